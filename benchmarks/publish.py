@@ -32,6 +32,7 @@ from remuda.policy.base import Algorithm
 from remuda.policy.files.policy_file import load, publish
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.fence import Fence
+from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Assign, PolicyAvailable, PolicyPublished, PolicyRef
 from remuda.worker.link import Link
 from remuda.worker.shutdown_guard import bound_threads
@@ -123,7 +124,7 @@ def _publish_often(link: Link, assign: Assign, loaded: np.ndarray) -> list[float
         link.send(PolicyPublished(assign.lease, ref))
         refs.append(ref)
 
-    publisher = _publisher(Path(assign.policy_file), assign.epoch, tell)
+    publisher = _publisher(_policy_file(assign), assign.epoch, tell)
     publisher.offer(algorithm.acting_state(), 0)
     publisher.flush(DEADLINE_S)
     say_ready(link, assign)
@@ -177,6 +178,10 @@ def _readers(connection_file: Path) -> Generator[np.ndarray]:
             os.waitpid(pid, 0)
 
 
+def _policy_file(assign: Assign) -> Path:
+    return RunFolder(Path(assign.run_dir)).policy / assign.policy_file
+
+
 def _be_reader(connection_file: Path, loaded: np.ndarray) -> None:
     try:
         link = join(connection_file, "collector")
@@ -187,9 +192,9 @@ def _be_reader(connection_file: Path, loaded: np.ndarray) -> None:
         while True:
             message = link.receive(0.2)
             known = message is not None and (not isinstance(message, PolicyAvailable) or message.policy == acting)
-            if known or (message is None and acting is not None) or not Path(assign.policy_file).exists():
+            if known or (message is None and acting is not None) or not _policy_file(assign).exists():
                 continue
-            newest = load(Path(assign.policy_file), newer_than=acting)
+            newest = load(_policy_file(assign), newer_than=acting)
             if newest is not None:
                 policy.load_state(newest.state)
                 acting = newest.ref

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-from remuda.buffer.chunk import write_chunk
 from remuda.collector.build import make_rollout
 from remuda.collector.rollout import Collected, Rollout
 from remuda.collector.summary import CollectSummary
@@ -18,11 +16,10 @@ from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
-from remuda.policy.files.policy_file import load
 from remuda.policy.row_plan import row_plan
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.storage.full_disk import DISK_IS_FULL
 from remuda.storage.run_folder import RunFolder
+from remuda.stores.ports import NotNowError, RunStores
 from remuda.wire.messages import (
     AnyMessage,
     Assign,
@@ -39,7 +36,7 @@ from remuda.worker.identity import WorkerIdentity
 from remuda.worker.link import Link
 
 CHUNKS_IN_THE_AIR = 2
-"""Announced chunks that may wait for their acknowledgement before the collector waits too."""
+"""Collected chunks that may wait to be stored and acknowledged before the collector waits too."""
 
 
 class CollectorWork:
@@ -48,16 +45,16 @@ class CollectorWork:
     warnings: Sequence[str] = ()
     """None: they stand in its own log."""
 
-    def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link) -> None:
+    def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
         self.timers = Timers()
         self._assign = assign
         self._identity = identity
         self._link = link
         self._plan = row_plan(config)
-        self._policy_file = Path(assign.policy_file)
-        folder = RunFolder(Path(assign.run_dir))
-        self._data = folder.data
+        self._policies = stores.policies
+        self._payloads = stores.payloads
+        folder = stores.folder
         self._log = collector_logbook(folder, identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "collector"))
         self._summary = CollectSummary.of(config)
@@ -77,8 +74,9 @@ class CollectorWork:
         self._newest = PolicyRef()
         self._acting: PolicyRef | None = None
         self._at_hand: list[tuple[ChunkId, Collected]] = []
-        """Collected, and not on the disk yet."""
-        self._disk_is_full = False
+        """Collected, and not in data/ yet."""
+        self._problem = ""
+        """Why not, as told in the log."""
         self._unacknowledged: set[ChunkId] = set()
         self._draining = False
         try:
@@ -114,27 +112,31 @@ class CollectorWork:
                 pass
 
     def step(self) -> bool:
-        """Collect and announce one chunk, if credit, acknowledgements and the disk allow."""
+        """Collect and announce one chunk, if credit, acknowledgements and data/ allow."""
         if self._at_hand:
             self._announce()
-        if self._draining or self._at_hand:
+        if self._draining or len(self._at_hand) > self._payloads.ahead:
             return False
         if self._used_credit >= self._credit:
             self._link.activity("waiting", "waiting for credit")
             return False
-        if len(self._unacknowledged) >= CHUNKS_IN_THE_AIR:
+        if len(self._unacknowledged) + len(self._at_hand) >= CHUNKS_IN_THE_AIR:
             self._link.activity("waiting", "waiting for acknowledgements")
             return False
+        try:
+            with self.timers("load policy"):
+                acting = self._refresh_policy()
+        except NotNowError as error:
+            self._wait_for(error)
+            return False
         self._link.activity("working", "collecting")
-        with self.timers("load policy"):
-            acting = self._refresh_policy()
         with self.timers("collect"):
             collected = self._rollout.collect(
                 self._plan.chunk_slots, self._exploration, policy_ref=acting, longest_s=self._plan.longest_chunk_s
             )
         with self.timers("hand in"):
             self._hand_in(collected)
-        return not self._at_hand
+        return len(self._at_hand) <= self._payloads.ahead
 
     def drain(self) -> None:
         """Announce the rows that were waiting for later steps; nothing more is collected."""
@@ -158,7 +160,7 @@ class CollectorWork:
         """Close environments and logs."""
         if self._at_hand:
             lost = sum(collected.env_steps for _, collected in self._at_hand)
-            self._log.say("collector", f"{lost} env steps are lost: the disk had no room for them", level="warning")
+            self._log.say("collector", f"{lost} env steps are lost: they were not in data/ at the end", level="warning")
         try:
             self._env.close()
         finally:
@@ -193,7 +195,7 @@ class CollectorWork:
         """Load the newest policy, once per version."""
         if self._acting is None or self._newest > self._acting:
             with self._link.during("preparing", "loading the policy"):
-                loaded = load(self._policy_file, newer_than=self._acting)
+                loaded = self._policies.load(newer_than=self._acting)
             if loaded is not None:
                 self._rollout.policy.load_state(loaded.state)
                 self._acting = loaded.ref
@@ -201,33 +203,33 @@ class CollectorWork:
         return self._acting
 
     def _hand_in(self, collected: Collected) -> None:
-        self._at_hand.append((self._next_chunk(), collected))
+        chunk = self._next_chunk()
+        self._taken += collected.env_steps
+        self._used_credit += self._plan.slots(collected.meta(chunk))
+        self._at_hand.append((chunk, collected))
         self._announce()
 
     def _announce(self) -> None:
-        """Write the collected chunk and announce it; where the disk is full it waits, and nothing else is collected."""
+        """Put what was collected into data/ and announce it. What cannot be put there now waits."""
         while self._at_hand:
             chunk, collected = self._at_hand[0]
             try:
-                meta = write_chunk(self._data, collected.meta(chunk), collected.columns)
-            except OSError as error:
-                if error.errno not in DISK_IS_FULL:
-                    raise
-                self._say_full(chunk, error)
+                meta = self._payloads.write_chunk(collected.meta(chunk), collected.columns)
+            except NotNowError as error:
+                self._wait_for(error, f"chunk {chunk.sequence} ")
                 return
             del self._at_hand[0]
-            self._disk_is_full = False
+            self._problem = ""
             self._unacknowledged.add(chunk)
-            self._taken += collected.env_steps
-            self._used_credit += self._plan.slots(meta)
             self._link.send(ChunkReady(self._assign.lease, meta))
             self._summarise(collected)
 
-    def _say_full(self, chunk: ChunkId, error: OSError) -> None:
-        self._link.activity("waiting", "waiting for room on the disk")
-        if not self._disk_is_full:
-            self._disk_is_full = True
-            self._log.say("collector", f"chunk {chunk.sequence} waits for room on the disk: {error}", level="warning")
+    def _wait_for(self, error: NotNowError, what: str = "") -> None:
+        """Tell what is waited for, and in the log what is wrong, once."""
+        self._link.activity("waiting", f"waiting for {error.waits_for}")
+        if error.problem and not self._problem:
+            self._problem = error.problem
+            self._log.say("collector", f"{what}waits for {error.waits_for}: {error.problem}", level="warning")
 
     def _next_chunk(self) -> ChunkId:
         return ChunkId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())

@@ -20,6 +20,8 @@ from remuda.evaluator.service import EvaluatorWork
 from remuda.learner.service import LearnerWork
 from remuda.logbook.printed import printed
 from remuda.reanalyzer.service import ReanalyzerWork
+from remuda.storage.run_folder import RunFolder
+from remuda.stores.files import file_stores
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for
 from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import PROTOCOL_VERSION, Assign, Register, Role
@@ -117,13 +119,14 @@ def _serve(link: Link, guard: ShutdownGuard, role: str, identity: WorkerIdentity
 
 def _beginner(role: str, identity: WorkerIdentity, link: Link, guard: ShutdownGuard) -> Callable[[Assign], Work]:
     def begin(assign: Assign) -> Work:
+        stores = file_stores(RunFolder(Path(assign.run_dir)), assign.policy_file)
         if role == "collector":
-            return CollectorWork(assign, identity, link)
+            return CollectorWork(assign, identity, link, stores)
         if role == "evaluator":
-            return EvaluatorWork(assign, identity, link, guard)
+            return EvaluatorWork(assign, identity, link, guard, stores)
         if role == "reanalyzer":
-            return ReanalyzerWork(assign, identity, link)
-        return LearnerWork(assign, link)
+            return ReanalyzerWork(assign, identity, link, stores)
+        return LearnerWork(assign, link, stores)
 
     return begin
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.policy.files.loading import load_checkpoint_policy
-from remuda.storage.run_folder import RunFolder
+from remuda.stores.ports import NotNowError, RunStores
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone, EvaluationFilmed
 from remuda.worker.affinity import settle
 from remuda.worker.identity import WorkerIdentity
@@ -29,15 +30,18 @@ class EvaluatorWork:
     """Evaluates for one experiment. When the process or the lease has to end, the evaluation under way is stopped; the
     coordinator gives it to another evaluator, if it is still needed."""
 
-    def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, guard: ShutdownGuard) -> None:
+    def __init__(
+        self, assign: Assign, identity: WorkerIdentity, link: Link, guard: ShutdownGuard, stores: RunStores
+    ) -> None:
         config = self._config = ExperimentConfig.model_validate_json(assign.config_json)
         self.timers = Timers()
         self._assign = assign
         self._link = link
         self._guard = guard
+        self._checkpoints = stores.checkpoints
         share = -(-config.evaluator.episodes // config.evaluator.count)
         num_envs = min(config.env.num_envs, share)
-        self._log = evaluator_logbook(RunFolder(Path(assign.run_dir)), identity.uuid, identity.incarnation)
+        self._log = evaluator_logbook(stores.folder, identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "evaluator"))
         try:
             self._player = CheckpointPlayer(config, num_envs=num_envs)
@@ -47,6 +51,9 @@ class EvaluatorWork:
             raise
         self._newest = (0, 0)
         """Evaluation and first episode of the newest share; after a break the coordinator repeats itself."""
+        self._waiting: Evaluate | None = None
+        """Asked for, and its checkpoint is not on this machine yet."""
+        self._problem = ""
         self._draining = False
         self.warnings: Sequence[str] = self._warned()
         """Why evaluations are not filmed; it is in its own log too."""
@@ -61,15 +68,18 @@ class EvaluatorWork:
         """Play the requested episodes. Raises AskedToEndError if that is stopped."""
         if isinstance(message, Evaluate) and (message.evaluation, message.first_episode) != self._newest:
             self._newest = message.evaluation, message.first_episode
-            with self.timers("evaluate"):
-                self._evaluate(message)
+            self._waiting = message
+            self._try()
 
     def step(self) -> bool:
-        """All work is done on demand."""
+        """All work is done on demand; what waits for its checkpoint is tried again."""
+        with contextlib.suppress(AskedToEndError):
+            self._try()
         return False
 
     def drain(self) -> None:
-        """Between two messages there is never unfinished work."""
+        """Let go; what waits for its checkpoint is played by others."""
+        self._waiting = None
         self._draining = True
 
     @property
@@ -83,9 +93,28 @@ class EvaluatorWork:
         end_printed()
         self._log.close()
 
-    def _evaluate(self, message: Evaluate) -> None:
+    def _try(self) -> None:
+        """Play what is asked for, if its checkpoint is on this machine. Raises AskedToEndError."""
+        message = self._waiting
+        if message is None:
+            return
+        try:
+            with self.timers("fetch checkpoint"):
+                checkpoint = self._checkpoints.fetch(message.checkpoint, message.sha256)
+        except NotNowError as error:
+            self._link.activity("waiting", f"waiting for {error.waits_for}")
+            if error.problem and not self._problem:
+                text = f"{message.checkpoint} waits for {error.waits_for}: {error.problem}"
+                self._log.say("evaluator", text, level="warning")
+            self._problem = error.problem or self._problem
+            return
+        self._waiting, self._problem = None, ""
+        self._link.activity("waiting", "waiting for an evaluation")
+        with self.timers("evaluate"):
+            self._evaluate(message, checkpoint)
+
+    def _evaluate(self, message: Evaluate, checkpoint: Path) -> None:
         started_s = time.monotonic()
-        checkpoint = Path(message.checkpoint)
         train_iter, env_step = message.train_iter, message.env_step
 
         def finished(episode: Episode, count: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,8 +9,7 @@ from queue import SimpleQueue
 
 import msgspec
 
-from remuda.buffer.chunk import ChunkError, Columns, read_chunk
-from remuda.buffer.reanalysis_file import read_reanalysis
+from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.check import check_environment
@@ -31,6 +29,7 @@ from remuda.policy.row_plan import row_plan
 from remuda.storage.checkpoint_index import unlisted
 from remuda.storage.fence import Fence, SupersededError
 from remuda.storage.run_folder import RunFolder
+from remuda.stores.ports import RunStores
 from remuda.wire.messages import (
     AnyMessage,
     Assign,
@@ -60,13 +59,15 @@ class NotPublishedError(Exception):
 class LearnerWork:
     """Learns for one experiment. Training runs in this thread, publishing in another, and the network in the link's."""
 
-    def __init__(self, assign: Assign, link: Link) -> None:
+    def __init__(self, assign: Assign, link: Link, stores: RunStores) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
         self.timers = Timers()
         self._config = config
         self._assign = assign
         self._link = link
-        self._folder = RunFolder(Path(assign.run_dir))
+        self._folder = stores.folder
+        self._payloads = stores.payloads
+        self._policy_file = stores.folder.policy / assign.policy_file
         place = settle(config, "learner", assign.index)
         self._algorithm = new_algorithm(config, *check_environment(config))
         self._fence = _fence(self._folder, assign.epoch)
@@ -100,14 +101,20 @@ class LearnerWork:
         self._draining = False
         self._publish_due = False
         self._publisher = Publisher(
-            Path(assign.policy_file),
+            self._policy_file,
             assign.epoch,
             published=self._published,
             say=self._warnings.put,
             write=partial(publish, replace=self._fence.replacing),
         )
         self._target = TargetPublisher.of(
-            config, self._algorithm, assign, link, say=self._warnings.put, replace=self._fence.replacing
+            config,
+            self._algorithm,
+            assign,
+            link,
+            folder=self._folder,
+            say=self._warnings.put,
+            replace=self._fence.replacing,
         )
         try:
             self._load(assign.replay)
@@ -201,7 +208,7 @@ class LearnerWork:
 
         The log is opened only after that: curves that an earlier learner drew beyond the checkpoint are cut off.
         """
-        path = None if self._assign.checkpoint is None else Path(self._assign.checkpoint)
+        path = None if self._assign.checkpoint is None else self._folder.ckpt / self._assign.checkpoint
         if path is not None:
             self._link.activity("preparing", f"loading {path.name}")
         state, warnings = (None, []) if path is None else continue_from(path, self._algorithm, self._config)
@@ -257,16 +264,16 @@ class LearnerWork:
         self._pass_warnings_on()
         if self._publisher.last is None:
             raise NotPublishedError(
-                f"the first policy could not be published in {self._assign.policy_file}; the learner's log "
+                f"the first policy could not be published in {self._policy_file}; the learner's log "
                 f"({self._folder.learner_log}) says why"
             )
         self._say_published()
 
     def _read(self, chunk: IndexedChunk) -> Columns:
-        return read_chunk(self._folder.data / chunk.meta.file, chunk.meta)
+        return self._payloads.read_chunk(chunk.meta)
 
     def _read_again(self, reanalysis: Reanalysis) -> Columns:
-        columns = read_reanalysis(self._folder.data / reanalysis.file, reanalysis)
+        columns = self._payloads.read_reanalysis(reanalysis)
         declared = declaration(self._config).reanalyzed
         if declared is None or columns.keys() != set(declared.columns):
             raise ValueError(f"its columns are {sorted(columns)}, and those declared are {declared}")
@@ -319,8 +326,7 @@ class LearnerWork:
         last = self._publisher.last
         if last is not None and last != self._said:
             self._said = last
-            path = os.fspath(self._assign.policy_file)
-            self._say(f"published policy version {last.version} of iteration {last.train_iter} in {path}")
+            self._say(f"published policy version {last.version} of iteration {last.train_iter} in {self._policy_file}")
 
     def _pass_warnings_on(self) -> None:
         while not self._warnings.empty():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 from remuda.config.schema import ExperimentConfig
@@ -13,7 +12,7 @@ from remuda.policy.algorithms import reanalyzed_by_workers
 from remuda.policy.base import Algorithm, ReanalyzingAlgorithm
 from remuda.policy.files.policy_file import publish
 from remuda.storage.atomic import Replacing
-from remuda.storage.run_folder import target_file
+from remuda.storage.run_folder import RunFolder, target_file
 from remuda.wire.messages import Assign, TargetPublished
 from remuda.worker.link import Link
 
@@ -39,6 +38,7 @@ class TargetPublisher:
         assign: Assign,
         link: Link,
         *,
+        folder: RunFolder,
         say: Callable[[str], None],
         replace: Replacing,
     ) -> TargetPublisher | None:
@@ -47,7 +47,7 @@ class TargetPublisher:
         if reanalyzed_by_workers(config) is None:
             return None
         publisher = Publisher(
-            Path(target_file(assign.policy_file)),
+            folder.policy / target_file(assign.policy_file),
             assign.epoch,
             published=lambda ref: link.send(TargetPublished(assign.lease, ref)),
             say=say,

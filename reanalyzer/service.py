@@ -6,21 +6,18 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-from remuda.buffer.chunk import ChunkError, Columns, read_chunk
-from remuda.buffer.reanalysis_file import reanalysis_name, write_reanalysis
+from remuda.buffer.chunk import ChunkError, Columns
+from remuda.buffer.reanalysis_file import reanalysis_name
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.check import check_environment
 from remuda.logbook.book import reanalyzer_logbook
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_reanalyzer, reanalyzed_by_workers
-from remuda.policy.files.policy_file import load
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.reanalyzer.recompute import recompute
-from remuda.storage.full_disk import DISK_IS_FULL
-from remuda.storage.run_folder import RunFolder, target_file
+from remuda.stores.ports import NotNowError, RunStores
 from remuda.wire.messages import (
     AnyMessage,
     Assign,
@@ -43,7 +40,7 @@ class ReanalyzerWork:
     warnings: Sequence[str] = ()
     """None: they stand in its own log."""
 
-    def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link) -> None:
+    def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
         declared = reanalyzed_by_workers(config)
         assert declared is not None, "only an experiment that wants reanalyzers is given one"
@@ -52,10 +49,9 @@ class ReanalyzerWork:
         self._assign = assign
         self._identity = identity
         self._link = link
-        folder = RunFolder(Path(assign.run_dir))
-        self._data = folder.data
-        self._target_file = Path(target_file(assign.policy_file))
-        self._log = reanalyzer_logbook(folder, identity.uuid, identity.incarnation)
+        self._payloads = stores.payloads
+        self._targets = stores.targets
+        self._log = reanalyzer_logbook(stores.folder, identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "reanalyzer"))
         try:
             self._log.say("reanalyzer", settle(config, "reanalyzer", assign.index))
@@ -70,7 +66,8 @@ class ReanalyzerWork:
         self._asked: deque[Reanalyze] = deque()
         self._newest_request = 0
         self._at_hand: tuple[int, Reanalysis, Columns] | None = None
-        """Computed, and not on the disk yet: the request, and what it gave."""
+        """Computed, and not in data/ yet: the request, and what it gave."""
+        self._problem = ""
         self._draining = False
         self._totals = _Totals(config.log.buffer_interval_s)
         self._log.say(
@@ -91,8 +88,13 @@ class ReanalyzerWork:
         if not self._asked:
             self._link.activity("waiting", "waiting for chunks")
             return False
-        self._reanalyze(self._asked.popleft())
-        return True
+        try:
+            self._reanalyze(self._asked[0])
+        except NotNowError as error:
+            self._wait_for(error, self._asked[0].chunk.meta.file)
+            return False
+        self._asked.popleft()
+        return self._at_hand is None
 
     def drain(self) -> None:
         """Let go: what it was asked for, and has not begun, others may compute."""
@@ -117,7 +119,7 @@ class ReanalyzerWork:
         started_s = time.monotonic()
         try:
             with self.timers("read chunk"):
-                columns = read_chunk(self._data / meta.file, meta)
+                columns = self._payloads.read_chunk(meta)
         except ChunkError as error:
             if error.fault != "missing":  # a chunk that is gone was evicted meanwhile
                 self._log.say("reanalyzer", f"payload {meta.file} is left out: {error}", level="warning")
@@ -144,25 +146,20 @@ class ReanalyzerWork:
         if self._target is not None and self._target >= asked:
             return
         with self.timers("load target"), self._link.during("preparing", "loading the target network"):
-            loaded = load(self._target_file, newer_than=self._target)
+            loaded = self._targets.load(newer_than=self._target)
         if loaded is not None:
             self._reanalyzer.load_state(loaded.state)
             self._target = loaded.ref
 
     def _announce(self, request: int, reanalysis: Reanalysis, found: Columns) -> bool:
-        """Write what was computed and announce it. False where the disk is full: then it waits, and nothing else is
-        computed."""
+        """Put what was computed into data/ and announce it. False where that cannot be done now: then it waits, and
+        nothing else is computed."""
         try:
             with self.timers("write"):
-                written = write_reanalysis(self._data, reanalysis, found)
-        except OSError as error:
-            if error.errno not in DISK_IS_FULL:
-                raise
-            if self._at_hand is None:
-                text = f"reanalysis {reanalysis.file} waits for room on the disk: {error}"
-                self._log.say("reanalyzer", text, level="warning")
+                written = self._payloads.write_reanalysis(reanalysis, found)
+        except NotNowError as error:
             self._at_hand = request, reanalysis, found
-            self._link.activity("waiting", "waiting for room on the disk")
+            self._wait_for(error, f"reanalysis {reanalysis.file}")
             return False
         self._at_hand = None
         self._link.send(Reanalyzed(self._assign.lease, request, written))
@@ -170,6 +167,13 @@ class ReanalyzerWork:
         if news is not None:
             self._log.say("reanalyzer", news)
         return True
+
+    def _wait_for(self, error: NotNowError, what: str) -> None:
+        """Tell what is waited for, and in the log what is wrong, once."""
+        self._link.activity("waiting", f"waiting for {error.waits_for}")
+        if error.problem and not self._problem:
+            self._log.say("reanalyzer", f"{what} waits for {error.waits_for}: {error.problem}", level="warning")
+        self._problem = error.problem or self._problem
 
     def _progressed(self, rows: int) -> None:
         self._link.progress(self._link.progressed + rows)

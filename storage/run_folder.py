@@ -18,9 +18,9 @@ def is_model(folder: Path) -> bool:
 
 
 def target_file(policy_file: str) -> str:
-    """The file of the target network, which the learner rewrites and reanalyzers read: beside this policy file."""
-    folder, _, name = policy_file.rpartition("/")
-    return f"{folder}/target_{name.removeprefix('policy_')}"
+    """The name of the target network's file, which the learner rewrites and reanalyzers read: it lies beside the policy
+    file of this name."""
+    return f"target_{policy_file.removeprefix('policy_')}"
 
 
 @dataclass(frozen=True)

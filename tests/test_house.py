@@ -27,6 +27,7 @@ LAYERS = (
     {"environments"},
     {"policy", "buffer", "logbook", "plotting"},
     {"worker", "training"},
+    {"stores"},
     {"collector", "evaluator", "learner", "reanalyzer", "coordinator"},
     {"deploy", "runner"},
     {"client"},

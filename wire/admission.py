@@ -26,6 +26,8 @@ class Admission:
         self._socket = socket
         self._events = socket.get_monitor_socket(_LET_IN | _UNKNOWN | _BROKEN)
         self._broken = 0
+        self.times_let_in = 0
+        """How often a connection was made, as far as `listen` has heard."""
         self._found: NotLetIn | None = None
 
     def fileno(self) -> int:
@@ -40,6 +42,7 @@ class Admission:
             event, _ = EVENT.unpack(header)
             if event == _LET_IN:
                 self._broken, self._found = 0, None
+                self.times_let_in += 1
             elif event == _UNKNOWN:
                 self._found = "unknown key"
             else:

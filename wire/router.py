@@ -9,7 +9,7 @@ from typing import cast
 import zmq
 
 from remuda.wire.admission import EVENT
-from remuda.wire.codec import OF_COORDINATORS, OF_STRANGERS, OF_WORKERS, Frame, TooEarlyError, TooLargeError
+from remuda.wire.codec import OF_COORDINATORS, OF_STRANGERS, OF_WORKERS, Frame, Limits, TooEarlyError, TooLargeError
 from remuda.wire.connections import Connections, TcpWire, most_silent
 from remuda.wire.door import ZAP_ADDRESS, Door
 from remuda.wire.envelope import Envelope
@@ -40,13 +40,22 @@ _LONG_FRAME, _SHORT_FRAME_EXTRA, _LONG_FRAME_EXTRA = 256 - _CURVE_EXTRA, 2 + _CU
 class RouterSocket(EnvelopeSocket):
     """The coordinator's end: bound to an address, many peers, each named by its routing id, all let in by `door`."""
 
-    def __init__(self, address: str, door: Door, is_worker: Callable[[bytes], bool] = lambda peer: True) -> None:
+    def __init__(
+        self,
+        address: str,
+        door: Door,
+        is_worker: Callable[[bytes], bool] = lambda peer: True,
+        *,
+        inbound: Limits = OF_WORKERS,
+        outbound: Limits = OF_COORDINATORS,
+        high_water: int | None = None,
+    ) -> None:
         """Bind to `address`, such as tcp://127.0.0.1:0 for a free port. Raises zmq.ZMQError when that fails.
 
         Nobody is let in before `wait` is called, which answers new connections. `is_worker` tells whether a peer is a
         registered worker, which may send larger messages than others.
         """
-        super().__init__(zmq.ROUTER, OF_WORKERS, OF_COORDINATORS)
+        super().__init__(zmq.ROUTER, inbound, outbound, high_water)
         self._door = door
         self._knocks = self._context.socket(zmq.REP)
         self._knocks.linger = 0

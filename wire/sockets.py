@@ -80,8 +80,9 @@ def show_keys(socket: zmq.Socket[bytes], keys: CallerKeys) -> None:
 class EnvelopeSocket:
     """What both kinds share: limits, waiting, decoding, counting. For one thread only."""
 
-    def __init__(self, kind: int, inbound: Limits, outbound: Limits) -> None:
-        """`inbound` limits messages of the other ends, `outbound` those of this end."""
+    def __init__(self, kind: int, inbound: Limits, outbound: Limits, high_water: int | None = None) -> None:
+        """`inbound` limits messages of the other ends, `outbound` those of this end; `high_water` is how many may wait
+        for one peer, HIGH_WATER_MESSAGES if it is not given."""
         self._outbound = outbound
         self._context = zmq.Context()
         self._socket = self._context.socket(kind)
@@ -95,7 +96,7 @@ class EnvelopeSocket:
         """Malformed messages received."""
         self._socket.linger = 0
         self._socket.maxmsgsize = max(inbound.header_bytes, inbound.array_bytes)
-        self._socket.sndhwm = self._socket.rcvhwm = HIGH_WATER_MESSAGES
+        self._socket.sndhwm = self._socket.rcvhwm = high_water or HIGH_WATER_MESSAGES
         self._socket.tcp_keepalive = 1
         self._socket.tcp_keepalive_idle = self._socket.tcp_keepalive_intvl = PROBE_INTERVAL_S
         self._socket.tcp_keepalive_cnt = int(SILENCE_S) // PROBE_INTERVAL_S - 1
@@ -169,10 +170,18 @@ class EnvelopeSocket:
 class DealerSocket(EnvelopeSocket):
     """A worker's or client's end: connected to one coordinator, and again whenever the connection breaks."""
 
-    def __init__(self, address: str, identity: bytes, keys: CallerKeys) -> None:
+    def __init__(
+        self,
+        address: str,
+        identity: bytes,
+        keys: CallerKeys,
+        inbound: Limits = OF_COORDINATORS,
+        outbound: Limits = OF_WORKERS,
+        high_water: int | None = None,
+    ) -> None:
         """Connect in the background; sending before that succeeds is fine. Raises zmq.ZMQError for a bad address, and
         NoCurveError."""
-        super().__init__(zmq.DEALER, OF_COORDINATORS, OF_WORKERS)
+        super().__init__(zmq.DEALER, inbound, outbound, high_water)
         self._address = address
         show_keys(self._socket, keys)
         self._admission = Admission(self._socket)
@@ -189,6 +198,11 @@ class DealerSocket(EnvelopeSocket):
     def refusal(self) -> NotLetIn | None:
         """Why the coordinator does not let this connection in, if that was found since the last call; see Admission."""
         return self._admission.refusal()
+
+    @property
+    def times_let_in(self) -> int:
+        """How often a connection was made; a new one may have lost what was on its way."""
+        return self._admission.times_let_in
 
     def wait(self, timeout_s: float) -> None:
         """Return when something can be received, when `refusal` may have found something, or the time is over."""

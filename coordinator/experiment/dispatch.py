@@ -31,11 +31,8 @@ class EvaluationDispatch:
     The decision to end the run is not carried out here: the experiment reads it from `commander.ending`.
     """
 
-    def __init__(
-        self, experiment: str, run_dir: str, commander: Commander, leases: LeaseBook, progress: ProgressRows
-    ) -> None:
+    def __init__(self, experiment: str, commander: Commander, leases: LeaseBook, progress: ProgressRows) -> None:
         self._experiment = experiment
-        self._run_dir = run_dir
         self._leases = leases
         self.outcomes = Outcomes(experiment, commander, progress)
         self.commander = commander
@@ -155,7 +152,8 @@ class EvaluationDispatch:
             Evaluate(
                 lease=lease,
                 evaluation=evaluation.number,
-                checkpoint=f"{self._run_dir}/ckpt/{evaluation.record.file}",
+                checkpoint=evaluation.record.file,
+                sha256=evaluation.record.sha256,
                 train_iter=evaluation.record.train_iter,
                 env_step=evaluation.record.env_step,
                 first_episode=share.first_episode,

@@ -101,9 +101,7 @@ class Experiment:
         self._leases = LeaseBook(
             0 if resumed is None else resumed.generation * GENERATIONS_PER_RUN, on_forget=self._flow.forget_lease
         )
-        self._dispatch = EvaluationDispatch(
-            identity.id, identity.run_dir, self._commander, self._leases, self._progress
-        )
+        self._dispatch = EvaluationDispatch(identity.id, self._commander, self._leases, self._progress)
         self._demand = WorkerDemand(identity, config, self._leases, self._failures, now_s)
         self._status = LiveStatus(
             identity=identity,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from remuda.coordinator.effects import Release, RewindCurves, SendToLease, Step
@@ -47,7 +48,7 @@ class ExperimentWorkers:
             config_json=self.config_json,
             index=lease.index,
             generation=lease.generation,
-            policy_file=self.identity.policy_file,
+            policy_file=os.path.basename(self.identity.policy_file),
             epoch=self.flow.epoch,
             checkpoint=checkpoint,
             exploration=self.flow.exploration(),
@@ -138,7 +139,7 @@ class ExperimentWorkers:
         if record is None:
             return None, *self.flow.new_learner(0)
         replay, steps = self.flow.new_learner(record.train_iter)
-        return f"{self.identity.run_dir}/ckpt/{record.file}", replay, [*steps, RewindCurves(id, record.train_iter)]
+        return record.file, replay, [*steps, RewindCurves(id, record.train_iter)]
 
     def _do_without(self, lease: Lease) -> list[Step]:
         """The work of this worker for the experiment is over."""

@@ -19,8 +19,9 @@ from remuda.environments.vectors import Vector, make_vector
 from remuda.policy.algorithms import make_policy
 from remuda.policy.files.policy_file import PolicyFileError, publish
 from remuda.policy.networks.tensors import DeviceError
+from remuda.stores import files
 from remuda.tests.policy.cases import ACTION, OBSERVATION
-from remuda.tests.worker.leases import EXPERIMENT, algorithm_of, assign_to, new_run, small_config
+from remuda.tests.worker.leases import EXPERIMENT, algorithm_of, assign_to, new_run, small_config, stores_of
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
 from remuda.wire.messages import (
     ChunkAccepted,
@@ -60,7 +61,8 @@ class Coordinator:
         self.newest = ref
 
     def begin(self, lease: int = 1, index: int = 1) -> CollectorWork:
-        work = CollectorWork(assign_to(self.run, self.config, lease=lease, index=index), self.identity, self.link)
+        assign = assign_to(self.run, self.config, lease=lease, index=index)
+        work = CollectorWork(assign, self.identity, self.link, stores_of(self.run))
         self.works.append(work)
         return work
 
@@ -320,7 +322,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise OSError(refusing[0], os.strerror(refusing[0]))
         return write_chunk(*args, **settings)
 
-    monkeypatch.setattr(collector_service, "write_chunk", write)
+    monkeypatch.setattr(files, "write_chunk", write)
     return refusing
 
 
@@ -373,7 +375,7 @@ def test_what_the_disk_never_took_is_said(coordinator: Coordinator, full_disk: l
     work.close()
     coordinator.works.clear()
     log = next(coordinator.run.log.glob("collector/*_logger.txt")).read_text()
-    assert f"{CHUNK} env steps are lost: the disk had no room for them" in log
+    assert f"{CHUNK} env steps are lost: they were not in data/ at the end" in log
 
 
 def test_any_other_error_of_the_disk_ends_the_lease(coordinator: Coordinator, full_disk: list[int]) -> None:

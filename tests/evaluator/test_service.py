@@ -24,7 +24,7 @@ from remuda.policy.spaces import ObservationSpec
 from remuda.tests.environments.gifs import pictures_of
 from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH
 from remuda.tests.policy.cases import OBSERVATION, dqn
-from remuda.tests.worker.leases import assign_to, new_run, small_config
+from remuda.tests.worker.leases import assign_to, new_run, sha256_of, small_config, stores_of
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
 from remuda.wire.messages import (
     Counters,
@@ -54,7 +54,11 @@ class Lease:
         self.guard = ShutdownGuard()
         self.evaluation = 0
         self.work = EvaluatorWork(
-            assign_to(self.run, self.config, lease=3), WorkerIdentity(WORKER, 2), self.link, self.guard
+            assign_to(self.run, self.config, lease=3),
+            WorkerIdentity(WORKER, 2),
+            self.link,
+            self.guard,
+            stores_of(self.run),
         )
 
     def saved(self, train_iter: int, seed: int) -> Path:
@@ -68,7 +72,7 @@ class Lease:
 
     def ask(self, path: Path, first_episode: int, episodes: int) -> None:
         self.evaluation += 1
-        self.work.handle(Evaluate(3, self.evaluation, str(path), 20, 4_000, first_episode, episodes))
+        self.work.handle(Evaluate(3, self.evaluation, path.name, sha256_of(path), 20, 4_000, first_episode, episodes))
 
     def played_alone(self, path: Path, numbers: range) -> list[Episode]:
         """The same episodes, one after another in one environment, by nobody's help."""
@@ -197,7 +201,9 @@ def test_it_drains_at_once(lease: Lease) -> None:
 def test_it_builds_no_more_environments_than_its_share_needs(tmp_path: Path) -> None:
     config = small_config(evaluator={"episodes": 5, "count": 3})
     run = new_run(tmp_path)
-    work = EvaluatorWork(assign_to(run, config), WorkerIdentity(WORKER, 1), RecordingLink(), ShutdownGuard())
+    work = EvaluatorWork(
+        assign_to(run, config), WorkerIdentity(WORKER, 1), RecordingLink(), ShutdownGuard(), stores_of(run)
+    )
     work.close()
     assert "of small: 2 environments" in run.evaluator_log(WORKER, 1).read_text()
 
@@ -259,7 +265,7 @@ def test_the_last_evaluation_is_filmed_though_the_lease_is_to_end(tmp_path: Path
         link.inbox.clear()
         link.send = send_and_be_told_to_end  # type: ignore[method-assign]
         lease.evaluation += 1
-        lease.work.handle(Evaluate(3, lease.evaluation, str(path), 20, 5_000, 0, 3))
+        lease.work.handle(Evaluate(3, lease.evaluation, path.name, sha256_of(path), 20, 5_000, 0, 3))
         assert len(link.sent_of(EvaluationDone)) == 2
         assert len(link.sent_of(EvaluationFilmed)) == 1
 

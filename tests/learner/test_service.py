@@ -25,7 +25,7 @@ from remuda.policy.row_plan import RowPlan, row_plan
 from remuda.storage.fence import Fence
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.policy.cases import batch, dqn
-from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, small_config
+from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, small_config, stores_of
 from remuda.tests.worker.recording_link import RecordingLink
 from remuda.wire.messages import (
     Batches,
@@ -66,7 +66,7 @@ class Coordinator:
     def begin(self, **changes: Any) -> LearnerWork:
         self.answered = len(self.link.sent_of(BatchRequest))
         lease = len(self.works) + 1
-        work = LearnerWork(assign_to(self.run, self.config, lease=lease, **changes), self.link)
+        work = LearnerWork(assign_to(self.run, self.config, lease=lease, **changes), self.link, stores_of(self.run))
         self.works.append(work)
         return work
 
@@ -300,7 +300,7 @@ def test_it_goes_on_from_a_checkpoint_under_its_new_epoch(coordinator: Coordinat
     first.drain()
     weights = coordinator.in_file().state
     path = coordinator.run.ckpt / record.file
-    second = coordinator.begin(epoch=2, checkpoint=str(path), replay=coordinator.chunks)
+    second = coordinator.begin(epoch=2, checkpoint=path.name, replay=coordinator.chunks)
     assert coordinator.published[-1] == PolicyRef(2, 0, 5)
     taken_over = coordinator.in_file()
     assert taken_over.ref == PolicyRef(2, 0, 5)
@@ -321,7 +321,7 @@ def test_a_learner_that_loads_a_long_replay_is_not_stuck(coordinator: Coordinato
     path = coordinator.run.ckpt / coordinator.save(first, "interval").record.file
     first.drain()
     before = coordinator.link.progressed
-    coordinator.begin(epoch=2, checkpoint=str(path), replay=coordinator.chunks)
+    coordinator.begin(epoch=2, checkpoint=path.name, replay=coordinator.chunks)
     assert coordinator.chunks
     assert coordinator.link.progressed == before + len(coordinator.chunks)
 
@@ -339,7 +339,7 @@ def test_a_continued_learner_learns_as_the_first_would_have(coordinator: Coordin
     coordinator.train(first, 4)  # two whole answers
     path = coordinator.run.ckpt / coordinator.save(first, "interval").record.file
     expected = weights_after(first, 1)
-    second = coordinator.begin(epoch=2, checkpoint=str(path), replay=coordinator.chunks)
+    second = coordinator.begin(epoch=2, checkpoint=path.name, replay=coordinator.chunks)
     got = weights_after(second, 2)
     assert all((got[name] == expected[name]).all() for name in expected)
 
@@ -387,7 +387,7 @@ def test_without_a_first_policy_it_is_not_ready(coordinator: Coordinator) -> Non
     progress = checkpoint.Progress(Counters(train_iter=3), PolicyRef(), {"epsilon": 1.0})
     checkpoint.save(path, broken, progress, config=coordinator.config)
     with pytest.raises(DivergedError, match="after update 3"):
-        coordinator.begin(checkpoint=str(path))
+        coordinator.begin(checkpoint=path.name)
     assert "[WARNING] policy of iteration 3 is not published" in log_of(coordinator)
     assert coordinator.published == []
 

@@ -28,10 +28,9 @@ def test_it_is_published_whenever_it_has_changed(tmp_path: Path) -> None:
     assign = assign_to(run, config, lease=4)
     policy = changed(target_update_iters=2, reanalyze_ratio=1.0)
     algorithm = muzero(policy)
-    publisher = TargetPublisher.of(config, algorithm, assign, link, say=pytest.fail, replace=replacing)
+    publisher = TargetPublisher.of(config, algorithm, assign, link, folder=run, say=pytest.fail, replace=replacing)
     assert publisher is not None
-    path = Path(target_file(assign.policy_file))
-    assert path.parent == run.policy
+    path = run.policy / target_file(assign.policy_file)
     assert path.name.startswith("target_")
     try:
         for update in range(5):
@@ -57,8 +56,11 @@ def test_it_is_published_whenever_it_has_changed(tmp_path: Path) -> None:
 def test_without_reanalyzers_there_is_none_and_the_learner_does_it(tmp_path: Path, sections: dict[str, object]) -> None:
     config = small_config(**sections)
     algorithm = algorithm_of(config)
-    assign = assign_to(new_run(tmp_path), config)
-    made = TargetPublisher.of(config, algorithm, assign, RecordingLink(), say=pytest.fail, replace=replacing)
+    run = new_run(tmp_path)
+    assign = assign_to(run, config)
+    made = TargetPublisher.of(
+        config, algorithm, assign, RecordingLink(), folder=run, say=pytest.fail, replace=replacing
+    )
     assert made is None
     if "policy" in sections:
         assert cast("MuZero", algorithm)._reanalyze_ratio == 0.5

@@ -16,11 +16,11 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.muzero.acting import ROOT_VALUE, SEARCH_POLICY
 from remuda.policy.algorithms.muzero.learning import MuZero
 from remuda.policy.files.policy_file import publish
-from remuda.reanalyzer import service
 from remuda.reanalyzer.service import ReanalyzerWork
 from remuda.storage.run_folder import target_file
+from remuda.stores import files
 from remuda.tests.policy.algorithms.muzero.cases import batch
-from remuda.tests.worker.leases import algorithm_of, assign_to, new_run, small_config
+from remuda.tests.worker.leases import algorithm_of, assign_to, new_run, small_config, stores_of
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
 from remuda.wire.messages import (
     ChunkId,
@@ -60,7 +60,7 @@ class Lease:
         self.assign = assign_to(self.run, self.config, lease=3)
         self.link = RecordingLink()
         self.publish(FIRST)
-        self.work = ReanalyzerWork(self.assign, WorkerIdentity(WORKER, 2), self.link)
+        self.work = ReanalyzerWork(self.assign, WorkerIdentity(WORKER, 2), self.link, stores_of(self.run))
         self.requests = 0
 
     def publish(self, target: PolicyRef) -> None:
@@ -71,7 +71,7 @@ class Lease:
             if array.dtype == np.float32 and "running" not in name
         }
         state = {**cast("MuZero", algorithm_of(self.config)).target_state(), **state}
-        publish(Path(target_file(self.assign.policy_file)), state, target, warn=pytest.fail)
+        publish(self.run.policy / target_file(self.assign.policy_file), state, target, warn=pytest.fail)
 
     def chunk(self, sequence: int, rows: int = 5) -> IndexedChunk:
         assert isinstance(self.config.policy, MuZeroConfig)
@@ -171,7 +171,7 @@ def test_what_a_full_disk_refuses_is_written_later_and_nothing_else_is_computed_
             raise OSError(errno.ENOSPC, "no space left")
         return write_reanalysis(*arguments)
 
-    monkeypatch.setattr(service, "write_reanalysis", refusing)
+    monkeypatch.setattr(files, "write_reanalysis", refusing)
     lease.ask(lease.chunk(0))
     lease.ask(lease.chunk(1))
     lease.work.step()

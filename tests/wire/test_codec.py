@@ -155,7 +155,7 @@ def test_golden_bytes() -> None:
     assert as_bytes(
         encode(Envelope(7, 0, 6, ChunkAccepted(ChunkId(UUID, 2, 9), 128, PolicyRef(1, 3, 40), {"eps": 0.5})))
     ) == [
-        b"R\x06",
+        b"R\x07",
         b"\x94\x07\x00\x06\x86\xa4type\xadChunkAccepted"
         b"\xa5chunk\x83\xa6worker\xd9$" + UUID.encode() + b"\xabincarnation\x02\xa8sequence\x09"
         b"\xb0credit_env_steps\xcc\x80\xa6policy\x83\xa5epoch\x01\xa7version\x03\xaatrain_iter\x28"
@@ -217,7 +217,7 @@ def test_a_replay_of_millions_of_rows_can_be_told_to_a_learner() -> None:
     policy = PolicyRef(1, 20_000, 200_000)
     meta = ChunkMeta(ChunkId(UUID, 1, 100_000), file, 64, 64, 500_000, 2**32, policy, 0.125, [20.0] * 3, [20] * 3)
     chunks = [IndexedChunk(64 * number, meta) for number in range(40_000)]
-    lease = Assign(1, UUID, "x", "/runs/x", "{}", 0, 0, "/runs/x/policy/p", 2, replay=chunks)
+    lease = Assign(1, UUID, "x", "/runs/x", "{}", 0, 0, "p", 2, replay=chunks)
     told = decode(encode(wrap(lease))).message
     assert isinstance(told, Assign)
     assert len(told.replay) == 40_000

@@ -61,7 +61,7 @@ def test_every_link_inside_the_page_leads_to_a_heading() -> None:
     [
         ("BatchRequest", "| `batches` | integer, 1 … 4096 |  |"),
         ("BatchRequest", "| `priorities` | array of float32 | float32 [n]: their absolute errors"),
-        ("Assign", "| `checkpoint` | `PathText` or null; default `null` | Checkpoint from which a learner starts"),
+        ("Assign", "| `checkpoint` | `FileName` or null; default `null` | Name inside the run folder's ckpt/"),
         ("Assign", "| `replay` | list of [IndexedChunk](#indexedchunk); default empty | For a learner"),
         ("Assign", "| `exploration` | map of text to number; default empty |  |"),
         ("Submit", '| `on_exists` | `error` or `resume` or `force` or `rename`; default `"error"` |  |'),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from remuda.learner.start import new_algorithm
 from remuda.policy.base import Algorithm
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder
+from remuda.stores.files import file_stores
+from remuda.stores.ports import RunStores
 from remuda.wire.messages import Assign
 
 EXPERIMENT = "eeeeeeee-0000-4000-8000-000000000001"
@@ -48,11 +51,21 @@ def assign_to(run: RunFolder, config: ExperimentConfig, *, lease: int = 1, **cha
         config_json=config.model_dump_json(),
         index=1,
         generation=0,
-        policy_file=str(run.policy_file(EXPERIMENT, 0)),
+        policy_file=run.policy_file(EXPERIMENT, 0).name,
         epoch=1,
         exploration={"epsilon": 0.0},
     )
     return replace(assign, **changes)
+
+
+def sha256_of(path: Path) -> str:
+    """As the record of a checkpoint has it; of one that is missing, any."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "0" * 64
+
+
+def stores_of(run: RunFolder) -> RunStores:
+    """Of a worker that sees the run folder."""
+    return file_stores(run, run.policy_file(EXPERIMENT, 0).name)
 
 
 def algorithm_of(config: ExperimentConfig) -> Algorithm:

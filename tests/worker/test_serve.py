@@ -84,7 +84,7 @@ class Office:
 
 
 def assign(lease: int) -> Assign:
-    return Assign(lease, COORDINATOR, "test", "/run", "{}", 0, 0, "/run/policy/p", 1)
+    return Assign(lease, COORDINATOR, "test", "/run", "{}", 0, 0, "p", 1)
 
 
 def credit(lease: int, steps: int) -> Credit:

@@ -62,6 +62,7 @@ from remuda.wire.messages.parts import (
     Film,
     Finite,
     FiniteReturns,
+    Grant,
     Histogram,
     IndexedChunk,
     IndexedReanalysis,
@@ -76,6 +77,7 @@ from remuda.wire.messages.parts import (
     ReanalysisId,
     Role,
     Seconds,
+    Sha256,
     ShortText,
     Uuid,
     check_episodes,
@@ -166,6 +168,7 @@ __all__ = [
     "Finite",
     "FiniteReturns",
     "GitState",
+    "Grant",
     "Histogram",
     "IndexedChunk",
     "IndexedReanalysis",
@@ -198,6 +201,7 @@ __all__ = [
     "Role",
     "SaveCheckpoint",
     "Seconds",
+    "Sha256",
     "ShortText",
     "Shutdown",
     "Status",
@@ -218,7 +222,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (

@@ -28,6 +28,8 @@ LongText = Annotated[str, Meta(max_length=200_000)]
 PathText = Annotated[str, Meta(min_length=1, max_length=4_096)]
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")]
 """A bare file name: no separator, no leading dot, so it cannot leave the folder it belongs to."""
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+"""Of a whole file."""
 
 
 _EPISODES = Meta(max_length=MOST_EVALUATION_EPISODES)
@@ -129,6 +131,21 @@ class IndexedChunk(Part, frozen=True):
     meta: ChunkMeta
 
 
+class Grant(Part, frozen=True):
+    """Which files a worker without the runs folder may bring and fetch under its lease. It shows this to the stream
+    server."""
+
+    run_dir: PathText
+    """The run folder, on the coordinator's host."""
+    role: Role
+    worker: Uuid
+    incarnation: Count
+    policy_file: FileName
+    """Name inside the run folder's policy/."""
+    seal: ShortText = ""
+    """Shows that the coordinator has written it: 64 hexadecimal digits."""
+
+
 class ReanalysisId(Part, frozen=True, order=True):
     """Unique id of a reanalysis: the reanalyzer, its incarnation, and sequence number (from 0, without gaps)."""
 
@@ -174,7 +191,7 @@ class CheckpointRecord(Part, frozen=True):
     reward: Finite | None
     """Mean evaluation return of exactly this file; null until evaluated."""
     file: FileName
-    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    sha256: Sha256
     created: ShortText
     """Local time, ISO 8601 with offset."""
     episode: Count = 0

@@ -14,12 +14,14 @@ from remuda.wire.messages.parts import (
     ChunkId,
     Count,
     Counters,
+    FileName,
     IndexedChunk,
     IndexedReanalysis,
     LongText,
     Message,
     PathText,
     PolicyRef,
+    Sha256,
     ShortText,
     Uuid,
 )
@@ -50,18 +52,20 @@ class Assign(Message, frozen=True):
     experiment: Uuid
     name: ShortText
     run_dir: PathText
-    """Absolute."""
+    """Absolute, on the coordinator's host. Workers open no path that comes by message: they look for the same place in
+    the runs folder that they see."""
     config_json: LongText
     index: Count
     """Number of this collector (or evaluator) in the experiment: 0, 1, 2 …; seeds are derived from it."""
     generation: Count
     """Number of leases of this role and index before this one, also before resumes; seeds are derived from it, too."""
-    policy_file: PathText
-    """Absolute; inside run_dir/policy."""
+    policy_file: FileName
+    """Name inside the run folder's policy/."""
     epoch: Count
     """Epoch of a learner; higher than that of any learner before it."""
-    checkpoint: PathText | None = None
-    """Checkpoint from which a learner starts; null starts from the beginning."""
+    checkpoint: FileName | None = None
+    """Name inside the run folder's ckpt/ of the checkpoint from which a learner starts; null starts from the
+    beginning."""
     credit_env_steps: Count = 0
     """See Credit."""
     exploration: dict[str, float] = field(default_factory=dict[str, float])
@@ -133,8 +137,9 @@ class Evaluate(Message, frozen=True):
 
     lease: Count
     evaluation: Count
-    checkpoint: PathText
-    """Absolute."""
+    checkpoint: FileName
+    """Name inside the run folder's ckpt/."""
+    sha256: Sha256
     train_iter: Count
     env_step: Count
     first_episode: Count

@@ -31,7 +31,7 @@ def dispatching(*evaluators: int) -> EvaluationDispatch:
     leases.open(holder(LEARNER, "learner", "worker")).ready = True
     for lease in evaluators:
         leases.open(holder(lease, "evaluator", f"worker {lease}")).ready = True
-    return EvaluationDispatch("experiment", "/runs/x", Commander(config()), leases, ProgressRows(config(), None))
+    return EvaluationDispatch("experiment", Commander(config()), leases, ProgressRows(config(), None))
 
 
 def saved(dispatch: EvaluationDispatch, request: int, reason: CheckpointReason, train_iter: int) -> list[int]:

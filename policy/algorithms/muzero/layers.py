@@ -1,4 +1,4 @@
-"""The layers that MuZero's networks are made of: batch normalisation, perceptrons, heads."""
+"""The layers that MuZero's networks are made of: both normalisations, perceptrons, heads."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -54,8 +54,18 @@ class BatchNorm(nn.Module):
 
 
 def normalised(latent: torch.Tensor) -> torch.Tensor:
-    """Bring each latent state [n, …] to mean 0 and variance 1 (Ba et al. 2016)."""
+    """Bring each latent state, or the units of each row, [n, …], to mean 0 and variance 1 (Ba et al. 2016)."""
     return functional.layer_norm(latent, latent.shape[1:])
+
+
+class LayerNorm(nn.Module):
+    """`normalised` as a layer. It depends on nothing but its inputs, so a row means the same in training and in a
+    search; batch normalisation does not promise that for rows that are rare, as those before the end of an episode are.
+    It learns no scale: the layers before and after it do."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """[n, …]"""
+        return normalised(input)
 
 
 class Representation(nn.Sequential):
@@ -69,6 +79,14 @@ class Representation(nn.Sequential):
 
 
 def layers(widths: Sequence[int]) -> list[nn.Module]:
+    """Fully connected layers, each followed by layer normalisation and relu."""
+    made: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(widths):
+        made += [nn.Linear(inputs, outputs), LayerNorm(), nn.ReLU()]
+    return made
+
+
+def batch_normalised_layers(widths: Sequence[int]) -> list[nn.Module]:
     """Fully connected layers, each followed by batch normalisation and relu."""
     made: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(widths):
@@ -77,7 +95,7 @@ def layers(widths: Sequence[int]) -> list[nn.Module]:
 
 
 def perceptron(widths: Sequence[int], outputs: int) -> nn.Sequential:
-    """Such layers, and a linear one."""
+    """Layers as `layers` makes them, and a linear one."""
     return nn.Sequential(*layers(widths), nn.Linear(widths[-1], outputs))
 
 

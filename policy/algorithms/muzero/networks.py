@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import nn
 
-from remuda.policy.algorithms.muzero.layers import BatchNorm, Representation, layers, perceptron
+from remuda.policy.algorithms.muzero.layers import BatchNorm, Representation, batch_normalised_layers
 
 CONSISTENCY = "consistency."
 """Names of the tensors that only training needs begin so."""
@@ -101,7 +101,7 @@ class MuZeroNetwork(nn.Module, ABC):
     @abstractmethod
     def folded(self) -> LatentModel:
         """The same model outside training, of copies of what it has learned so far: to the digits of float32 it says
-        the same, and it is faster, since batch normalisation is part of its layers. It takes no gradients."""
+        the same, and it is faster. It takes no gradients."""
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The policy without a search: logits [n, actions] of encoded observations."""
@@ -112,14 +112,17 @@ class Consistency(nn.Module):
     """Whether a latent state that was imagined resembles that of what was seen (Ye et al. 2021, section 4.1).
 
     Both are projected; from the imagined one's projection the other is predicted, as in SimSiam (Chen and He 2021),
-    where the gradient goes one way only, so that they cannot agree on saying nothing.
+    where the gradient goes one way only, so that they cannot agree on saying nothing. Batch normalisation, as
+    SimSiam has it, does no harm here: these heads say nothing outside training.
     """
 
     def __init__(self, latent: int, units: int, bottleneck: int) -> None:
         """`latent`: the numbers of a latent state."""
         super().__init__()
-        self.projection = nn.Sequential(*layers((latent, units, units)), nn.Linear(units, units), BatchNorm(units))
-        self.prediction = perceptron((units, bottleneck), units)
+        self.projection = nn.Sequential(
+            *batch_normalised_layers((latent, units, units)), nn.Linear(units, units), BatchNorm(units)
+        )
+        self.prediction = nn.Sequential(*batch_normalised_layers((units, bottleneck)), nn.Linear(bottleneck, units))
 
     def forward(self, imagined: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
         """Cosine of the angle between the two latent states [n, …], [n]; no gradient goes to the states `seen`."""

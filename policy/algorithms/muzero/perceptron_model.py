@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from remuda.policy.algorithms.muzero.layers import BatchNorm, Representation, head, layers, normalised, perceptron
+from remuda.policy.algorithms.muzero.layers import Representation, head, layers, normalised, perceptron
 from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork, NetworkShape, Prediction
 
 
@@ -28,7 +28,7 @@ class PerceptronShape(NetworkShape):
 
 
 class PerceptronNetwork(MuZeroNetwork):
-    """Perceptrons whose layers are followed by batch normalisation and relu.
+    """Perceptrons whose layers are followed by layer normalisation and relu.
 
     The dynamics is one residual block: it says how the latent state changes.
     """
@@ -76,8 +76,8 @@ class FoldedPerceptrons:
 
     def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """See LatentModel."""
-        hidden = torch.addmm(self._by_action.index_select(0, actions), latent, self._by_latent.t()).relu_()
-        return normalised(latent + self._following(hidden))
+        hidden = torch.addmm(self._by_action.index_select(0, actions), latent, self._by_latent.t())
+        return normalised(latent + self._following(normalised(hidden).relu_()))
 
     def predict(self, latent: torch.Tensor) -> Prediction:
         """See LatentModel."""
@@ -91,7 +91,7 @@ class FoldedPerceptrons:
 
 @dataclass(frozen=True)
 class _Layers:
-    """Fully connected layers with relu between them; batch normalisation is part of them."""
+    """Fully connected layers with layer normalisation and relu between them."""
 
     weights: tuple[torch.Tensor, ...]
     """[outputs, inputs] each."""
@@ -100,15 +100,13 @@ class _Layers:
 
     @classmethod
     def of(cls, modules: nn.Sequential) -> _Layers:
-        """Copy linear layers, each with the normalisation that follows it."""
+        """Copy linear layers."""
         weights: list[torch.Tensor] = []
         biases: list[torch.Tensor] = []
         for module in modules:
             if isinstance(module, nn.Linear):
                 weights.append(module.weight.detach().clone())
                 biases.append(module.bias.detach().clone())
-            elif isinstance(module, BatchNorm):
-                weights[-1], biases[-1] = module.folded_into(weights[-1], biases[-1])
         return cls(tuple(weights), tuple(biases), activates_last=isinstance(modules[-1], nn.ReLU))
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -116,5 +114,5 @@ class _Layers:
         for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             hidden = functional.linear(hidden, weight, bias)
             if index < last or self.activates_last:
-                hidden.relu_()
+                hidden = normalised(hidden).relu_()
         return hidden

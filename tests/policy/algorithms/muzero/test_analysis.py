@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from remuda.policy.algorithms.muzero.analysis import ANALYSIS, analysis, dormant_ratio
 from remuda.policy.algorithms.muzero.layers import BatchNorm
@@ -31,9 +32,8 @@ def test_units_that_are_switched_off_are_found(kind: Kind) -> None:
     before = analysis(network, kind.seen(5), actions)
     assert tuple(before) == ANALYSIS
     assert float(before[ANALYSIS[2]]) == pytest.approx(math.sqrt(math.prod(kind.latent)), rel=1e-3)
-    norms = [module for module in network.representation.modules() if isinstance(module, BatchNorm)]
-    norms[0].weight.data.zero_()
-    norms[0].bias.data.zero_()
+    with_bias = [module for module in network.representation.modules() if isinstance(module, BatchNorm | nn.Linear)]
+    with_bias[0].bias.data[0] = -1e6  # the unit is far below what relu lets through, whatever comes in
     after = analysis(network, kind.seen(5), actions)
     assert float(after[ANALYSIS[0]]) > float(before[ANALYSIS[0]])
 

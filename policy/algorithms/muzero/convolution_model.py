@@ -62,7 +62,8 @@ class ConvolutionNetwork(MuZeroNetwork):
 
     The representation halves images, those of 96 or 84 pixels to 6: by a convolution, by a residual block, then by
     average pooling, with a residual block after each. The dynamics reads the latent state and the action: a plane of
-    ones among planes of zeros, one for each action there is. Convolutions are followed by batch normalisation and relu.
+    ones among planes of zeros, one for each action there is. Convolutions are followed by batch normalisation and relu,
+    the dense layers of the heads by layer normalisation.
     A latent state is normalised over all its numbers, as that of perceptrons is; MuZero brings it to 0 … 1, which is
     to the same end (appendix G).
     """

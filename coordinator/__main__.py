@@ -24,6 +24,9 @@ def main() -> None:
     parser.add_argument("--connection-file", type=Path, required=True)
     parser.add_argument("--bind", default=None, help="address to listen on (default: a free port of this host alone)")
     parser.add_argument("--persistent", action="store_true", help="own the runs folder and take up what was left there")
+    parser.add_argument("--own-dir", type=Path, default=None, help="with --persistent: own this folder instead")
+    parser.add_argument("--hand-over", action="store_true", help="on SIGTERM leave the runs to the next start")
+    parser.add_argument("--idle-end", type=float, default=None, metavar="S", help="end after S seconds without a run")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=SECONDS", help="see Limits; repeatable")
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of this process")
@@ -39,6 +42,9 @@ def main() -> None:
             arguments.bind,
             persistent=arguments.persistent,
             limits=Limits.of(arguments.limit),
+            own_dir=arguments.own_dir,
+            hands_over=arguments.hand_over,
+            idle_end_s=arguments.idle_end,
         )
         with gc_frozen():
             service = Service(settings, guard)

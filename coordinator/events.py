@@ -122,4 +122,22 @@ class ShutdownRequested:
     reason: str
 
 
-Event = Received | RunPrepared | RunRefused | LogRead | Tick | SelfVitals | HeldUp | RunBroken | ShutdownRequested
+@dataclass(frozen=True)
+class HandoverRequested:
+    """The coordinator is to end, and its next start to go on with its runs."""
+
+    reason: str
+
+
+Event = (
+    Received
+    | RunPrepared
+    | RunRefused
+    | LogRead
+    | Tick
+    | SelfVitals
+    | HeldUp
+    | RunBroken
+    | ShutdownRequested
+    | HandoverRequested
+)

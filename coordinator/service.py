@@ -22,6 +22,7 @@ from remuda.coordinator.disk.waker import Waker
 from remuda.coordinator.effects import DiskEffect, Effect, Exit, PrepareRun, ReadLog, Send
 from remuda.coordinator.events import (
     Event,
+    HandoverRequested,
     Received,
     RunBroken,
     RunRecovered,
@@ -92,12 +93,25 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     http: str | None = None
     """Where health and metrics are served, such as 9300 or 0.0.0.0:9300. None: nowhere."""
+    own_dir: Path | None = None
+    """Where a persistent one keeps its list of runs and its keys; None: in the runs folder. With folders of their own,
+    several share a runs folder."""
+    hands_over: bool = False
+    """What it does when the operating system asks it to end: have its runs saved and leave them to its next start,
+    instead of stopping them. Its connection file stays, so that workers wait."""
+    idle_end_s: float | None = None
+    """It ends by itself when there was no run to work on for this time; None: never."""
 
     @property
     def keys_dir(self) -> Path:
         """The folder of its keys: in the runs folder, so that workers know it again when it is started again. One that
         exists for the runs that it is given has keys for itself alone, beside its connection file."""
-        return (self.runs_dir if self.persistent else self.connection_file.absolute().parent) / FOLDER
+        return (self.list_dir if self.persistent else self.connection_file.absolute().parent) / FOLDER
+
+    @property
+    def list_dir(self) -> Path:
+        """The folder that a persistent one owns, with its list of runs."""
+        return self.own_dir or self.runs_dir
 
 
 class Service:
@@ -116,7 +130,7 @@ class Service:
         door = Door(self._keys.server, authorized)
         self._http = None if settings.http is None else listen_for_http(settings.http)
         asked_for = None if settings.address is None else listen(settings.address, door)
-        self._runs_folder = RunsFolder(settings.runs_dir) if settings.persistent else None
+        self._runs_folder = RunsFolder(settings.list_dir) if settings.persistent else None
         last_address = None if self._runs_folder is None else self._runs_folder.last_address
         self._socket = asked_for or listen_again(last_address, door)
         self._keys.save()
@@ -139,6 +153,7 @@ class Service:
             leases=self._epoch * LEASES_PER_START,
             boot=boot_id(),
             refusals=self._refusals,
+            idle_end_s=settings.idle_end_s,
         )
         self._socket.connections.is_worker = self._coordinator.registry.has
         self._effects: list[Effect] = []
@@ -288,7 +303,8 @@ class Service:
     def _tick(self) -> None:
         if self._guard.ending and not self._asked_to_end:
             self._asked_to_end = True
-            self._handle(ShutdownRequested(self._guard.reason))
+            reason, hands_over = self._guard.reason, self._settings.hands_over
+            self._handle(HandoverRequested(reason) if hands_over else ShutdownRequested(reason))
         for event in self._disk.look():
             self._hear(event)
         self._look_at_keys()
@@ -399,7 +415,9 @@ class Service:
         )
 
     def _remove_connection_file(self) -> None:
-        """Remove the connection file, unless another coordinator has put its own there."""
+        """Remove the connection file, unless another coordinator has put its own there, or workers shall wait."""
+        if self._asked_to_end and self._settings.hands_over:
+            return
         path = self._settings.connection_file
         with contextlib.suppress(ConnectionFileError):
             if connection_file.read(path).coordinator == self._id:

@@ -18,12 +18,17 @@ FAREWELL_S = 5.0
 
 
 class CoordinatorShutdown:
-    """Open until the end is asked for."""
+    """Open until the end is asked for, or nothing has been left to do for a while."""
 
-    def __init__(self, catalog: Catalog, registry: Registry, journaling: Journaling) -> None:
+    def __init__(
+        self, catalog: Catalog, registry: Registry, journaling: Journaling, *, idle_end_s: float | None = None
+    ) -> None:
+        """`idle_end_s`: how long there may be no run to work on before it ends by itself; None: for any time."""
         self._catalog = catalog
         self._registry = registry
         self._journaling = journaling
+        self._idle_end_s = idle_end_s
+        self._idle_since_s: float | None = None
         self._reason: str | None = None
         self._begun_s = 0.0
         self._farewell_s: float | None = None
@@ -60,6 +65,8 @@ class CoordinatorShutdown:
 
     def tick(self, now_s: float) -> list[Step]:
         """Once every experiment is over, send the workers home and end when they have gone."""
+        if self._reason is None and self._idle_for_long(now_s):
+            return self.begin(f"there has been no run for {self._idle_end_s:g} s", now_s)
         if self._reason is None or any(self._is_waited_for(each, now_s) for each in self._catalog.active):
             return []
         if self._farewell_s is None:
@@ -69,6 +76,13 @@ class CoordinatorShutdown:
         if len(self._registry) == 0 or now_s - self._farewell_s > FAREWELL_S:
             return [Exit()]
         return []
+
+    def _idle_for_long(self, now_s: float) -> bool:
+        if self._idle_end_s is None or self._catalog.active:
+            self._idle_since_s = None
+            return False
+        self._idle_since_s = now_s if self._idle_since_s is None else self._idle_since_s
+        return now_s - self._idle_since_s > self._idle_end_s
 
     def _is_waited_for(self, experiment: Experiment, now_s: float) -> bool:
         return experiment.held_up is None or now_s - self._begun_s <= HELD_UP_S

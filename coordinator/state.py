@@ -32,6 +32,7 @@ from remuda.coordinator.effects import (
 )
 from remuda.coordinator.events import (
     Event,
+    HandoverRequested,
     HeldUp,
     LogRead,
     Received,
@@ -47,6 +48,7 @@ from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.claims import UNDER_A_LEASE, Speaker, speaker_at
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun, refused
+from remuda.coordinator.handover import Handover
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.membership import Membership
@@ -104,10 +106,11 @@ class Coordinator:
         leases: int = 0,
         boot: str = "",
         refusals: Refusals | None = None,
+        idle_end_s: float | None = None,
         new_id: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
         """`leases` is the highest lease number that may have been given out before; `boot` is different for every start
-        of every machine; `refusals` counts who was refused."""
+        of every machine; `refusals` counts who was refused. After `idle_end_s` seconds without a run it ends."""
         limits = limits or Limits()
         self._refusals = refusals or Refusals()
         self._registry = Registry(limits)
@@ -116,7 +119,8 @@ class Coordinator:
         self._journaling = Journaling(self._catalog, boot)
         self._assignments = Assignments(self._registry, self._catalog, self._journaling, newest_lease=leases)
         self._membership = Membership(id, self._registry, self._assignments)
-        self._shutdown = CoordinatorShutdown(self._catalog, self._registry, self._journaling)
+        self._shutdown = CoordinatorShutdown(self._catalog, self._registry, self._journaling, idle_end_s=idle_end_s)
+        self._handover = Handover(self._catalog, self._journaling)
         self._client_requests = ClientRequests(
             About(id, address, pid, now_s),
             catalog=self._catalog,
@@ -138,6 +142,8 @@ class Coordinator:
                 return self._tick(now_s)
             case ShutdownRequested():
                 return self._perform(self._shutdown.begin(event.reason, now_s), now_s)
+            case HandoverRequested():
+                return self._perform(self._handover.begin(event.reason, now_s), now_s)
             case SelfVitals():
                 self._client_requests.load = event.load
                 for experiment in self._catalog.active:
@@ -372,7 +378,7 @@ class Coordinator:
             steps += ticked
         self._journaling.tick(now_s)
         effects = self._perform(steps + self._assignments.tick(now_s), now_s)
-        effects += self._perform(self._shutdown.tick(now_s), now_s)
+        effects += self._perform(self._shutdown.tick(now_s) + self._handover.tick(), now_s)
         for peer in self._connections.take_deaf():
             effects += self._deaf(peer, now_s)
         self._connections.expire(now_s, keep=lambda peer: self._registry.at(peer) is not None)

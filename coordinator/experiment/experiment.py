@@ -287,6 +287,19 @@ class Experiment:
         self._commander.end(End(ON_REQUEST, explanation), skip_final_evaluation=now)
         return hurried + self._go_on(now_s)
 
+    @_bulkhead
+    def save_now(self, now_s: float) -> list[Step]:
+        """Have the learner save, unless the run ends, it saves already, or it has learned nothing since."""
+        counters = self._status.counters(now_s)
+        return (
+            self._dispatch.carry_out(self._commander.save_now(counters), counters, now_s) if self._flow.is_open else []
+        )
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a learner is there that was asked to save and has not done so yet."""
+        return self._commander.saving is not None and bool(self._leases.ready("learner"))
+
     def break_off(self, reason: str, now_s: float) -> None:
         """The run has failed, and nothing more is written of it."""
         self._status.finish(End(reason, reason), now_s)

@@ -581,10 +581,12 @@ class World:
         seed: int = 0,
         faults: Faults | None = None,
         limits: Limits | None = None,
+        idle_end_s: float | None = None,
         turn_messages: int = 1,
     ) -> None:
         self.config = config
         self.limits = limits or Limits(lost_after_s=5.0)
+        self.idle_end_s = idle_end_s
         self.turn_messages = turn_messages
         """The coordinator handles up to so many messages, and a tick besides, before it writes its journal and
         answers."""
@@ -671,6 +673,7 @@ class World:
             limits=self.limits,
             leases=self.crashes * LEASES_PER_START,  # each has numbers of its own
             boot=f"boot {self.power_failures}",
+            idle_end_s=self.idle_end_s,
             new_id=lambda: str(UUID(int=self.rng.getrandbits(128), version=4)),
         )
 

@@ -16,6 +16,7 @@ from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.service import Service, Settings
 from remuda.tests.patience import HANG_S, until
 from remuda.wire import codec, sockets
+from remuda.wire.connection_file import read
 from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import PROTOCOL_VERSION
 from remuda.worker.shutdown_guard import ShutdownGuard
@@ -67,3 +68,34 @@ def test_its_turns_are_rarely_held_up_by_a_look_for_garbage_however_it_is_starte
         client.status()
         assert gc.get_threshold()[0] >= 20_000
     assert gc.get_threshold() == before
+
+
+def test_one_that_hands_over_leaves_its_connection_file_so_that_workers_wait(tmp_path: Path) -> None:
+    runs, own = tmp_path / "runs", tmp_path / "own"
+    runs.mkdir()
+    settings = Settings(runs, own / "connection.json", persistent=True, own_dir=own, hands_over=True)
+    epochs: list[int] = []
+    for _ in range(2):
+        guard = ShutdownGuard()
+        thread = threading.Thread(target=Service(settings, guard).run)
+        thread.start()
+        try:
+            until(settings.connection_file.exists, "the connection file")
+            with Client(settings.connection_file) as client:
+                assert client.status().experiments == []
+        finally:
+            guard.end("the walltime is over")
+            thread.join(HANG_S)
+        epochs.append(read(settings.connection_file).epoch)
+    assert epochs == [1, 2]
+    assert (own / ".keys" / "coordinator").exists()
+    assert list(runs.iterdir()) == [], "another coordinator may own the runs folder"
+
+
+def test_one_without_a_run_ends_by_itself_if_it_shall(tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "runs", tmp_path / "connection.json", idle_end_s=0.1)
+    thread = threading.Thread(target=Service(settings, ShutdownGuard()).run)
+    thread.start()
+    thread.join(HANG_S)
+    assert not thread.is_alive()
+    assert not settings.connection_file.exists()

@@ -16,7 +16,7 @@ ROOMS = Rooms(
         {"events"},
         {"journaling"},
         {"assignments", "disk"},
-        {"membership", "shutdown"},
+        {"handover", "membership", "shutdown"},
         {"client_requests"},
         {"state"},
         {"measuring"},

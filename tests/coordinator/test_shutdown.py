@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from remuda.coordinator.effects import Exit
 from remuda.coordinator.events import ShutdownRequested
+from remuda.coordinator.experiment.catalog import Catalog
+from remuda.coordinator.journaling import Journaling
+from remuda.coordinator.limits import Limits
+from remuda.coordinator.registry import Registry
+from remuda.coordinator.shutdown import CoordinatorShutdown
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import LearnerWork, World
+from remuda.training.effects import LogLine
+from remuda.wire.messages import StopExperiment
 
 
 def shut_down(world: World) -> None:
@@ -32,6 +40,35 @@ def test_workers_that_come_back_with_a_lease_are_let_in_and_what_they_have_count
     assert status.state == "stopped"
     assert status.env_step == world.unique_env_steps()
     assert max(world.records) == status.train_iter == learner.train_iter, "the last checkpoint has every update"
+
+
+def test_one_that_has_nothing_to_do_ends_by_itself_after_the_time_given() -> None:
+    catalog = Catalog()
+    shutdown = CoordinatorShutdown(catalog, Registry(Limits()), Journaling(catalog, "boot"), idle_end_s=60.0)
+    assert shutdown.tick(1_000.0) == []
+    assert shutdown.tick(1_060.0) == []
+    [line] = shutdown.tick(1_060.1)
+    assert isinstance(line, LogLine)
+    assert line.text == "shutting down: there has been no run for 60 s"
+    assert shutdown.tick(1_060.2) == []
+    assert shutdown.tick(1_060.3) == [Exit()]
+
+
+def test_a_run_keeps_it_from_ending_by_itself() -> None:
+    world = World(config(stop={"max_env_steps": 10**9}), idle_end_s=1.0)
+    world.herd(collectors=2)
+    world.submit()
+    for _ in range(100):
+        world.step()
+    assert not world.exited
+    world.ask(StopExperiment(world.experiment().id))
+    world.run()
+    assert world.experiment().state == "stopped"
+    for _ in range(600):
+        world.step()
+        if world.exited:
+            return
+    raise AssertionError("it never ended")
 
 
 def test_a_worker_without_a_lease_is_refused() -> None:

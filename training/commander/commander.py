@@ -156,6 +156,12 @@ class Commander:
         """Nothing more is collected or learned: the last checkpoint can be saved."""
         return self._save("final")
 
+    def save_now(self, counters: Counters) -> list[Decision]:
+        """The process may have to end soon: what was learned since the last checkpoint is saved."""
+        if self._end is not None or self._saving is not None or self._is_saved(counters.train_iter):
+            return []
+        return self._save("interval", counters.env_step)
+
     def use_newest_checkpoint(self) -> list[Decision]:
         """No learner is there to save the last checkpoint: the newest one is used as the last."""
         self._saving, self._final_saved = None, True

@@ -227,6 +227,17 @@ def test_an_evaluation_under_way_at_the_end_is_finished_before_the_last_one() ->
     assert not commander.settled
 
 
+def test_a_process_that_must_end_soon_saves_what_is_new_and_nothing_else() -> None:
+    commander = Commander(config())
+    begun(commander)
+    assert commander.save_now(at(500, 0)) == [], "nothing was learned since the initial checkpoint"
+    assert commander.save_now(at(510, 7)) == [Save("interval")]
+    assert commander.save_now(at(520, 9)) == [], "it is saving"
+    assert commander.saved("interval", record(510)) == [], "it is not evaluated"
+    commander.end(End("stopped", "asked to"))
+    assert commander.save_now(at(900, 99)) == [], "the end saves by itself"
+
+
 def test_what_is_due_waits_until_something_was_learned() -> None:
     commander = Commander(config())
     begun(commander)

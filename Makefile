@@ -9,7 +9,7 @@ BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 # Tests start processes, each of which would compile all that it imports; CI images often say so.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults learning sinks bench bench-peers soak effective docs site lint types mypy pyright unit collected clean
+.PHONY: help setup demo test cluster cluster-quick faults learning sinks bench bench-peers soak effective docs site lint types mypy pyright unit collected clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -55,6 +55,12 @@ faults: setup  ## the faults of docs/failure-model.md in their long form: schedu
 	REMUDA_FAULTS=long $(BIN)/pytest tests/coordinator/test_lies.py -n 2 -o faulthandler_timeout=7200 -o timeout=7200
 	REMUDA_FAULTS=long REMUDA_FAULTS_SOAK_S=$(SOAK_S) \
 		$(BIN)/pytest tests/faults -m "not learning" -s -o faulthandler_timeout=7200 -o timeout=7200
+
+cluster: setup  ## real runs on a real Slurm of three nodes on this machine (five minutes; docs/cluster.md says what it needs)
+	$(BIN)/pytest tests/cluster -m cluster -rs
+
+cluster-quick: setup  ## of these, a run to its end and one whose coordinator is requeued (a minute)
+	$(BIN)/pytest tests/cluster -m cluster -rs -k "to_its_end or requeued or mistake"
 
 learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes, and the other examples (about fifty minutes)
 	$(BIN)/pytest tests/learning -m learning -s -o faulthandler_timeout=6000

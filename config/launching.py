@@ -4,22 +4,67 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from remuda.config.numbers import PositiveFloat
+from remuda.config.numbers import NonNegative, Positive, PositiveFloat, no_bool
 from remuda.config.section import Section
 
 LOCAL = "local"
 """The launcher of this machine."""
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:@/+\[\]=-]+$", max_length=200)]
+Line = Annotated[str, Field(pattern=r"^[^\n\r\x00]+$", max_length=1_000)]
+
+
+class SlurmConfig(Section):
+    """The jobs of `launch.on: slurm`: one for coordinator and learner, and for each other role an array of jobs. All
+    nodes must see the runs folder, and this installation of Remuda, at the same paths."""
+
+    partition: Word | None = None
+    """The partition of all jobs; null is the cluster's default."""
+    account: Word | None = None
+    """The account that is charged."""
+    qos: Word | None = None
+    """The quality of service."""
+    walltime_min: Positive | None = None
+    """Minutes that each job may run; null is the partition's limit. A job that reaches it is started again, and the run
+    goes on."""
+    notice_s: Annotated[int, Field(ge=30, le=65_535), BeforeValidator(no_bool)] = 120
+    """Seconds before the end of its walltime at which a job begins to hand in and save; Slurm may be up to a minute
+    early. Saving a checkpoint must take less."""
+    workers_per_job: Positive = 1
+    """Collectors, evaluators or reanalyzers in each job of an array."""
+    cores_per_worker: Positive = 1
+    """Cores of each collector, evaluator and reanalyzer."""
+    memory_mib_per_worker: Positive | None = None
+    """Memory of each of them; null is the cluster's default."""
+    learner_cores: Positive = 2
+    """Cores of the job with coordinator and learner."""
+    learner_gpus: NonNegative = 0
+    """GPUs of that job."""
+    learner_memory_mib: Positive | None = None
+    """Memory of that job; null is the cluster's default."""
+    port: Annotated[int, Field(ge=0, le=65_535), BeforeValidator(no_bool)] = 0
+    """The coordinator's port; 0 is any that is free."""
+    options: tuple[Annotated[str, Field(pattern=r"^--[a-z][^\n\r\x00]*$", max_length=1_000)], ...] = ()
+    """More options of sbatch for every job, such as `--constraint=avx512`."""
+    setup: tuple[Line, ...] = ()
+    """Lines of shell at the beginning of every job, such as `module load cuda`. Jobs have the environment of your login
+    shell, not that of the shell in which `remuda launch` was typed."""
+    max_replacements: NonNegative = 100
+    """How often, in all, a job that was lost is submitted again."""
+    poll_interval_s: PositiveFloat = 10.0
+    """Seconds between two questions to Slurm about the state of the jobs."""
 
 
 class LaunchConfig(Section):
     """How `remuda launch` starts the coordinator and the workers. Nothing of it changes what is learned."""
 
     on: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=200)] = LOCAL
-    """The launcher: `local` (this machine), your own as `module:Class`, looked up in the folder of the config file
-    first, or the name of one in an installed package (entry point group `remuda.launchers`). The option --on sets
+    """The launcher: `local` (this machine), `slurm`, your own as `module:Class`, looked up in the folder of the config
+    file first, or the name of one in an installed package (entry point group `remuda.launchers`). The option --on sets
     this."""
+    slurm: SlurmConfig = SlurmConfig()
+    """For `on: slurm`."""
     coordinator_timeout_s: PositiveFloat = 3_600.0
     """Seconds that workers, and `remuda launch` itself, wait for a coordinator that is silent or missing. An engine may
     take long to start it again."""

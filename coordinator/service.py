@@ -415,7 +415,7 @@ class Service:
         )
 
     def _remove_connection_file(self) -> None:
-        """Remove the connection file, unless another coordinator has put its own there, or workers shall wait."""
+        """Remove the connection file, unless another coordinator has put its own there, or workers are to wait."""
         if self._asked_to_end and self._settings.hands_over:
             return
         path = self._settings.connection_file

@@ -9,7 +9,10 @@ from remuda.config.launching import LOCAL
 from remuda.config.user_code import UserCodeError, offered, user_object
 from remuda.deploy.launcher import Launcher, LaunchRequest
 
-BUILT_IN = {LOCAL: "remuda.deploy.local:LocalLauncher"}
+BUILT_IN = {
+    LOCAL: "remuda.deploy.local:LocalLauncher",
+    "slurm": "remuda.deploy.slurm.launcher:SlurmLauncher",
+}
 """Remuda's own launchers, by name; a module is imported when its launcher is used."""
 GROUP = "remuda.launchers"
 """The entry point group in which installed packages offer launchers."""

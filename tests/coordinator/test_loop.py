@@ -92,7 +92,7 @@ def test_one_that_hands_over_leaves_its_connection_file_so_that_workers_wait(tmp
     assert list(runs.iterdir()) == [], "another coordinator may own the runs folder"
 
 
-def test_one_without_a_run_ends_by_itself_if_it_shall(tmp_path: Path) -> None:
+def test_one_without_a_run_ends_by_itself_if_asked_to(tmp_path: Path) -> None:
     settings = Settings(tmp_path / "runs", tmp_path / "connection.json", idle_end_s=0.1)
     thread = threading.Thread(target=Service(settings, ShutdownGuard()).run)
     thread.start()

@@ -1,0 +1,187 @@
+"""What a job of an engine runs: the coordinator with its learner, or workers; and what it does before it is taken away.
+
+    python -m remuda.deploy.job head --own-dir DIR --runs-dir RUNS
+    python -m remuda.deploy.job collector --own-dir DIR --count 2
+
+At SIGTERM the engine ends this job; SIGUSR1 is a notice that it will soon. Both end the processes in order: the
+coordinator has its runs saved and leaves them to its next start, workers hand in what they have. After a notice, the
+job may ask its engine to be started again (`--requeue`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from remuda.deploy.slurm.requeue import requeue
+from remuda.wire.patience import COORDINATOR_TIMEOUT_S
+
+CONNECTION_FILE = "connection.json"
+"""In the folder of the launch."""
+EXIT_TAKEN = 75
+"""The engine has ended this job, which had not done its work yet: it is to be started again."""
+EXIT_FAILED = 1
+IDLE_END_S = 600.0
+"""How long the coordinator may have no run, before it ends by itself: whoever launched it may be gone."""
+TERM_S = 25.0
+"""Time from SIGTERM until everything has ended; Slurm and Kubernetes kill the job after 30 s unless told otherwise."""
+HEAD_DELAY_S = 5.0
+"""How much later than workers, after a notice, the coordinator ends: workers that had theirs at the same moment still
+hand in."""
+LATER_S = 10.0
+"""Of the time to end, what is kept for each process that is told later."""
+COMPANION_S = 30.0
+"""How long the others may take to end by themselves, after one has ended in order."""
+POLL_S = 0.05
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_ROLES = ("collector", "evaluator", "reanalyzer")
+
+
+class Job:
+    """Runs processes until they have ended, or until this job is taken away; then it ends them one after the other."""
+
+    def __init__(self, commands: Mapping[str, Sequence[str]], *, notice_s: float, delay_s: float = 0.0) -> None:
+        """`commands` by name, in the order in which they are told to end. `notice_s`: time from a notice until
+        everything must have ended; of that, nothing is done for `delay_s`."""
+        self._commands = commands
+        self._notice_s = notice_s
+        self._delay_s = delay_s
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._signal: signal.Signals | None = None
+
+    @property
+    def noticed(self) -> bool:
+        """Whether it ends because of a notice."""
+        return self._signal == signal.SIGUSR1
+
+    def run(self) -> int:
+        """Start the processes and wait. Returns 0 once all have ended in order, EXIT_TAKEN if the job is taken away,
+        and otherwise the exit code of the process that failed."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, self._on_signal)
+        lifeline, own_end = os.pipe()  # breaks with this process, however it ends: then the others end, too
+        try:
+            for name, command in self._commands.items():
+                command = [*command, "--lifeline", str(lifeline)]
+                environment = {**_ONE_THREAD, **os.environ}
+                self._processes[name] = subprocess.Popen(command, pass_fds=(lifeline,), env=environment)
+            return self._wait()
+        finally:
+            self._end_all(0.0)
+            os.close(lifeline)
+            os.close(own_end)
+
+    def _wait(self) -> int:
+        while self._signal is None:
+            ended = next((one for one in self._processes.items() if one[1].poll() is not None), None)
+            if ended is not None:
+                return self._one_has_ended(*ended)
+            time.sleep(POLL_S)
+        _say(f"{self._signal.name}: handing in, then ending")
+        if self.noticed:
+            time.sleep(self._delay_s)
+        self._end_all(self._notice_s - self._delay_s if self.noticed else TERM_S)
+        _say("handed in, and ended")
+        return EXIT_TAKEN
+
+    def _one_has_ended(self, name: str, process: subprocess.Popen[bytes]) -> int:
+        """The others end by themselves if it ended in order; otherwise they are told to."""
+        if process.returncode:
+            _say(f"the {name} process ended with exit code {process.returncode}")
+            self._end_all(TERM_S)
+            return max(process.returncode, EXIT_FAILED)
+        end_s = time.monotonic() + COMPANION_S
+        while time.monotonic() < end_s and any(each.poll() is None for each in self._processes.values()):
+            time.sleep(POLL_S)
+        late = [name for name, each in self._processes.items() if each.poll() is None]
+        if late:
+            _say(f"the {name} process has ended and {', '.join(late)} has not")
+            self._end_all(TERM_S)
+        return max((abs(each.returncode) for each in self._processes.values()), default=0) if not late else EXIT_FAILED
+
+    def _end_all(self, within_s: float) -> None:
+        """End what still runs, one after the other: by SIGTERM, and by SIGKILL when its time is over."""
+        end_s = time.monotonic() + within_s
+        for later, (name, process) in zip(
+            range(len(self._processes) - 1, -1, -1), self._processes.items(), strict=True
+        ):
+            if process.poll() is not None:
+                continue
+            process.terminate()
+            try:
+                process.wait(max(end_s - later * LATER_S - time.monotonic(), 0.0))
+            except subprocess.TimeoutExpired:
+                if within_s:
+                    _say(f"the {name} process does not end in time, and is killed")
+                process.kill()
+                process.wait()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signal = self._signal or signal.Signals(number)
+
+
+def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """The coordinator, then its learner."""
+    own_dir: Path = arguments.own_dir
+    limits = [part for limit in arguments.limit for part in ("--limit", limit)]
+    service = ["--persistent", "--hand-over", "--idle-end", str(IDLE_END_S)]
+    places = ["--runs-dir", str(arguments.runs_dir), "--own-dir", str(own_dir), "--bind", arguments.bind]
+    python = [sys.executable, "-P", "-m"]
+    coordinator = [*python, "remuda.coordinator", *service, *places, *limits]
+    return {"coordinator": [*coordinator, *_common(arguments)], "learner": _nanny(arguments, "learner", 1)}
+
+
+def _nanny(arguments: argparse.Namespace, role: str, count: int) -> list[str]:
+    patience = ["--coordinator-timeout", str(arguments.coordinator_timeout)]
+    nanny = [sys.executable, "-P", "-m", "remuda.deploy.nanny"]
+    return [*nanny, f"--{role}s", str(count), *patience, *_common(arguments)]
+
+
+def _common(arguments: argparse.Namespace) -> list[str]:
+    profile: Path | None = arguments.profile
+    connection_file = ["--connection-file", str(arguments.own_dir / CONNECTION_FILE)]
+    return connection_file if profile is None else [*connection_file, "--profile", str(profile)]
+
+
+def _say(text: str) -> None:
+    print(f"{time.time():.3f} {text}", file=sys.stderr, flush=True)
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run what one job of an engine is for.")
+    parser.add_argument("kind", choices=("head", *_ROLES), help="the coordinator and its learner, or workers of a role")
+    parser.add_argument("--own-dir", type=Path, required=True, help="the folder of the launch, which all jobs see")
+    parser.add_argument("--runs-dir", type=Path, help="head: the folder of run folders")
+    parser.add_argument("--bind", default="tcp://0.0.0.0:0", help="head: the coordinator's address")
+    parser.add_argument("--limit", action="append", default=[], help="head: see `remuda coordinator --limit`")
+    parser.add_argument("--count", type=int, default=1, help="workers in this job")
+    parser.add_argument("--coordinator-timeout", type=float, default=COORDINATOR_TIMEOUT_S)
+    parser.add_argument("--notice", type=float, default=TERM_S, help="seconds from SIGUSR1 until all must have ended")
+    parser.add_argument("--requeue", action="store_true", help="after SIGUSR1 have Slurm start this job again")
+    parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of each process")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Entry point of `python -m remuda.deploy.job`."""
+    arguments = _parsed()
+    kind, count = arguments.kind, arguments.count
+    if kind == "head":
+        job = Job(head_commands(arguments), notice_s=arguments.notice, delay_s=HEAD_DELAY_S)
+    else:
+        job = Job({"workers": _nanny(arguments, kind, count)}, notice_s=arguments.notice)
+    exit_code = job.run()
+    if job.noticed and arguments.requeue:
+        _say(requeue(os.environ))
+    sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""A run as jobs of a Slurm cluster: coordinator and learner in one, and an array of jobs for each other role."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from uuid import uuid4
+
+from remuda.deploy.job import CONNECTION_FILE
+from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+from remuda.deploy.slurm.commands import cancel, states, submit
+from remuda.deploy.slurm.herd import WorkerJobs
+from remuda.deploy.slurm.script import SlurmPlan
+from remuda.deploy.slurm.states import JobState, SlurmError, tasks_of
+from remuda.storage.existing_folder import make_private
+from remuda.wire.connection_file import ConnectionFileError, read
+
+FOLDER = ".launches"
+"""In the runs folder: a folder for each launch, which all nodes see."""
+STOP_DEADLINE_S = 60.0
+"""How long cancelled jobs may take to end; Slurm kills what is left after its KillWait (30 s by default)."""
+LOOK_S = 0.2
+"""Between two looks for the connection file."""
+ENDING_LOOK_S = 1.0
+"""Between two questions to Slurm while jobs end."""
+TAIL_LINES = 30
+
+
+class SlurmLauncher:
+    """Submits the jobs, replaces those that are lost, and cancels what is left at the end.
+
+    Slurm itself starts jobs again that were preempted or whose node has failed, and a job that comes to the end of its
+    walltime asks for that. If this process dies, the jobs go on, and the run ends in order.
+    """
+
+    def __init__(self, request: LaunchRequest) -> None:
+        """Nothing is submitted or written."""
+        self._request = request
+        self._settings = request.settings.slurm
+        own_dir = request.runs_dir / FOLDER / f"{request.name}-{uuid4().hex[:8]}"
+        profile = None if request.profile is None else own_dir / "profile"
+        self._plan = SlurmPlan(request, own_dir, profile)
+        self._workers = WorkerJobs(self._settings.max_replacements)
+        self._head: JobState | None = None
+        self._heads = 0
+        """How often the job with the coordinator was submitted."""
+        self._next_look_s = 0.0
+        self._trouble = ""
+
+    @property
+    def connection_file(self) -> Path:
+        """The connection file, in a folder that all nodes see."""
+        return self._plan.own_dir / CONNECTION_FILE
+
+    def planned(self, workers: WorkerCounts) -> str:
+        """Each command, and the script that it submits."""
+        commands = {"head": self._plan.submit("head")}
+        commands |= {role: self._plan.submit(role, jobs=jobs) for role, jobs in self._arrays(workers).items()}
+        return "\n".join(f"$ {shlex.join(command)}\n{self._script(kind)}" for kind, command in commands.items())
+
+    def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool]) -> None:
+        """Submit everything, and wait in the queue until the coordinator can be reached."""
+        arrays = self._arrays(workers)
+        make_private(self._plan.own_dir)
+        for kind in ("head", *arrays):
+            (self._plan.own_dir / f"{kind}.sh").write_text(self._script(kind), encoding="utf-8")
+        try:
+            self._submit_head()
+            for role, jobs in arrays.items():
+                for id in self._submit_workers(role, jobs):
+                    self._workers.add(role, id)
+        except SlurmError as error:
+            raise LaunchError(str(error)) from error
+        while not self._can_be_reached():
+            if given_up():
+                raise LaunchError("asked to end before the coordinator had started; its jobs are cancelled")
+            self.check()
+            time.sleep(LOOK_S)
+
+    def check(self) -> None:
+        """Ask Slurm from time to time how the jobs stand, and submit lost ones again. Raises LaunchError."""
+        now_s = time.monotonic()
+        if now_s < self._next_look_s:
+            return
+        try:
+            self._look(now_s)
+            self._trouble = ""
+        except SlurmError as error:  # the run may be fine; Slurm is asked again
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                self._request.say(f"the jobs are not looked after at the moment: {error}")
+        self._next_look_s = time.monotonic() + self._settings.poll_interval_s
+
+    def wait_for_coordinator(self, deadline_s: float) -> bool:
+        """Wait until the coordinator's job has ended by itself; False when the deadline passes first."""
+        end_s = time.monotonic() + deadline_s
+        while self._head is not None and self._head.fate == "alive" and self._head.state != "COMPLETING":
+            if time.monotonic() > end_s:
+                return False
+            with contextlib.suppress(SlurmError):
+                self._head = states([self._head.id])[self._head.id]
+            time.sleep(ENDING_LOOK_S)
+        return True
+
+    def kill(self) -> None:
+        """Cancel everything, without waiting."""
+        with contextlib.suppress(SlurmError):
+            cancel(self._alive())
+
+    def stop(self) -> None:
+        """Cancel what is left, wait until it is gone, and remove the folder of the launch unless it tells of a
+        failure."""
+        if self._head is None:
+            shutil.rmtree(self._plan.own_dir, ignore_errors=True)
+            return
+        with contextlib.suppress(SlurmError):
+            cancel(self._alive())
+        end_s = time.monotonic() + STOP_DEADLINE_S
+        while self._alive() and time.monotonic() < end_s:
+            with contextlib.suppress(SlurmError):
+                self._note(states(self._alive()))
+            time.sleep(ENDING_LOOK_S if self._alive() else 0.0)
+        left, head, self._head = self._alive(), self._head, None
+        if left:
+            self._request.say(f"jobs have not ended yet, although they were cancelled: {', '.join(left)}")
+        self._keep_profiles()
+        if head.fate == "done" or not any(self._plan.own_dir.glob("*.txt")):
+            shutil.rmtree(self._plan.own_dir, ignore_errors=True)
+        else:
+            self._request.say(f"what the jobs printed is in {self._plan.own_dir}")
+
+    def __enter__(self) -> SlurmLauncher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- submitting ---
+
+    def _arrays(self, workers: WorkerCounts) -> dict[str, int]:
+        """How many jobs each role gets."""
+        counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "reanalyzer": workers.reanalyzers}
+        return {role: -(-count // self._settings.workers_per_job) for role, count in counts.items() if count}
+
+    def _script(self, kind: str) -> str:
+        return self._plan.head_script() if kind == "head" else self._plan.worker_script(kind)
+
+    def _submit_head(self) -> None:
+        self._head = JobState(submit(self._plan.submit("head")), "SUBMITTED")
+        self._heads += 1
+        self._request.say(f"submitted the coordinator and its learner as job {self._head.id}")
+
+    def _submit_workers(self, role: str, jobs: int) -> list[str]:
+        assert self._head is not None
+        array = submit(self._plan.submit(role, jobs=jobs, after=self._head.id))
+        self._request.say(f"submitted {jobs} {role} job{'s' * (jobs > 1)} as array {array}")
+        return [*tasks_of(array, jobs)]
+
+    # --- looking after ---
+
+    def _alive(self) -> list[str]:
+        head = [self._head.id] if self._head is not None and self._head.fate == "alive" else []
+        return [*head, *self._workers.alive]
+
+    def _look(self, now_s: float) -> None:
+        found = states(self._alive())
+        for line in self._note(found):
+            self._request.say(line)
+        head = self._head
+        assert head is not None
+        if head.fate != "alive":
+            self._head_has_ended(head)
+        elif head.state == "RUNNING":  # workers without a coordinator would wait at the cluster's expense
+            for role, jobs in self._workers.due(now_s).items():
+                self._workers.submitted(role, self._submit_workers(role, jobs))
+        if (said := self._workers.exhausted()) is not None:
+            self._request.say(said)
+        if (missing := self._workers.hopeless) is not None:
+            raise LaunchError(f"no {missing} job is left, and none may be submitted again\n{self._tail(missing)}")
+
+    def _note(self, found: dict[str, JobState]) -> list[str]:
+        """Note what Slurm says; returns what to tell."""
+        before, said = self._head, list[str]()
+        if before is not None and before.id in found:
+            self._head = found[before.id]
+            if (before.state, before.reason) != (self._head.state, self._head.reason):
+                said = [f"coordinator's job {before.id}: {self._head}"]
+        return said + self._workers.note(found, time.monotonic())
+
+    def _head_has_ended(self, head: JobState) -> None:
+        """Submit it again if the cluster has taken it away; else raise LaunchError."""
+        if head.fate == "lost" and self._heads <= self._settings.max_replacements:
+            self._submit_head()
+            return
+        how = "has ended" if head.fate == "done" else str(head)
+        raise LaunchError(f"the coordinator's job {head.id}: {how}\n{self._tail('head')}")
+
+    def _can_be_reached(self) -> bool:
+        with contextlib.suppress(ConnectionFileError):
+            read(self.connection_file)
+            return True
+        return False
+
+    def _tail(self, kind: str) -> str:
+        """The last lines that the newest job of this kind has printed."""
+        outputs = sorted(self._plan.own_dir.glob(f"{kind}_*.txt"), key=lambda path: path.stat().st_mtime)
+        if not outputs:
+            return "it has printed nothing"
+        lines = outputs[-1].read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        return "\n".join([f"--- {outputs[-1]} ---", *lines])
+
+    def _keep_profiles(self) -> None:
+        written, wanted = self._plan.profile, self._request.profile
+        if written is not None and wanted is not None and written.is_dir():
+            shutil.copytree(written, wanted, dirs_exist_ok=True)

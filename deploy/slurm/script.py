@@ -1,0 +1,118 @@
+"""The scripts of a launch on Slurm: from settings to text. Reads nothing but its template."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.config.launching import SlurmConfig
+from remuda.deploy.launcher import LaunchError, LaunchRequest
+from remuda.deploy.template import filled
+
+HANDING_IN_ENDS_S = 10
+"""Seconds before the end of the walltime at which everything must have ended, so that the job can be requeued."""
+SUBMIT = ("sbatch", "--parsable", "--export=NIL")
+"""With NIL the environment of whoever submits, which may hold secrets, is not kept by Slurm."""
+
+
+@dataclass(frozen=True)
+class SlurmPlan:
+    """What is needed to write the scripts of one launch."""
+
+    request: LaunchRequest
+    own_dir: Path
+    """The folder of this launch, which all nodes see: scripts, connection file, keys, and what jobs print."""
+    profile: Path | None = None
+    """Where processes write their profiles, if they do."""
+    python: str = sys.executable
+
+    def __post_init__(self) -> None:
+        """Raises LaunchError for a folder that cannot be named in a script."""
+        if any(mark in str(self.own_dir) for mark in '"\\\n'):
+            raise LaunchError(f"{self.own_dir} cannot be named in a script of Slurm: choose another --runs-dir")
+
+    @property
+    def _settings(self) -> SlurmConfig:
+        return self.request.settings.slurm
+
+    def job_name(self, kind: str) -> str:
+        """How `squeue` shows the job; `kind` is head or a role."""
+        return f"remuda-{self.request.name}-{kind}"
+
+    def output(self, kind: str) -> Path:
+        """Where jobs of this kind print, with Slurm's %j in place of the job's id."""
+        return self.own_dir / f"{kind}_%j.txt"
+
+    def submit(self, kind: str, *, jobs: int = 1, after: str = "HEAD") -> list[str]:
+        """The command that submits a script. `jobs`: the length of the array; `after`: the id of the head's job."""
+        path = str(self.own_dir / f"{kind}.sh")
+        if kind == "head":
+            return [*SUBMIT, path]
+        return [*SUBMIT, f"--array=0-{jobs - 1}", f"--dependency=after:{after}", path]
+
+    def head_script(self) -> str:
+        """The script of the job with coordinator and learner."""
+        settings = self._settings
+        own = [
+            f"--cpus-per-task={settings.learner_cores}",
+            *([f"--mem={settings.learner_memory_mib}M"] if settings.learner_memory_mib else []),
+            *([f"--gres=gpu:{settings.learner_gpus}"] if settings.learner_gpus else []),
+        ]
+        limits = [part for limit in self.request.limits for part in ("--limit", limit)]
+        bind = f"tcp://0.0.0.0:{settings.port}"
+        command = ["--runs-dir", str(self.request.runs_dir), "--bind", bind, *limits]
+        return self._script("head", "coordinator and learner", own, command)
+
+    def worker_script(self, role: str) -> str:
+        """The script of each job of an array."""
+        settings = self._settings
+        count = settings.workers_per_job
+        memory = settings.memory_mib_per_worker
+        own = [
+            f"--cpus-per-task={settings.cores_per_worker * count}",
+            *([f"--mem={memory * count}M"] if memory else []),
+        ]
+        whom = f"one {role}" if count == 1 else f"{count} {role}s"
+        return self._script(role, whom, own, ["--count", str(count)])
+
+    def _script(self, kind: str, what: str, own: Sequence[str], command: Sequence[str]) -> str:
+        options = [
+            f"--job-name={self.job_name(kind)}",
+            f'--output="{str(self.output(kind).parent).replace("%", "%%")}/{self.output(kind).name}"',
+            "--open-mode=append",
+            "--nodes=1",
+            "--ntasks=1",
+            *own,
+            *self._common_options(),
+        ]
+        settings = self._settings
+        notice = ["--requeue", "--notice", str(settings.notice_s - HANDING_IN_ENDS_S)]
+        patience = ["--coordinator-timeout", f"{self.request.settings.coordinator_timeout_s:g}"]
+        profile = [] if self.profile is None else ["--profile", str(self.profile)]
+        places = ["--own-dir", str(self.own_dir)]
+        job = [self.python, "-P", "-m", "remuda.deploy.job", kind, *places, *command, *patience, *notice, *profile]
+        return filled(
+            "slurm_job.sh",
+            what=f"{what} of {self.request.name}",
+            options="\n".join(f"#SBATCH {option}" for option in options),
+            setup="".join(f"{line}\n" for line in settings.setup),
+            command=shlex.join(job),
+        )
+
+    def _common_options(self) -> list[str]:
+        settings = self._settings
+        named = {
+            "partition": settings.partition,
+            "account": settings.account,
+            "qos": settings.qos,
+            "time": settings.walltime_min,
+        }
+        return [
+            *(f"--{name}={value}" for name, value in named.items() if value is not None),
+            f"--signal=B:USR1@{settings.notice_s}",
+            "--requeue",
+            *settings.options,
+        ]

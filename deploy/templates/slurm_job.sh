@@ -1,0 +1,5 @@
+#!/bin/bash
+# Written by `remuda launch`: @{what}.
+@{options}
+
+@{setup}exec @{command}

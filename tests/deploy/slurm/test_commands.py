@@ -1,0 +1,106 @@
+"""The commands of Slurm, and what is told when one fails. Programs that print what Slurm has printed stand in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remuda.deploy.slurm import commands
+from remuda.deploy.slurm.commands import cancel, states, submit
+from remuda.deploy.slurm.requeue import own_job, requeue
+from remuda.deploy.slurm.states import JobState, SlurmError
+
+Program = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Makes a program of this name in shell; its arguments are noted beside it."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def make(name: str, body: str) -> Path:
+        noted = tmp_path / f"{name}.arguments"
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "$@" >> {noted}\n{body}\n')
+        (tmp_path / name).chmod(0o755)
+        return noted
+
+    return make
+
+
+def test_a_job_is_submitted(program: Program) -> None:
+    noted = program("sbatch", "echo '12;remuda'")
+    assert submit(["sbatch", "--parsable", "x.sh"]) == "12"
+    assert noted.read_text() == "--parsable x.sh\n"
+
+
+def test_an_error_is_told_in_slurms_own_words(program: Program) -> None:
+    program("sbatch", "echo 'sbatch: error: invalid partition specified: moon' >&2; exit 1")
+    with pytest.raises(SlurmError, match=r"^sbatch says: sbatch: error: invalid partition specified: moon$"):
+        submit(["sbatch", "x.sh"])
+
+
+def test_without_slurm_it_says_where_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SlurmError, match="sbatch is not found: type this on a machine from which jobs"):
+        submit(["sbatch", "x.sh"])
+
+
+def test_one_that_does_not_answer_is_not_waited_for(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("squeue", "exec sleep 600")
+    monkeypatch.setattr(commands, "DEADLINE_S", 0.1)
+    with pytest.raises(SlurmError, match=r"squeue has not answered for 0\.1 s"):
+        states(["1"])
+
+
+def test_all_jobs_are_asked_for_at_once(program: Program) -> None:
+    noted = program("squeue", "printf '12|RUNNING|None|n1\\n13_0|PENDING|Resources|\\n13_1|PENDING|Resources|\\n'")
+    assert states(["12", "13_0", "13_1"]) == {
+        "12": JobState("12", "RUNNING", "", "n1"),
+        "13_0": JobState("13_0", "PENDING", "Resources"),
+        "13_1": JobState("13_1", "PENDING", "Resources"),
+    }
+    assert "--jobs=12,13 " in noted.read_text()
+    assert states([]) == {}
+    assert len(noted.read_text().splitlines()) == 1
+
+
+def test_what_squeue_has_forgotten_is_in_the_accounting_or_unknown(program: Program) -> None:
+    program("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    program("sacct", "echo '12|CANCELLED by 0|None|n1'")
+    assert states(["12", "14"]) == {"12": JobState("12", "CANCELLED", "", "n1"), "14": JobState("14", "UNKNOWN")}
+    program("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    assert states(["12"]) == {"12": JobState("12", "UNKNOWN")}
+
+
+def test_a_controller_that_is_away_does_not_make_jobs_unknown(program: Program) -> None:
+    program("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    with pytest.raises(SlurmError, match="Unable to contact slurm controller"):
+        states(["12"])
+
+
+def test_nothing_is_cancelled_where_there_is_nothing(program: Program) -> None:
+    noted = program("scancel", "true")
+    cancel([])
+    assert not noted.exists()
+    cancel(["12", "13_0"])
+    assert noted.read_text() == "--quiet 12 13_0\n"
+
+
+def test_the_last_task_of_an_array_is_not_called_like_the_array() -> None:
+    assert own_job({"SLURM_JOB_ID": "12"}) == "12"
+    last = {"SLURM_JOB_ID": "12", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "2"}
+    assert own_job(last) == "12_2"
+
+
+def test_a_job_asks_to_be_started_again(program: Program) -> None:
+    noted = program("scontrol", "true")
+    assert requeue({"SLURM_JOB_ID": "12"}) == "job 12 is requeued"
+    assert noted.read_text() == "requeue 12\n"
+    program("scontrol", "echo 'Requested operation is presently disabled for job 12' >&2; exit 1")
+    assert requeue({"SLURM_JOB_ID": "12"}) == (
+        "job 12 is not requeued: scontrol says: Requested operation is presently disabled for job 12"
+    )
+    assert requeue({}) == "not requeued: this is no job of Slurm"

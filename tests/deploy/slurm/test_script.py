@@ -1,0 +1,136 @@
+"""The scripts of a launch on Slurm, word for word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remuda.config.launching import LaunchConfig, SlurmConfig
+from remuda.deploy.launcher import LaunchError, LaunchRequest
+from remuda.deploy.slurm.script import SlurmPlan
+
+HEAD = """\
+#!/bin/bash
+# Written by `remuda launch`: coordinator and learner of horse.
+#SBATCH --job-name=remuda-horse-head
+#SBATCH --output="/shared/runs/.launches/horse-1/head_%j.txt"
+#SBATCH --open-mode=append
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=2
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+
+exec /venv/bin/python -P -m remuda.deploy.job head --own-dir /shared/runs/.launches/horse-1 --runs-dir /shared/runs \
+--bind tcp://0.0.0.0:0 --coordinator-timeout 3600 --requeue --notice 110
+"""
+
+COLLECTORS = """\
+#!/bin/bash
+# Written by `remuda launch`: 4 collectors of horse.
+#SBATCH --job-name=remuda-horse-collector
+#SBATCH --output="/shared/runs/.launches/horse-1/collector_%j.txt"
+#SBATCH --open-mode=append
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=8
+#SBATCH --mem=4000M
+#SBATCH --partition=cpu
+#SBATCH --account=horses
+#SBATCH --qos=low
+#SBATCH --time=90
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --constraint=avx512
+
+module load python
+exec /venv/bin/python -P -m remuda.deploy.job collector --own-dir /shared/runs/.launches/horse-1 --count 4 \
+--coordinator-timeout 60 --requeue --notice 290
+"""
+
+EVERYTHING = SlurmConfig(
+    partition="cpu",
+    account="horses",
+    qos="low",
+    walltime_min=90,
+    notice_s=300,
+    workers_per_job=4,
+    cores_per_worker=2,
+    memory_mib_per_worker=1_000,
+    learner_cores=6,
+    learner_gpus=1,
+    learner_memory_mib=32_000,
+    port=5555,
+    options=("--constraint=avx512",),
+    setup=("module load python",),
+)
+
+
+def plan(
+    slurm: SlurmConfig | None = None,
+    *,
+    own_dir: str = "/shared/runs/.launches/horse-1",
+    coordinator_timeout_s: float = 3_600,
+) -> SlurmPlan:
+    settings = LaunchConfig(on="slurm", slurm=slurm or SlurmConfig(), coordinator_timeout_s=coordinator_timeout_s)
+    request = LaunchRequest(Path("/shared/runs"), "horse", settings)
+    return SlurmPlan(request, Path(own_dir), python="/venv/bin/python")
+
+
+def test_the_script_of_coordinator_and_learner() -> None:
+    assert plan().head_script() == HEAD
+
+
+def test_the_script_of_workers_with_every_setting() -> None:
+    assert plan(EVERYTHING, coordinator_timeout_s=60).worker_script("collector") == COLLECTORS
+
+
+def test_what_the_head_has_of_its_own() -> None:
+    settings = LaunchConfig(on="slurm", slurm=EVERYTHING)
+    request = LaunchRequest(Path("/r"), "horse", settings, limits=["stuck_after_s=600"], profile=Path("/tmp/p"))
+    script = SlurmPlan(request, Path("/r/x"), profile=Path("/r/x/profile"), python="python").head_script()
+    assert {"#SBATCH --cpus-per-task=6", "#SBATCH --mem=32000M", "#SBATCH --gres=gpu:1"} <= set(script.splitlines())
+    assert " --bind tcp://0.0.0.0:5555 --limit stuck_after_s=600 " in script
+    assert script.endswith(" --profile /r/x/profile\n")
+
+
+def test_how_scripts_are_submitted() -> None:
+    assert plan().submit("head") == [
+        *("sbatch", "--parsable", "--export=NIL"),
+        "/shared/runs/.launches/horse-1/head.sh",
+    ]
+    assert plan().submit("collector", jobs=8, after="12") == [
+        *("sbatch", "--parsable", "--export=NIL", "--array=0-7", "--dependency=after:12"),
+        "/shared/runs/.launches/horse-1/collector.sh",
+    ]
+
+
+def test_folders_are_quoted_and_percent_signs_are_no_patterns_of_slurm() -> None:
+    script = plan(own_dir="/my runs/50%/x").worker_script("evaluator")
+    assert '#SBATCH --output="/my runs/50%%/x/evaluator_%j.txt"\n' in script
+    assert "--own-dir '/my runs/50%/x' " in script
+
+
+@pytest.mark.parametrize("folder", ['/a"b', "/a\nb", "/a\\b"])
+def test_a_folder_that_no_script_can_name_is_refused(folder: str) -> None:
+    with pytest.raises(LaunchError, match="choose another --runs-dir"):
+        plan(own_dir=folder)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"partition": "cpu\n#SBATCH --wrap=evil"},
+        {"account": "two words"},
+        {"setup": ["one\ntwo"]},
+        {"options": ["constraint=avx512"]},
+        {"options": ["--a\n--b"]},
+        {"notice_s": 5},
+        {"partitoin": "cpu"},
+        {"learner_gpus": True},
+    ],
+)
+def test_settings_that_would_write_other_lines_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        SlurmConfig.model_validate(settings)

@@ -1,8 +1,10 @@
-"""Let a trained policy play tic-tac-toe against a perfect player and against a random one, from both sides.
+"""Let a trained policy play tic-tac-toe from both sides: every game that can come about, since it always makes the same
+moves. Against a perfect player, which may make any of its best moves, and against one that may make any move at all.
 
-python examples/tic_tac_toe_match.py runs/tic_tac_toe [checkpoint] [games]
+python examples/tic_tac_toe_match.py runs/tic_tac_toe [checkpoint]
 """
 
+import copy
 import sys
 from functools import cache
 
@@ -12,11 +14,16 @@ from tic_tac_toe import LINES, TicTacToe
 from remuda import load_policy
 
 
-def perfect(env, rng):
-    """One of the best moves, by looking through all games to their end."""
+def perfect(env):
+    """The best moves, by looking through all games to their end."""
     moves = values(tuple(env.squares[0]), tuple(env.squares[1]))
     best = max(moves.values())
-    return rng.choice([move for move, value in moves.items() if value == best])
+    return [move for move, value in moves.items() if value == best]
+
+
+def anyone(env):
+    """All legal moves."""
+    return np.flatnonzero(env.squares.sum(axis=0) == 0).tolist()
 
 
 @cache
@@ -32,36 +39,37 @@ def values(mine, others):
     return moves
 
 
-def at_random(env, rng):
-    """Any legal move."""
-    return rng.choice(np.flatnonzero(env.squares.sum(axis=0) == 0))
-
-
-def play(get_action, opponent, rng, *, begins):
-    """Play a game; what it brought the policy: 1, 0 or -1."""
+def play(get_action, opponent, *, begins):
+    """Play all games; what each brought the policy: 1, 0 or -1."""
     env = TicTacToe()
     observation, info = env.reset()
-    over = False
-    while not over:
+    results = []
+    positions = [(env, observation, info)]
+    while positions:
+        env, observation, info = positions.pop()
         policy_moves = (info["to_play"] == 0) == begins
-        legal = info["action_mask"]
-        move = get_action(observation, legal_actions=legal) if policy_moves else opponent(env, rng)
-        observation, reward, over, _, info = env.step(int(move))
-    return int(reward if policy_moves else -reward)
+        moves = [int(get_action(observation, legal_actions=info["action_mask"]))] if policy_moves else opponent(env)
+        for move in moves:
+            after = copy.deepcopy(env)
+            observation, reward, over, _, info = after.step(move)
+            if over:
+                results.append(int(reward if policy_moves else -reward))
+            else:
+                positions.append((after, observation, info))
+    return results
 
 
-def match(get_action, opponent, *, begins, games=100, seed=0):
-    """How many of the games the policy won, drew and lost."""
-    rng = np.random.default_rng(seed)
-    results = [play(get_action, opponent, rng, begins=begins) for _ in range(games)]
+def match(get_action, opponent, *, begins):
+    """How many of all games the policy won, drew and lost."""
+    results = play(get_action, opponent, begins=begins)
     return results.count(1), results.count(0), results.count(-1)
 
 
 if __name__ == "__main__":
-    run_dir, which, games = [*sys.argv[1:], *["last", "100"][len(sys.argv) - 2 :]]
+    run_dir, which = [*sys.argv[1:], "last"][:2]
     _, get_action = load_policy(run_dir, int(which) if which.isdigit() else which)
     print("opponent  begins     won  drawn  lost")
-    for opponent in (perfect, at_random):
+    for opponent in (perfect, anyone):
         for begins in (True, False):
-            won, drawn, lost = match(get_action, opponent, begins=begins, games=int(games))
+            won, drawn, lost = match(get_action, opponent, begins=begins)
             print(f"{opponent.__name__:9} {'policy' if begins else 'opponent':9} {won:4} {drawn:6} {lost:5}")

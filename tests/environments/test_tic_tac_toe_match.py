@@ -8,7 +8,6 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -24,28 +23,37 @@ def match(monkeypatch: pytest.MonkeyPatch) -> Generator[Any]:
 
 
 def as_policy(match: Any, player: Any) -> Any:
-    """A player as what load_policy returns: it sees an observation, and the mask."""
-    rng = np.random.default_rng(1)
+    """A player that always makes the first of its moves, as what load_policy returns: it sees an observation, and the
+    mask."""
 
     def get_action(observation: Any, *, legal_actions: Any) -> int:
         env = match.TicTacToe()
         env.squares = observation.reshape(2, 9)
         assert (legal_actions == (env.squares.sum(axis=0) == 0)).all()
-        return int(player(env, rng))
+        return int(player(env)[0])
 
     return get_action
 
 
 @pytest.mark.parametrize("begins", [True, False])
 def test_the_perfect_player_draws_with_itself_and_loses_to_nobody(match: Any, begins: bool) -> None:
-    perfect, at_random = (as_policy(match, player) for player in (match.perfect, match.at_random))
-    assert match.match(perfect, match.perfect, begins=begins, games=20) == (0, 20, 0)
-    won, drawn, lost = match.match(perfect, match.at_random, begins=begins, games=40)
-    assert (won + drawn, lost) == (40, 0)
-    assert won > 20
-    won, drawn, lost = match.match(at_random, match.perfect, begins=begins, games=40)
-    assert (won, drawn + lost) == (0, 40)
-    assert lost > 20
+    perfect, first_square = (as_policy(match, player) for player in (match.perfect, match.anyone))
+    won, drawn, lost = match.match(perfect, match.perfect, begins=begins)
+    assert (won, lost) == (0, 0)
+    assert drawn > 1, "there is more than one best game"
+    won, drawn, lost = match.match(perfect, match.anyone, begins=begins)
+    assert lost == 0
+    assert won > drawn
+    won, drawn, lost = match.match(first_square, match.perfect, begins=begins)
+    assert won == 0
+    assert lost > 0
+
+
+def test_every_game_is_played_once(match: Any) -> None:
+    get_action = as_policy(match, match.anyone)
+    results = match.play(get_action, lambda env: [8, 7] if env.moves == 1 else match.anyone(env)[:1], begins=True)
+    # by hand, all but one move are on the lowest free square: 0 8 1 2 3 4 5 6 and 0 7 1 2 3 4 5 6 end with 2, 4 and 6
+    assert results == [-1, -1]
 
 
 def test_what_moves_are_worth(match: Any) -> None:

@@ -32,7 +32,7 @@ def results(table: str) -> dict[tuple[str, str], tuple[int, ...]]:
 @pytest.mark.processes
 @pytest.mark.timeout(2 * len(SEEDS) * DEADLINE_S)
 def test_three_of_five_seeds_never_lose_to_a_perfect_player(tmp_path: Path) -> None:
-    """In 100 games from either side, the others in few. It chooses at random among its equally good moves."""
+    """In none of the games there are, whatever best moves that player makes; the others in few of about 90."""
     lost: dict[int, int] = {}
     for seed in SEEDS:
         run, config = tmp_path / f"run_{seed}", EXAMPLES / "tic_tac_toe_muzero.yaml"
@@ -41,7 +41,7 @@ def test_three_of_five_seeds_never_lose_to_a_perfect_player(tmp_path: Path) -> N
         taught = results(ran(EXAMPLES / "tic_tac_toe_match.py", run))
         print(f"seed {seed}: won, drawn, lost: untaught {untaught}; taught {taught}")
         assert len(taught) == 4
-        assert untaught["perfect", "opponent"][2] > 80
+        assert untaught["perfect", "opponent"][2] > 50
         lost[seed] = max(games[2] for games in taught.values())
     assert sum(not games for games in lost.values()) >= REQUIRED, lost
     assert not lost[0], "the example as it stands"

@@ -93,19 +93,26 @@ def write_chunk(data_dir: Path, meta: ChunkMeta, columns: Mapping[str, Column]) 
     Raises ValueError for columns that do not fit together or to `meta`, a dtype that safetensors does not know, or
     numbers that are not finite; OSError if the disk refuses.
     """
+    meta, buffers = encode_chunk(meta, columns)
+    write_buffers(data_dir / meta.file, buffers, durable=False)
+    return meta
+
+
+def encode_chunk(meta: ChunkMeta, columns: Mapping[str, Column]) -> tuple[ChunkMeta, list[bytes | memoryview]]:
+    """What `write_chunk` announces, and the content of its file. Raises ValueError as it does."""
     rows, stored = check_columns(columns), in_file_order(columns)
     if rows != meta.rows:
         raise ValueError(f"chunk {meta.chunk.sequence}: {meta.rows} rows announced, {rows} in its columns")
     if not math.isfinite(meta.collect_s) or not np.isfinite(meta.episode_returns).all():
         raise ValueError(f"chunk {meta.chunk.sequence}: the episode returns {meta.episode_returns} are not all finite")
-    return write_described(data_dir, meta, stored, "chunk")
+    return encode_described(meta, stored, "chunk")
 
 
-def write_described(data_dir: Path, meta: Described, stored: Columns, kind: str) -> Described:
-    """Write a file of `data_dir` with these columns, in file order, whose header holds `meta` as its `kind`.
+def encode_described(meta: Described, stored: Columns, kind: str) -> tuple[Described, list[bytes | memoryview]]:
+    """The content of a file with these columns, in file order, whose header holds `meta` as its `kind`.
 
-    Returns `meta` with the size of the whole file and the checksum filled in. The size is part of the header that it
-    counts; growing it until it fits ends after two or three rounds. Raises OSError if the disk refuses.
+    `meta` comes back with the size of the whole file and the checksum filled in. The size is part of the header that it
+    counts; growing it until it fits ends after two or three rounds. The columns are not copied.
     """
     meta = msgspec.structs.replace(meta, checksum=fingerprint(stored))
     data_bytes = sum(column.nbytes for column in stored.values())
@@ -115,8 +122,7 @@ def write_described(data_dir: Path, meta: Described, stored: Columns, kind: str)
         if size == meta.payload_bytes:
             break
         meta = msgspec.structs.replace(meta, payload_bytes=size)
-    write_buffers(data_dir / meta.file, (start, *memory_of(stored)), durable=False)
-    return meta
+    return meta, [start, *memory_of(stored)]
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -141,7 +147,7 @@ def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
 
 
 def read_described(path: Path, meta: Described, meta_in: Callable[[Path, bytes], Described]) -> Columns:
-    """Return the columns of a file that `write_described` wrote, read-only. `meta_in` finds `meta` in its header.
+    """Return the columns of a file that `encode_described` made, read-only. `meta_in` finds `meta` in its header.
 
     Raises ChunkError when the file is not there, is not what was announced, or is damaged.
     """
@@ -160,17 +166,27 @@ def read_described(path: Path, meta: Described, meta_in: Callable[[Path, bytes],
     return columns
 
 
-def read_meta(path: Path) -> ChunkMeta:
-    """Return the metadata in the file's header without reading the payload.
+def read_meta(path: Path, *, file: str | None = None) -> ChunkMeta:
+    """Return the metadata in the file's header without reading the payload. `file` is its name in data/, if it
+    has another one now.
 
     Raises ChunkError when the header is damaged, the name does not fit it, or the file is not as long as it says.
     """
-    chunk = parse_name(path.name)
+    name = file or path.name
+    chunk = parse_name(name)
+    meta = read_described_meta(path, _meta_in)
+    if meta.chunk != chunk or meta.file != name:
+        raise ChunkError("lying header", path, f"its header says {meta.file!r} of {meta.chunk}")
+    return meta
+
+
+def read_described_meta(path: Path, meta_in: Callable[[Path, bytes], Described]) -> Described:
+    """Return the metadata of a file that `encode_described` made; `meta_in` finds it in the header.
+
+    Raises ChunkError when the header is damaged, or the file is not as long as it says."""
     with _open(path) as file:
         size = os.fstat(file.fileno()).st_size
-        meta = _meta_in(path, file.read(_header_bytes(path, file.read(8), size)))
-    if meta.chunk != chunk or meta.file != path.name:
-        raise ChunkError("lying header", path, f"its header says {meta.file!r} of {meta.chunk}")
+        meta = meta_in(path, file.read(_header_bytes(path, file.read(8), size)))
     if meta.payload_bytes != size:
         raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} in its header")
     return meta

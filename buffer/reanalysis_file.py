@@ -13,8 +13,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from remuda.buffer.chunk import REANALYSIS_SUFFIX, ChunkError, Column, Columns, read_described, write_described
+from remuda.buffer.chunk import (
+    REANALYSIS_SUFFIX,
+    ChunkError,
+    Column,
+    Columns,
+    encode_described,
+    parse_name,
+    read_described,
+    read_described_meta,
+)
 from remuda.buffer.frames import check_columns
+from remuda.storage.atomic import write_buffers
 from remuda.storage.tensor_file import in_file_order
 from remuda.wire.messages import Reanalysis, ReanalysisId
 
@@ -49,12 +59,19 @@ def write_reanalysis(data_dir: Path, meta: Reanalysis, columns: Mapping[str, Col
 
     Raises ValueError for columns that do not fit `meta` or are not finite; OSError if the disk refuses.
     """
+    meta, buffers = encode_reanalysis(meta, columns)
+    write_buffers(data_dir / meta.file, buffers, durable=False)
+    return meta
+
+
+def encode_reanalysis(meta: Reanalysis, columns: Mapping[str, Column]) -> tuple[Reanalysis, list[bytes | memoryview]]:
+    """What `write_reanalysis` announces, and the content of its file. Raises ValueError as it does."""
     stored = in_file_order(columns)
     if (rows := check_columns(stored)) != meta.rows:
         raise ValueError(f"reanalysis {meta.id.sequence}: {meta.rows} rows announced, {rows} in its columns")
     if infinite := [name for name, column in stored.items() if not _is_finite(column)]:
         raise ValueError(f"reanalysis {meta.id.sequence}: not all numbers are finite in {', '.join(infinite)}")
-    return write_described(data_dir, meta, stored, "reanalysis")
+    return encode_described(meta, stored, "reanalysis")
 
 
 def read_reanalysis(path: Path, meta: Reanalysis) -> Columns:
@@ -68,6 +85,24 @@ def read_reanalysis(path: Path, meta: Reanalysis) -> Columns:
     if any(not column.ndim or len(column) != meta.rows or not _is_finite(column) for column in columns.values()):
         raise ChunkError("malformed", path, f"not {meta.rows} rows of finite numbers in each column")
     return columns
+
+
+def parse_reanalysis_name(name: str) -> ReanalysisId:
+    """Return the reanalysis of a file with this name. Raises ChunkError for any other name."""
+    if not name.endswith(REANALYSIS_SUFFIX):
+        raise ChunkError("wrong name", Path(name), f"not <worker uuid>_<incarnation>_<sequence>{REANALYSIS_SUFFIX}")
+    id = parse_name(f"{name.removesuffix(REANALYSIS_SUFFIX)}.safetensors")
+    return ReanalysisId(id.worker, id.incarnation, id.sequence)
+
+
+def read_reanalysis_meta(path: Path, *, file: str) -> Reanalysis:
+    """Return the metadata in the header of a file whose name in data/ is `file`, without reading its columns.
+
+    Raises ChunkError when the header is damaged, the name does not fit it, or the file is not as long as it says."""
+    meta = read_described_meta(path, _meta_in)
+    if meta.file != file or reanalysis_name(meta.id) != file:
+        raise ChunkError("lying header", path, f"its header says {meta.file!r} of {meta.id}")
+    return meta
 
 
 def _meta_in(path: Path, header: bytes) -> Reanalysis:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated, Literal
 
@@ -21,6 +22,22 @@ Bind = Annotated[
     typer.Option(
         metavar="ADDR",
         help="host:port to listen on (default: the former address, else a free port of 127.0.0.1).",
+    ),
+]
+Advertise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST[:PORT]",
+        help="What the connection file names, where others reach this machine by another address than it chooses.",
+    ),
+]
+StreamPort = Annotated[
+    int,
+    typer.Option(
+        metavar="PORT",
+        min=0,
+        max=65_535,
+        help="Port for the files of workers that do not see the runs folder (default: any free port).",
     ),
 ]
 Http = Annotated[
@@ -48,6 +65,8 @@ CoordinatorTimeout = Annotated[
 
 def coordinator(
     bind: Bind = None,
+    advertise: Advertise = None,
+    stream_port: StreamPort = 0,
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
     limit: LimitOption = None,
@@ -71,7 +90,16 @@ def coordinator(
 
     address = None if bind is None else _address(bind)
     file = connection_path(connection_file, runs_dir)
-    settings = Settings(runs_dir.absolute(), file, address, persistent=True, limits=herd_limits(limit or []), http=http)
+    settings = Settings(
+        runs_dir.absolute(),
+        file,
+        address,
+        persistent=True,
+        limits=herd_limits(limit or []),
+        stream_port=stream_port,
+        advertised=None if advertise is None else _advertised(advertise),
+        http=http,
+    )
     try:
         with best_effort_stderr(), ShutdownGuard(grace_s=GRACE_S) as guard:
             with gc_frozen():
@@ -85,7 +113,7 @@ def coordinator(
     except HttpAddressError as error:
         raise InputError(f"--http {error}") from error
     except CannotListenError as error:
-        raise InputError(f"--bind {error}: choose an address of this machine and a free port") from error
+        raise InputError(f"{error.option} {error}: choose an address of this machine and a free port") from error
     except FolderOwnedError as error:
         raise InputError(f"{error}: two coordinators cannot share a runs folder") from error
     except (KeyFileError, NoCurveError) as error:
@@ -116,9 +144,18 @@ def worker(
     missing = "" if file.exists() else f", which does not exist yet; waiting at most {spoken(coordinator_timeout)}"
     whom = role if count == 1 else f"{count} {role}s"
     print(f"{whom} for the coordinator of {file}{missing}", file=sys.stderr, flush=True)
-    exit_code = supervise(new_workers({role: count}), file, coordinator_timeout_s=coordinator_timeout)
+    exit_code = supervise(
+        new_workers({role: count}), file, runs_dirs=[runs_dir.absolute()], coordinator_timeout_s=coordinator_timeout
+    )
     if exit_code:
         raise typer.Exit(exit_code if exit_code in (FAILED, 3) else FAILED)
+
+
+def _advertised(text: str) -> str:
+    """Raises InputError for what cannot be part of an address."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9a-fA-F:.]+\](:[0-9]{1,5})?", text):
+        raise InputError(f"--advertise {text!r}: a host such as 10.0.0.5 or node7, or host:port")
+    return text
 
 
 def _address(bind: str) -> str:

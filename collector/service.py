@@ -35,6 +35,8 @@ from remuda.worker.affinity import settle
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.link import Link
 
+LAST_CHUNKS_S = 3.0
+"""How long a process that is to end waits for the last chunks on their way to data/."""
 CHUNKS_IN_THE_AIR = 2
 """Collected chunks that may wait to be stored and acknowledged before the collector waits too."""
 
@@ -54,6 +56,7 @@ class CollectorWork:
         self._plan = row_plan(config)
         self._policies = stores.policies
         self._payloads = stores.payloads
+        self._close_stores = stores.close
         folder = stores.folder
         self._log = collector_logbook(folder, identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "collector"))
@@ -82,6 +85,7 @@ class CollectorWork:
         try:
             if assign.index == 0:  # one collector describes it for all
                 self._describe_environment(folder, config)
+                stores.describe()
             self._rollout = self._make_rollout(config)
         except BaseException:
             self.close()
@@ -157,7 +161,10 @@ class CollectorWork:
         return self._draining and not self._unacknowledged and not self._at_hand
 
     def close(self) -> None:
-        """Close environments and logs."""
+        """Close environments and logs. What is on its way to data/ when the lease ends in order gets some time."""
+        if self._at_hand and self._draining:
+            self._payloads.settle(LAST_CHUNKS_S)
+            self._announce()
         if self._at_hand:
             lost = sum(collected.env_steps for _, collected in self._at_hand)
             self._log.say("collector", f"{lost} env steps are lost: they were not in data/ at the end", level="warning")
@@ -166,6 +173,7 @@ class CollectorWork:
         finally:
             end_printed()
             self._log.close()
+            self._close_stores()
 
     def _describe_environment(self, folder: RunFolder, config: ExperimentConfig) -> None:
         for warning in record_environment(folder, config, self._env):

@@ -23,6 +23,8 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--connection-file", type=Path, required=True)
     parser.add_argument("--bind", default=None, help="address to listen on (default: a free port of this host alone)")
+    parser.add_argument("--advertise", default=None, help="host or host:port by which others reach it")
+    parser.add_argument("--stream-port", type=int, default=0, help="port for files of workers without the runs folder")
     parser.add_argument("--persistent", action="store_true", help="own the runs folder and take up what was left there")
     parser.add_argument("--own-dir", type=Path, default=None, help="with --persistent: own this folder instead")
     parser.add_argument("--hand-over", action="store_true", help="on SIGTERM leave the runs to the next start")
@@ -45,6 +47,8 @@ def main() -> None:
             own_dir=arguments.own_dir,
             hands_over=arguments.hand_over,
             idle_end_s=arguments.idle_end,
+            advertised=arguments.advertise,
+            stream_port=arguments.stream_port,
         )
         with gc_frozen():
             service = Service(settings, guard)

@@ -16,6 +16,15 @@ ANY_ADDRESS = "tcp://127.0.0.1:0"
 class CannotListenError(Exception):
     """The address to listen on is not an address of this machine, or it is taken; the text says which and why."""
 
+    option = "--bind"
+    """What a user may change."""
+
+
+class CannotListenForStreamsError(CannotListenError):
+    """The same, of the port for the files of workers that do not see the runs folder."""
+
+    option = "--stream-port"
+
 
 def listen(address: str, door: Door) -> RouterSocket:
     """Listen at this address. Raises CannotListenError."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from remuda.coordinator.assignments import Assignments
 from remuda.coordinator.effects import ForgetPeer, Release, Reply, SendToPeer, Step
 from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.registry import Registry
 from remuda.coordinator.worker import Worker
 from remuda.training.effects import Level, LogLine
@@ -41,9 +42,10 @@ hung. Messages that were sent during that time have yet to be read."""
 class Membership:
     """Workers come and go: one that comes gets work where a worker is needed, one that goes leaves no open lease."""
 
-    def __init__(self, coordinator: str, registry: Registry, assignments: Assignments) -> None:
-        """`coordinator` is the id that workers get."""
+    def __init__(self, coordinator: str, registry: Registry, assignments: Assignments, files: FilesOffer) -> None:
+        """`coordinator` is the id that workers get, `files` how they reach the files of runs."""
         self._coordinator = coordinator
+        self._files = files
         self._registry = registry
         self._assignments = assignments
         self._look_due_s: float | None = None
@@ -95,7 +97,19 @@ class Membership:
 
     def _registered(self, lease: int, *, goes_on: bool = False) -> Reply:
         interval_s = self._registry.beat_interval_s
-        return Reply(Registered(self._coordinator, interval_s, lease, goes_on))
+        files = self._files
+        return Reply(
+            Registered(
+                self._coordinator,
+                interval_s,
+                lease,
+                goes_on,
+                runs_dir=files.runs_dir,
+                token=files.token,
+                token_there=files.token_there,
+                stream_port=files.stream_port,
+            )
+        )
 
     # --- they are there ---
 

@@ -11,14 +11,30 @@ ELSEWHERE = ("192.0.2.1", 9)
 """An address that no machine has (RFC 5737). The route to it is the route to other machines."""
 
 
-def reachable(address: str) -> str:
+def reachable(address: str, advertised: str | None = None) -> str:
     """`tcp://0.0.0.0:5555` with an address of this machine in place of 0.0.0.0; any other address as it is.
 
-    The one of the interface that leads to other networks, else of any that is up, else loopback."""
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    The one of the interface that leads to other networks, else of any that is up, else loopback. `advertised` (a host,
+    or host:port) is what the user says instead."""
+    host, port = host_and_port(address)
+    if advertised is not None:
+        given, _, given_port = advertised.rpartition(":") if _has_port(advertised) else (advertised, "", port)
+        return f"tcp://{given}:{given_port}"
     if not _is_any(host):
         return address
     return f"tcp://{_towards_others() or _any_interface() or '127.0.0.1'}:{port}"
+
+
+def host_and_port(address: str) -> tuple[str, str]:
+    """The two parts of tcp://host:port."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    return host, port
+
+
+def _has_port(advertised: str) -> bool:
+    return advertised.endswith(tuple("0123456789")) and (
+        advertised.count(":") == 1 or (advertised.startswith("[") and "]:" in advertised)
+    )
 
 
 def _is_any(host: str) -> bool:

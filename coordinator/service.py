@@ -32,18 +32,22 @@ from remuda.coordinator.events import (
     Tick,
 )
 from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.limits import Limits
-from remuda.coordinator.listening import listen, listen_again
+from remuda.coordinator.listening import CannotListenForStreamsError, listen, listen_again
 from remuda.coordinator.measuring import Measuring
 from remuda.coordinator.monitoring.address import is_loopback, url
 from remuda.coordinator.monitoring.address import listen as listen_for_http
 from remuda.coordinator.monitoring.process import MonitoringProcess
-from remuda.coordinator.reachable import reachable
+from remuda.coordinator.reachable import host_and_port, reachable
 from remuda.coordinator.state import UNKNOWN, Coordinator
+from remuda.coordinator.stream_server import StreamServerProcess
+from remuda.coordinator.stream_server import listen as listen_for_streams
 from remuda.coordinator.turn_watch import TurnWatch
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
 from remuda.storage.boot import boot_id
+from remuda.storage.folder_token import FolderToken
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
 from remuda.wire import connection_file
@@ -53,6 +57,7 @@ from remuda.wire.door import Door
 from remuda.wire.envelope import Envelope
 from remuda.wire.keys.authorized import AuthorizedKeys
 from remuda.wire.keys.folder import FOLDER, KeysFolder
+from remuda.wire.keys.grants import Grants
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, Rejected
 from remuda.wire.sockets import Arrival, Malformed
 from remuda.worker import descriptors
@@ -91,6 +96,10 @@ class Settings:
     """Whether it owns the runs folder and continues the runs that it finds there. If not, it exists for the runs that
     it is given."""
     limits: Limits = field(default_factory=Limits)
+    stream_port: int = 0
+    """Where files travel to and from workers that do not see the runs folder; 0: any free port."""
+    advertised: str | None = None
+    """The host, or host:port, by which others reach it. None: the address of this machine that leads to others."""
     http: str | None = None
     """Where health and metrics are served, such as 9300 or 0.0.0.0:9300. None: nowhere."""
     own_dir: Path | None = None
@@ -137,11 +146,15 @@ class Service:
         authorized.look()
         self._key_watch = KeyWatch(authorized)
         self._refusals = door.refusals
-        self._address = reachable(self._socket.address)
+        self._address = reachable(self._socket.address, settings.advertised)
+        self._streams = self._listen_for_streams()
+        self._token = FolderToken(settings.runs_dir, self._id)
+        if settings.persistent:
+            self._token.write()
         self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)
         self._waker = Waker()
         self._socket.watch(self._waker.fileno())
-        self._run_folders = RunFolders(settings.runs_dir)
+        self._run_folders = RunFolders(settings.runs_dir, self._token)
         self._disk = Disk(self._run_folders, self._runs_folder, self._waker.wake)
         self._outbox = Outbox(self._send, self._disk.waits_for)
         self._coordinator = Coordinator(
@@ -154,6 +167,13 @@ class Service:
             boot=boot_id(),
             refusals=self._refusals,
             idle_end_s=settings.idle_end_s,
+            files=FilesOffer(
+                os.path.normpath(settings.runs_dir),
+                self._token.digest,
+                settings.persistent,
+                self._streams.port,
+                Grants(self._keys.server),
+            ),
         )
         self._socket.connections.is_worker = self._coordinator.registry.has
         self._effects: list[Effect] = []
@@ -198,6 +218,8 @@ class Service:
             end.callback(self._socket.close)
             end.callback(self._run_folders.close)
             end.callback(self._close_disk)
+            end.callback(self._streams.close)
+            end.callback(self._token.remove)
             if self._http is not None:
                 self._monitoring = MonitoringProcess(self._http, self._complain)
                 end.callback(self._monitoring.close)
@@ -308,6 +330,7 @@ class Service:
         for event in self._disk.look():
             self._hear(event)
         self._look_at_keys()
+        self._streams.tick()
         self._handle(Tick())
         vitals = self._vitals.due()
         if vitals is not None:
@@ -401,6 +424,17 @@ class Service:
             print(unforgeable(text), file=sys.stderr, flush=True)
 
     # --- beginning and end ---
+
+    def _listen_for_streams(self) -> StreamServerProcess:
+        """At the interfaces of its own socket. Raises CannotListenForStreamsError."""
+        host, _ = host_and_port(self._socket.address)
+        port = self._settings.stream_port
+        try:
+            listener = listen_for_streams(host, port)
+        except OSError as error:
+            self._socket.close()
+            raise CannotListenForStreamsError(f"{host}:{port}: {error.strerror}") from error
+        return StreamServerProcess(listener, self._settings.runs_dir, self._keys.path, self._complain)
 
     def _connection(self) -> ConnectionFile:
         return ConnectionFile(

@@ -48,6 +48,7 @@ from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.claims import UNDER_A_LEASE, Speaker, speaker_at
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun, refused
+from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.handover import Handover
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.limits import Limits
@@ -64,6 +65,7 @@ from remuda.wire.messages import (
     OVER,
     Ack,
     AnyMessage,
+    Assign,
     Beat,
     Bye,
     ChunkReady,
@@ -106,11 +108,13 @@ class Coordinator:
         leases: int = 0,
         boot: str = "",
         refusals: Refusals | None = None,
+        files: FilesOffer | None = None,
         idle_end_s: float | None = None,
         new_id: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
         """`leases` is the highest lease number that may have been given out before; `boot` is different for every start
-        of every machine; `refusals` counts who was refused. After `idle_end_s` seconds without a run it ends."""
+        of every machine; `refusals` counts who was refused; `files` is how workers reach the files of runs. After
+        `idle_end_s` seconds without a run it ends."""
         limits = limits or Limits()
         self._refusals = refusals or Refusals()
         self._registry = Registry(limits)
@@ -118,7 +122,8 @@ class Coordinator:
         self._catalog = Catalog()
         self._journaling = Journaling(self._catalog, boot)
         self._assignments = Assignments(self._registry, self._catalog, self._journaling, newest_lease=leases)
-        self._membership = Membership(id, self._registry, self._assignments)
+        self._files = files or FilesOffer()
+        self._membership = Membership(id, self._registry, self._assignments, self._files)
         self._shutdown = CoordinatorShutdown(self._catalog, self._registry, self._journaling, idle_end_s=idle_end_s)
         self._handover = Handover(self._catalog, self._journaling)
         self._client_requests = ClientRequests(
@@ -402,10 +407,7 @@ class Coordinator:
                         asked.peer, step.message, now_s, to=asked.message_id, after=known_to
                     )
                 case SendToLease():
-                    worker = self._registry.holder(step.lease)
-                    if worker is not None:
-                        known_to = self._assignments.experiment_id(step.lease)
-                        effects += self._connections.post(worker.peer, step.message, now_s, after=known_to)
+                    effects += self._send_to_lease(step, now_s)
                 case SendToPeer():
                     effects += self._connections.post(step.peer, step.message, now_s)
                 case ForgetPeer():
@@ -417,6 +419,14 @@ class Coordinator:
                 case _:
                     effects.append(step)
         return effects
+
+    def _send_to_lease(self, step: SendToLease, now_s: float) -> list[Send]:
+        worker = self._registry.holder(step.lease)
+        if worker is None:
+            return []
+        message = self._files.granted(step.message, worker) if isinstance(step.message, Assign) else step.message
+        known_to = self._assignments.experiment_id(step.lease)
+        return self._connections.post(worker.peer, message, now_s, after=known_to)
 
     def _perform_of_run(self, step: Broken | Happened, now_s: float) -> list[Effect]:
         if isinstance(step, Broken):

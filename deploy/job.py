@@ -141,7 +141,8 @@ def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
 def _nanny(arguments: argparse.Namespace, role: str, count: int) -> list[str]:
     patience = ["--coordinator-timeout", str(arguments.coordinator_timeout)]
     nanny = [sys.executable, "-P", "-m", "remuda.deploy.nanny"]
-    return [*nanny, f"--{role}s", str(count), *patience, *_common(arguments)]
+    place = ["--runs-dir", str(arguments.runs_dir)]
+    return [*nanny, f"--{role}s", str(count), *place, *patience, *_common(arguments)]
 
 
 def _common(arguments: argparse.Namespace) -> list[str]:
@@ -158,7 +159,7 @@ def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run what one job of an engine is for.")
     parser.add_argument("kind", choices=("head", *_ROLES), help="the coordinator and its learner, or workers of a role")
     parser.add_argument("--own-dir", type=Path, required=True, help="the folder of the launch, which all jobs see")
-    parser.add_argument("--runs-dir", type=Path, help="head: the folder of run folders")
+    parser.add_argument("--runs-dir", type=Path, required=True, help="the folder of run folders")
     parser.add_argument("--bind", default="tcp://0.0.0.0:0", help="head: the coordinator's address")
     parser.add_argument("--limit", action="append", default=[], help="head: see `remuda coordinator --limit`")
     parser.add_argument("--count", type=int, default=1, help="workers in this job")

@@ -139,9 +139,10 @@ class LocalLauncher:
         }
         numbers = [str(part) for option in counts.items() for part in option]
         python = [sys.executable, "-P", "-m"]
+        common = ["--runs-dir", str(request.runs_dir), *profile]
         return {
-            "coordinator": [*python, "remuda.coordinator", "--runs-dir", str(request.runs_dir), *limits, *profile],
-            "workers": [*python, "remuda.deploy.nanny", "--give-up", *numbers, *profile],
+            "coordinator": [*python, "remuda.coordinator", *common, *limits],
+            "workers": [*python, "remuda.deploy.nanny", "--give-up", *numbers, *common],
         }
 
     def _spawn(self, name: str, command: Sequence[str]) -> None:

@@ -168,6 +168,7 @@ def supervise(
     workers: Sequence[SupervisedWorker],
     connection_file: Path,
     *,
+    runs_dirs: Sequence[Path] = (),
     lifeline: int | None = None,
     coordinator_timeout_s: float = COORDINATOR_TIMEOUT_S,
     gives_up: bool = False,
@@ -190,6 +191,7 @@ def supervise(
             worker.role,
             identity,
             connection_file,
+            runs_dirs=runs_dirs,
             lifeline=children_end,
             coordinator_timeout_s=coordinator_timeout_s,
             former_exit=worker.former_exit,
@@ -211,6 +213,9 @@ def main() -> None:
     """Entry point of `python -m remuda.deploy.nanny`."""
     parser = argparse.ArgumentParser(description="Supervise the workers of one machine.")
     parser.add_argument("--connection-file", type=Path, required=True)
+    parser.add_argument(
+        "--runs-dir", type=Path, default=None, help="the runs folder (default: the folder of the connection file)"
+    )
     parser.add_argument("--collectors", type=int, default=0)
     parser.add_argument("--evaluators", type=int, default=0)
     parser.add_argument("--learners", type=int, default=0)
@@ -235,6 +240,7 @@ def main() -> None:
     exit_code = supervise(
         workers,
         arguments.connection_file,
+        runs_dirs=[] if arguments.runs_dir is None else [arguments.runs_dir.absolute()],
         lifeline=arguments.lifeline,
         coordinator_timeout_s=arguments.coordinator_timeout,
         gives_up=arguments.give_up,

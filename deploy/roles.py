@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import cast
@@ -20,10 +20,10 @@ from remuda.evaluator.service import EvaluatorWork
 from remuda.learner.service import LearnerWork
 from remuda.logbook.printed import printed
 from remuda.reanalyzer.service import ReanalyzerWork
-from remuda.storage.run_folder import RunFolder
-from remuda.stores.files import file_stores
+from remuda.stores.opening import NoFolderError, WorkerStores
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for
 from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.keys.own import caller_keys
 from remuda.wire.messages import PROTOCOL_VERSION, Assign, Register, Role
 from remuda.wire.patience import CoordinatorLostError, Patience
 from remuda.worker.identity import WorkerIdentity
@@ -45,6 +45,7 @@ def run_worker(
     identity: WorkerIdentity,
     connection_file: Path,
     *,
+    runs_dirs: Sequence[Path] = (),
     lifeline: int | None,
     coordinator_timeout_s: float,
     former_exit: str = "",
@@ -52,8 +53,9 @@ def run_worker(
 ) -> int:
     """Run a worker until it is told to leave; returns the exit code that tells the nanny why it ended.
 
-    Waits `coordinator_timeout_s` for a coordinator that is missing or silent. `former_exit` says how the incarnation
-    before this one ended. With `profile`, a profile of this process is written to that folder.
+    The runs folder is looked for in `runs_dirs`, and beside the connection file; a worker that does not see it works
+    by streams. Waits `coordinator_timeout_s` for a coordinator that is missing or silent. `former_exit` says how the
+    incarnation before this one ended. With `profile`, a profile of this process is written to that folder.
     """
     bound_threads(1)
     again = identity.incarnation > 1
@@ -72,7 +74,11 @@ def run_worker(
                 patience=Patience(coordinator_timeout_s, lambda text: _say(f"{role} {identity.uuid}: {text}")),
             )
             guard.on_end(link.wake)
-            return _serve(link, guard, role, identity, coordinator_timeout_s)
+            places = [*runs_dirs, connection_file.absolute().parent]
+            return _serve(link, guard, cast("Role", role), identity, coordinator_timeout_s, places)
+        except NoFolderError as error:
+            _say(f"{role} {identity.uuid}: {error}")
+            return EXIT_REFUSED
         except ConnectionFileError as error:
             if guard.ending:
                 return EXIT_DONE
@@ -107,19 +113,33 @@ def _look_again(connection_file: Path) -> ConnectionFile | None:
         return None
 
 
-def _serve(link: Link, guard: ShutdownGuard, role: str, identity: WorkerIdentity, timeout_s: float) -> int:
+def _serve(
+    link: Link, guard: ShutdownGuard, role: Role, identity: WorkerIdentity, timeout_s: float, places: Sequence[Path]
+) -> int:
     reason = "it failed"
+    stores = WorkerStores(
+        role,
+        places,
+        keys=lambda: caller_keys(link.connection, "worker"),
+        host=lambda: link.connection.host_reached,
+        wake=link.wake,
+    )
     try:
-        link.start(timeout_s, given_up=lambda: guard.ending)
-        reason = serve(link, guard, _beginner(role, identity, link, guard))
+        stores.registered(link.start(timeout_s, given_up=lambda: guard.ending))
+        reason = serve(link, guard, _beginner(role, identity, link, guard, stores), stores.registered)
         return EXIT_DONE
     finally:
-        link.close(reason, FAREWELL_DEADLINE_S)
+        try:
+            stores.close()
+        finally:
+            link.close(reason, FAREWELL_DEADLINE_S)
 
 
-def _beginner(role: str, identity: WorkerIdentity, link: Link, guard: ShutdownGuard) -> Callable[[Assign], Work]:
+def _beginner(
+    role: Role, identity: WorkerIdentity, link: Link, guard: ShutdownGuard, of_worker: WorkerStores
+) -> Callable[[Assign], Work]:
     def begin(assign: Assign) -> Work:
-        stores = file_stores(RunFolder(Path(assign.run_dir)), assign.policy_file)
+        stores = of_worker.begin(assign)
         if role == "collector":
             return CollectorWork(assign, identity, link, stores)
         if role == "evaluator":

@@ -39,6 +39,7 @@ class EvaluatorWork:
         self._link = link
         self._guard = guard
         self._checkpoints = stores.checkpoints
+        self._close_stores = stores.close
         share = -(-config.evaluator.episodes // config.evaluator.count)
         num_envs = min(config.env.num_envs, share)
         self._log = evaluator_logbook(stores.folder, identity.uuid, identity.incarnation)
@@ -92,6 +93,7 @@ class EvaluatorWork:
         self._player.close()
         end_printed()
         self._log.close()
+        self._close_stores()
 
     def _try(self) -> None:
         """Play what is asked for, if its checkpoint is on this machine. Raises AskedToEndError."""

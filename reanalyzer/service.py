@@ -51,6 +51,7 @@ class ReanalyzerWork:
         self._link = link
         self._payloads = stores.payloads
         self._targets = stores.targets
+        self._close_stores = stores.close
         self._log = reanalyzer_logbook(stores.folder, identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "reanalyzer"))
         try:
@@ -110,6 +111,7 @@ class ReanalyzerWork:
         """Close the log."""
         end_printed()
         self._log.close()
+        self._close_stores()
 
     def _reanalyze(self, asked: Reanalyze) -> None:
         meta = asked.chunk.meta

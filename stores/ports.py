@@ -6,6 +6,7 @@ ask these ports for what they need, and never open a path that came by message.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -44,6 +45,10 @@ class PayloadStore(Protocol):
         """The columns of an announced chunk, read-only. Raises ChunkError, and NotNowError."""
         ...
 
+    def settle(self, timeout_s: float) -> None:
+        """Wait, at most so long, for what is on its way to data/."""
+        ...
+
     def write_reanalysis(self, meta: Reanalysis, columns: Columns) -> Reanalysis:
         """Put a reanalysis into data/; as `write_chunk`."""
         ...
@@ -77,6 +82,10 @@ class CheckpointGoneError(Exception):
     """There is no such checkpoint, or it is another file than the one that was asked for; the text says which."""
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class RunStores:
     """What a worker under one lease has of its run."""
@@ -89,3 +98,7 @@ class RunStores:
     targets: PolicyStore
     """The target network, for reanalyzers."""
     checkpoints: CheckpointStore
+    describe: Callable[[], None] = _nothing
+    """Called once the environment is described in `folder`."""
+    close: Callable[[], None] = _nothing
+    """Called at the end of the lease; what is on its way is given up."""

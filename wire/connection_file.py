@@ -40,6 +40,11 @@ class ConnectionFile(Struct, frozen=True):
     keys_dir: PathText
     """The folder of its keys, on its own host. Who can see it finds a key there; others have one of their own."""
 
+    @property
+    def host_reached(self) -> str:
+        """The host in its address."""
+        return self.address.removeprefix("tcp://").rpartition(":")[0]
+
 
 class _Before(Struct, frozen=True):
     """What tells a file of a Remuda without keys; the place of a field that is missing otherwise is told later."""

@@ -27,6 +27,8 @@ from remuda.wire.messages import (
     to_clients,
     to_workers,
 )
+from remuda.wire.streams import messages as streams
+from remuda.wire.streams import reference as streams_reference
 
 _SECTIONS = {
     "Worker to coordinator": from_workers,
@@ -52,9 +54,10 @@ _OPENING = """\
 # Protocol
 
 Version {version}. Each worker (collector, evaluator, learner) and each client has one ZeroMQ connection to its
-coordinator: the coordinator binds a ROUTER socket, the others connect a DEALER. There are no other connections.
-Messages carry only metadata: experience is in files in `data/`, policies in `policy/`, weights in `ckpt/`; messages
-name them. The only exception are films of evaluations, which are small.
+coordinator: the coordinator binds a ROUTER socket, the others connect a DEALER. Messages carry only metadata:
+experience is in files in `data/`, policies in `policy/`, weights in `ckpt/`; messages name them. The only exception are
+films of evaluations, which are small. A worker that does not see these files has one more connection, over which they
+travel: [Streams](#streams).
 
 ## How a peer finds the coordinator
 
@@ -164,10 +167,19 @@ def markdown_text() -> str:
         lines += ["", f"## {section}"]
         for kind in _defined(file, Message):
             lines += ["", f"### {kind.__name__}", "", _prose(kind), "", _conduct(kind), *_fields(kind, docs)]
+    lines += _streams()
     lines += ["", "## Parts", "", "Pieces of messages; never sent alone."]
     for part in (part for file in _FILES for part in _defined(file, Part)):
         lines += ["", f"### {part.__name__}", "", _prose(part), *_fields(part, docs)]
     return "\n".join(lines) + "\n"
+
+
+def _streams() -> list[str]:
+    docs = dict(_documented(ast.parse(inspect.getsource(streams))))
+    lines = [streams_reference.OPENING.rstrip()]
+    for kind in _defined(streams, streams.StreamMessage):
+        lines += ["", f"### {kind.__name__}", "", _prose(kind), *_fields(kind, docs)]
+    return lines
 
 
 def _opening() -> str:

@@ -49,8 +49,10 @@ class RouterSocket(EnvelopeSocket):
         inbound: Limits = OF_WORKERS,
         outbound: Limits = OF_COORDINATORS,
         high_water: int | None = None,
+        listener: int | None = None,
     ) -> None:
-        """Bind to `address`, such as tcp://127.0.0.1:0 for a free port. Raises zmq.ZMQError when that fails.
+        """Bind to `address`, such as tcp://127.0.0.1:0 for a free port, or take the descriptor `listener`, which then
+        belongs to this socket and listens already. Raises zmq.ZMQError when that fails.
 
         Nobody is let in before `wait` is called, which answers new connections. `is_worker` tells whether a peer is a
         registered worker, which may send larger messages than others.
@@ -71,6 +73,8 @@ class RouterSocket(EnvelopeSocket):
         self._socket.router_mandatory = 1  # an unknown peer is an error instead of silence
         self._socket.router_handover = 1  # a worker that connects again takes over from its own broken connection
         self._socket.backlog = BACKLOG_CONNECTIONS
+        if listener is not None:
+            self._socket.setsockopt(zmq.USE_FD, listener)
         try:
             self._socket.bind(address)
         except zmq.ZMQError:

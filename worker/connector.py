@@ -26,6 +26,11 @@ class Connector:
         self._session = 0
         self._keys: CallerKeys | None = None
 
+    @property
+    def connection(self) -> ConnectionFile:
+        """That of the newest coordinator."""
+        return self._connection
+
     def connect(self) -> DealerSocket:
         """A new connection to the coordinator. Raises KeyFileError if there is no key for it."""
         register = self._register

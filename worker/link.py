@@ -49,8 +49,14 @@ class Link:
         self._inbox: Inbox = deque()
         self._early: deque[AnyMessage] = deque()
         self._pulse = Pulse()
+        self._connector: Connector | None = None
         self._network: Network | None = None
         self._failure: Exception | None = None
+
+    @property
+    def connection(self) -> ConnectionFile:
+        """The connection file of the present connection."""
+        return self._connection if self._connector is None else self._connector.connection
 
     def start(self, deadline_s: float, *, given_up: Callable[[], bool] = lambda: False) -> Registered:
         """Connect and register.
@@ -60,7 +66,7 @@ class Link:
         """
         if self._network is not None:
             raise RuntimeError("the link was started already")
-        connector = Connector(self._connection, self._register, self._look_again)
+        connector = self._connector = Connector(self._connection, self._register, self._look_again)
         self._network = Network(connector, self._register, self._inbox, self._pulse, self._on_failure, self._patience)
         end_s = time.monotonic() + deadline_s
         early: deque[AnyMessage] = deque()

@@ -75,15 +75,21 @@ class Work(Protocol):
         ...
 
 
-def serve(link: Link, guard: ShutdownGuard, begin: Callable[[Assign], Work]) -> str:
-    """Work until told to leave or asked to end; returns the reason.
+def serve(
+    link: Link,
+    guard: ShutdownGuard,
+    begin: Callable[[Assign], Work],
+    registered: Callable[[Registered], None] = lambda news: None,
+) -> str:
+    """Work until told to leave or asked to end; returns the reason. `registered` is called when the worker has
+    registered again.
 
     A process that is asked to end first hands in what it has collected or learned. An exception in the work is
     reported with its traceback and ends the lease, not the process: the worker is free for another lease. It is raised
     if the process may be in a bad state: memory or the GPU has failed, or the work cannot be closed. Raises
     CoordinatorLostError and RefusedError as the link does.
     """
-    desk = _Desk(link, begin)
+    desk = _Desk(link, begin, registered)
     try:
         while not guard.ending:
             reason = desk.turn()
@@ -99,7 +105,8 @@ def serve(link: Link, guard: ShutdownGuard, begin: Callable[[Assign], Work]) -> 
 class _Desk:
     """The current lease, if there is one, and its work."""
 
-    def __init__(self, link: Link, begin: Callable[[Assign], Work]) -> None:
+    def __init__(self, link: Link, begin: Callable[[Assign], Work], registered: Callable[[Registered], None]) -> None:
+        self._registered = registered
         self._link = link
         self._begin = begin
         self._work: Work | None = None
@@ -161,6 +168,7 @@ class _Desk:
             case Assign():
                 self._take(message)
             case Registered():
+                self._registered(message)
                 self._carry_on(message)
             case _ if self._work is None or getattr(message, "lease", self._lease) != self._lease:
                 return None  # about a lease that is over (ChunkAccepted has no lease; its chunk identifies the worker)

@@ -167,7 +167,7 @@ class RunFiles:
         """Remove what workers left that died while writing. The policy's lock file stays: if it were removed while a
         process has it open, there would be two locks."""
         sweep_orphans(self.folder.data, keep, older_than_s=0.0)
-        for folder in (self.folder.ckpt, self.folder.model, self.folder.policy):
+        for folder in (self.folder.root, self.folder.ckpt, self.folder.model, self.folder.policy):
             sweep_temporaries(folder, older_than_s=0.0)
             sweep_claims(folder)
 

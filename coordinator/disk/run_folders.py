@@ -33,6 +33,7 @@ from remuda.logbook.book import SERVICES_END_S, Logbook
 from remuda.logbook.row_sinks import settings_of
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.existing_folder import RunFolderError, discard, prepare, submitted_folder
+from remuda.storage.folder_token import FolderToken
 from remuda.storage.git import write_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder
@@ -49,8 +50,10 @@ LONGEST_REASON = 10_000
 class RunFolders:
     """The folders of experiments that are not over. The files of a folder are open while its experiment is active."""
 
-    def __init__(self, runs_dir: Path) -> None:
+    def __init__(self, runs_dir: Path, token: FolderToken | None = None) -> None:
+        """`token` is in the runs folder from the first run on."""
         self._runs_dir = runs_dir
+        self._token = token
         self._files: dict[str, RunFiles] = {}
         self._in_use: dict[str, Path] = {}
         """The folders of experiments that are not over, with links resolved: no other experiment may begin there."""
@@ -76,6 +79,8 @@ class RunFolders:
             now = datetime.now().astimezone()
             folder = prepare(root, submit.on_exists, mode="parallel", now=now, by=effect.experiment)
             made = folder.root
+            if self._token is not None:
+                self._token.write()
             prepared = self._begin(effect, config, folder)
         except (RunFolderError, CheckpointIndexError, FolderOwnedError, JournalError) as error:
             prepared = _refused(effect, "exists", str(error))

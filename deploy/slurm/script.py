@@ -63,7 +63,7 @@ class SlurmPlan:
         ]
         limits = [part for limit in self.request.limits for part in ("--limit", limit)]
         bind = f"tcp://0.0.0.0:{settings.port}"
-        command = ["--runs-dir", str(self.request.runs_dir), "--bind", bind, *limits]
+        command = ["--bind", bind, *limits]
         return self._script("head", "coordinator and learner", own, command)
 
     def worker_script(self, role: str) -> str:
@@ -92,7 +92,7 @@ class SlurmPlan:
         notice = ["--requeue", "--notice", str(settings.notice_s - HANDING_IN_ENDS_S)]
         patience = ["--coordinator-timeout", f"{self.request.settings.coordinator_timeout_s:g}"]
         profile = [] if self.profile is None else ["--profile", str(self.profile)]
-        places = ["--own-dir", str(self.own_dir)]
+        places = ["--own-dir", str(self.own_dir), "--runs-dir", str(self.request.runs_dir)]
         job = [self.python, "-P", "-m", "remuda.deploy.job", kind, *places, *command, *patience, *notice, *profile]
         return filled(
             "slurm_job.sh",

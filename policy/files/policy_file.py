@@ -120,6 +120,25 @@ def load(path: Path, *, newer_than: PolicyRef | None = None, deadline_s: float =
     return _reading(path, lambda file: _load(path, file, newer_than), deadline_s=deadline_s)
 
 
+def open_newer(path: Path, *, newer_than: PolicyRef | None) -> FileIO | None:
+    """Open the published policy, to copy it; None if it is not newer (by epoch, then version) than `newer_than`.
+
+    What is read from the open file is one whole publication. Raises PolicyFileError."""
+    try:
+        file = open(path, "rb", buffering=0)  # noqa: SIM115  (its caller closes it)
+    except OSError as error:
+        raise PolicyFileError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        ref = _metadata(path, file).ref
+    except BaseException:
+        file.close()
+        raise
+    if newer_than is None or _age(ref) > _age(newer_than):
+        return file
+    file.close()
+    return None
+
+
 def read_ref(path: Path) -> PolicyRef | None:
     """Read only the header: which policy is published; None if there is no file. Raises PolicyFileError."""
     try:

@@ -9,9 +9,19 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "coordinator",
     (
-        {"effects", "limits", "listening", "monitoring", "reachable", "rights", "scheduler", "turn_watch"},
+        {
+            "effects",
+            "limits",
+            "listening",
+            "monitoring",
+            "reachable",
+            "rights",
+            "scheduler",
+            "stream_server",
+            "turn_watch",
+        },
         {"connections", "leases", "worker"},
-        {"registry"},
+        {"files_offer", "registry"},
         {"experiment"},
         {"events"},
         {"journaling"},

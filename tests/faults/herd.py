@@ -34,6 +34,8 @@ LEFTOVERS = (
     ".begun_*",
     ".coordinator",
     "connection.json",
+    ".seen_*",
+    "remuda-worker-*",
     "*.tmp*",
     ".*.tmp*",
     "*-wal",
@@ -58,11 +60,14 @@ class Herd:
     network: Between | None = None
     """What lies between its workers and its coordinator; running. None: nothing."""
     runs: Path = field(init=False)
+    elsewhere: Path = field(init=False)
+    """The folder of workers that do not see the runs folder."""
     started: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         self.runs = self.root / "runs"
+        self.elsewhere = self.root / "elsewhere"
 
     # --- processes ---
 
@@ -98,12 +103,33 @@ class Herd:
     def workers(self, *, collectors: int = 2, evaluators: int = 1, learners: int = 1) -> subprocess.Popen[bytes]:
         """Start a nanny with workers of several roles: as three `remuda worker`, with torch imported once."""
         counts = ("--collectors", collectors, "--evaluators", evaluators, "--learners", learners)
-        own = ("--connection-file", self.workers_file, *self._patience)
+        own = ("--connection-file", self.workers_file, "--runs-dir", self.runs, *self._patience)
         return self.start("nanny", sys.executable, "-m", "remuda.deploy.nanny", *counts, *own)
+
+    def hidden(
+        self, *, collectors: int = 0, evaluators: int = 0, learners: int = 0, reanalyzers: int = 0
+    ) -> subprocess.Popen[bytes]:
+        """Start a nanny that is told nothing of the runs folder: it has a copy of the connection file in a folder of
+        its own, which is its home and its working directory, too."""
+        self.elsewhere.mkdir(exist_ok=True)
+        file = self.elsewhere / "given.json"
+        connection_file.write(file, connection_file.read(self.connection_file))
+        counts = ("--collectors", collectors, "--evaluators", evaluators, "--learners", learners)
+        more = ("--reanalyzers", reanalyzers, "--connection-file", file, *self._patience)
+        command = (sys.executable, "-m", "remuda.deploy.nanny", *counts, *more)
+        home = {"HOME": str(self.elsewhere), "TMPDIR": str(self.elsewhere)}
+        return self.start("hidden", *command, env=home, cwd=self.elsewhere)
+
+    def stream_server(self) -> psutil.Process | None:
+        """The stream server, if it runs."""
+        for process in psutil.process_iter():
+            if _told_of(process, "remuda.stores.server") and _told_of(process, str(self.runs)):
+                return process
+        return None
 
     def worker(self, role: Role, count: int = 1) -> subprocess.Popen[bytes]:
         """Start `remuda worker`."""
-        own = ("--connection-file", self.workers_file, *self._patience)
+        own = ("--connection-file", self.workers_file, "--runs-dir", self.runs, *self._patience)
         return self.start(role, REMUDA, "worker", role, "--count", count, *own)
 
     def gather(self) -> subprocess.Popen[bytes]:
@@ -114,16 +140,18 @@ class Herd:
         self.wait_members(4)
         return coordinator
 
-    def start(self, name: str, *command: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start(
+        self, name: str, *command: object, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> subprocess.Popen[bytes]:
         """Start a process of this herd; what it says goes to `<number>-<name>.err`."""
         with (self.root / f"{len(self.started)}-{name}.err").open("wb") as err:
             process = subprocess.Popen(
                 [os.fspath(part) if isinstance(part, Path) else str(part) for part in command],
-                cwd=self.root,
+                cwd=cwd or self.root,
                 stdin=subprocess.DEVNULL,
                 stdout=err,
                 stderr=err,
-                env={**ENV, **self.env, **(env or {}), "TMPDIR": str(self.root), "COLUMNS": "200"},
+                env={**ENV, **self.env, "TMPDIR": str(self.root), "COLUMNS": "200", **(env or {})},
             )
         self.started.append(process)
         return process
@@ -135,7 +163,7 @@ class Herd:
 
     def family(self) -> list[psutil.Process]:
         """Every process of it that lives."""
-        places = (str(self.runs), str(self.workers_file))
+        places = (str(self.runs), str(self.workers_file), str(self.elsewhere))
         return [process for process in psutil.process_iter() if any(_told_of(process, place) for place in places)]
 
     # --- what it is asked ---

@@ -15,6 +15,7 @@ from remuda.wire.messages.parts import (
     Count,
     Counters,
     FileName,
+    Grant,
     IndexedChunk,
     IndexedReanalysis,
     LongText,
@@ -37,6 +38,15 @@ class Registered(Message, frozen=True):
     """The lease that the worker named in Register."""
     goes_on: bool = False
     """Whether that lease continues; if not, the worker ends it (but not one that it got since)."""
+    runs_dir: Annotated[str, Meta(max_length=4_096)] = ""
+    """The runs folder, on the coordinator's host. No worker opens this path: it is what names of run folders begin
+    with."""
+    token: ShortText = ""
+    """The sha256 of the file `.seen_<coordinator>` in the runs folder: who reads the same file sees the same folder."""
+    token_there: bool = False
+    """Whether that file is there already; if not, it comes with the first run."""
+    stream_port: Count = 0
+    """Where the files of runs travel to and from workers that do not see that folder; at the coordinator's host."""
 
 
 class BeatHeard(Message, frozen=True):
@@ -73,6 +83,8 @@ class Assign(Message, frozen=True):
     """For a learner: chunks already in the index, oldest first."""
     reanalyses: list[IndexedReanalysis] = field(default_factory=list[IndexedReanalysis])
     """For a learner: the newest reanalysis of each of these chunks that has one, in the order of their numbers."""
+    grant: Grant | None = None
+    """For a worker that does not see the runs folder."""
 
 
 class ChunkAccepted(Message, frozen=True):

@@ -45,8 +45,8 @@ COLLECTORS = """\
 #SBATCH --constraint=avx512
 
 module load python
-exec /venv/bin/python -P -m remuda.deploy.job collector --own-dir /shared/runs/.launches/horse-1 --count 4 \
---coordinator-timeout 60 --requeue --notice 290
+exec /venv/bin/python -P -m remuda.deploy.job collector --own-dir /shared/runs/.launches/horse-1 \
+--runs-dir /shared/runs --count 4 --coordinator-timeout 60 --requeue --notice 290
 """
 
 EVERYTHING = SlurmConfig(

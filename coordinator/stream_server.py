@@ -1,0 +1,117 @@
+"""The coordinator's side of the process that streams files to workers which do not see the runs folder."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+BACKLOG_CONNECTIONS = 1_024
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 32.0
+"""Least time between two starts, if it dies; doubled with each death soon after a start."""
+STEADY_S = 60.0
+"""If it lived for so long, the next pause is the first again."""
+END_S = 5.0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens for streams at this host; `port` 0: any free one. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG_CONNECTIONS)
+    listener.setblocking(False)
+    return listener
+
+
+class StreamServerProcess:
+    """Starts the process once somebody knocks, and again if it dies. The listener is the coordinator's: its port stays,
+    and who knocks meanwhile is served by the next process. No method but `close` waits for anybody."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        runs_dir: Path,
+        keys_dir: Path,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Owns the listener. `say` gets a line if the process dies."""
+        self._listener = listener
+        self._runs_dir, self._keys_dir = runs_dir, keys_dir
+        self._say = say
+        self._clock = clock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lifeline = -1
+        self._started_s = 0.0
+        self._pause_s = FIRST_PAUSE_S
+        self._knocks = select.poll()
+        self._knocks.register(listener, select.POLLIN)
+
+    @property
+    def port(self) -> int:
+        """The port at which it is reached."""
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None if none was started."""
+        return None if self._process is None else self._process.pid
+
+    def tick(self) -> None:
+        """Called by every turn of the loop that has time."""
+        now_s = self._clock()
+        if self._process is not None:
+            if self._process.poll() is None:
+                return
+            self._note_death(self._process.returncode, now_s)
+        if now_s >= self._started_s + self._pause_s and self._knocks.poll(0):
+            self._start(now_s)
+
+    def close(self) -> None:
+        """End the process, and wait until it has gone. May be called again."""
+        self._listener.close()
+        self._break_lifeline()
+        if self._process is None:
+            return
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _note_death(self, exit_code: int, now_s: float) -> None:
+        self._process = None
+        self._break_lifeline()
+        steady = now_s - self._started_s > STEADY_S
+        self._pause_s = FIRST_PAUSE_S if steady else min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._say(f"the stream server ended with {exit_code}; it is started again when a worker asks for it")
+
+    def _start(self, now_s: float) -> None:
+        self._started_s = now_s
+        reading_end, self._lifeline = os.pipe()
+        host, port = self._listener.getsockname()[:2]
+        address = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+        arguments = ("--runs-dir", self._runs_dir, "--keys-dir", self._keys_dir, "--address", address)
+        descriptors = ("--listener", self._listener.fileno(), "--lifeline", reading_end)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "remuda.stores.server", *map(str, (*arguments, *descriptors))],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(self._listener.fileno(), reading_end),
+            )
+        except OSError as error:  # no memory, or no process number
+            self._say(f"the stream server cannot be started: {error}")
+            self._break_lifeline()
+        finally:
+            os.close(reading_end)
+
+    def _break_lifeline(self) -> None:
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1

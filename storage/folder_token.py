@@ -1,0 +1,86 @@
+"""A random file by which a process finds out whether it sees the same folder as another one, on whatever host."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import time
+from pathlib import Path
+
+from remuda.storage.atomic import write_text
+from remuda.storage.boot import boot_id
+
+_PREFIX = ".seen_"
+_MOST_BYTES = 4_096
+_OLD_S = 30 * 86_400.0
+"""A token that is older than this may be a leftover: a process that ends in order removes its own."""
+
+
+class FolderToken:
+    """A token for a folder. Its content is random, so another folder has another one."""
+
+    def __init__(self, folder: Path, id: str) -> None:
+        """Writes nothing. `id` is that of the process, and part of the file's name."""
+        self._folder = folder
+        self._path = _path(folder, id)
+        self._content = f"{secrets.token_hex(32)}\nprocess {os.getpid()} boot {boot_id()}\n"
+        self.digest = _digest(self._content.encode())
+        """What the other end is told: 64 hexadecimal digits."""
+
+    def write(self) -> None:
+        """Write the file, unless it is there; the folder is made. For any thread. Raises OSError."""
+        if not self._path.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            _sweep(self._folder)
+            write_text(self._path, self._content, durable=False)
+
+    def remove(self) -> None:
+        """Remove the file. May be called again."""
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+def sees(folder: Path, id: str, digest: str) -> bool:
+    """Whether this folder has the token of that process, and this process may write here."""
+    try:
+        descriptor = os.open(_path(folder, id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        content = os.read(descriptor, _MOST_BYTES)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return _digest(content) == digest and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _path(folder: Path, id: str) -> Path:
+    return folder / f"{_PREFIX}{id}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes that were killed left long ago."""
+    for path in folder.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            words = path.read_text("ascii", "replace").split()
+            pid, boot = int(words[2]), words[4]
+            old = time.time() - path.stat().st_mtime > _OLD_S
+            if old and (boot != boot_id() or not _lives(pid)):
+                path.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,86 @@
+"""Which file of a run folder a worker means, if it may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from remuda.buffer.chunk import ChunkError, parse_name, read_meta
+from remuda.buffer.reanalysis_file import parse_reanalysis_name, read_reanalysis_meta
+from remuda.storage.existing_folder import RunFolderError, submitted_folder
+from remuda.storage.run_folder import RunFolder, target_file
+from remuda.wire.keys.grants import Grants
+from remuda.wire.messages import Grant
+from remuda.wire.streams.messages import Get, Put
+
+
+class NotAllowedError(Exception):
+    """The worker may not bring or fetch this; the text says why."""
+
+
+class Places:
+    """Finds files by a worker's grant. Opens none, and nothing outside the runs folder is ever named."""
+
+    def __init__(self, runs_dir: Path, grants: Grants) -> None:
+        self._runs_dir = runs_dir
+        self._grants = grants
+
+    def run(self, grant: Grant) -> RunFolder:
+        """The run folder of a grant. Raises NotAllowedError."""
+        if not self._grants.is_genuine(grant):
+            raise NotAllowedError("the coordinator has not granted this: register again")
+        try:
+            return RunFolder(submitted_folder(self._runs_dir, grant.run_dir))
+        except (RunFolderError, ValueError, OSError) as error:
+            raise NotAllowedError(str(error)) from error
+
+    def to_write(self, put: Put) -> Path:
+        """Where a file that a worker brings belongs. Raises NotAllowedError."""
+        run, grant = self.run(put.grant), put.grant
+        match put.kind:
+            case "description":
+                if put.file != run.env_spec.name or grant.role != "collector":
+                    raise NotAllowedError(f"a {grant.role} does not bring {put.file}")
+                return run.env_spec
+            case "chunk" | "reanalysis":
+                try:
+                    id = parse_name(put.file) if put.kind == "chunk" else parse_reanalysis_name(put.file)
+                except ChunkError as error:
+                    raise NotAllowedError(str(error)) from error
+                role = "collector" if put.kind == "chunk" else "reanalyzer"
+                if (grant.role, grant.worker, grant.incarnation) != (role, id.worker, id.incarnation):
+                    raise NotAllowedError(f"{put.file} is not a file of this {grant.role}")
+                return run.data / put.file
+
+    def to_read(self, get: Get) -> Path:
+        """Where a file that a worker fetches lies. Raises NotAllowedError."""
+        run = self.run(get.grant)
+        match get.kind:
+            case "policy":
+                return run.policy / get.grant.policy_file
+            case "target":
+                return run.policy / target_file(get.grant.policy_file)
+            case "checkpoint":
+                return run.ckpt / get.file
+            case "chunk" | "reanalysis":
+                return run.data / get.file
+
+    def log(self, grant: Grant) -> Path:
+        """The log of a worker. Raises NotAllowedError."""
+        run = self.run(grant)
+        match grant.role:
+            case "collector":
+                return run.collector_log(grant.worker, grant.incarnation)
+            case "evaluator":
+                return run.evaluator_log(grant.worker, grant.incarnation)
+            case "reanalyzer":
+                return run.reanalyzer_log(grant.worker, grant.incarnation)
+            case "learner":
+                raise NotAllowedError("a learner sees the runs folder, and writes its own log")
+
+
+def check_arrived(put: Put, path: Path) -> None:
+    """Raise ChunkError unless what has arrived at `path` is a whole file of this name, by its own header."""
+    if put.kind == "chunk":
+        read_meta(path, file=put.file)
+    elif put.kind == "reanalysis":
+        read_reanalysis_meta(path, file=put.file)

@@ -1,0 +1,133 @@
+"""The stream server's loop: poll, decode, write or read a piece, answer."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from remuda.logbook.lines import unforgeable
+from remuda.stores.server.downloads import Downloads
+from remuda.stores.server.logs import append
+from remuda.stores.server.places import NotAllowedError, Places
+from remuda.stores.server.uploads import Uploads
+from remuda.wire.codec import Frame
+from remuda.wire.door import Door
+from remuda.wire.keys.authorized import AuthorizedKeys
+from remuda.wire.keys.folder import KeysFolder
+from remuda.wire.keys.grants import Grants
+from remuda.wire.keys.secret_file import KeyFileError
+from remuda.wire.messages import shortened
+from remuda.wire.streams.messages import (
+    Cancel,
+    FromServer,
+    FromWorker,
+    Get,
+    LogAppend,
+    LogHas,
+    Piece,
+    Put,
+    Refused,
+    Took,
+)
+from remuda.wire.streams.sockets import FromPeer, StreamRouter
+
+WAIT_S = 0.2
+TICK_S = 1.0
+LOOK_INTERVAL_S = 0.5
+"""Between two looks at the list of keys."""
+
+
+class StreamServer:
+    """Writes and reads files of runs for workers that do not see them.
+
+    It has one thread: a disk that hangs holds up all streams, and no coordinator. All its state is in the files: one
+    that is killed is started again, and workers repeat what was on its way.
+    """
+
+    def __init__(self, runs_dir: Path, keys: KeysFolder, address: str, listener: int | None = None) -> None:
+        """Bind to `address`, or take the descriptor `listener`, which listens already. Raises zmq.ZMQError,
+        KeyFileError and NoCurveError."""
+        self._authorized = AuthorizedKeys(keys.authorized)
+        self._authorized.look()
+        self._places = Places(runs_dir, Grants(keys.server))
+        self._socket = StreamRouter(address, Door(keys.server, self._authorized), listener)
+        self._uploads = Uploads(self._answer)
+        self._downloads = Downloads(self._say)
+        self._next_look_s = self._next_tick_s = 0.0
+
+    @property
+    def address(self) -> str:
+        """The address it is bound to, with the real port."""
+        return self._socket.address
+
+    def watch(self, descriptor: int) -> None:
+        """Let `turn` also return when this descriptor becomes readable."""
+        self._socket.watch(descriptor)
+
+    def run(self, done: Callable[[], bool]) -> None:
+        """Serve until `done`."""
+        while not done():
+            self.turn(WAIT_S)
+
+    def turn(self, timeout_s: float) -> None:
+        """Wait for messages, at most `timeout_s`, and handle what has come."""
+        self._socket.wait(timeout_s)
+        now_s = time.monotonic()
+        for each in self._socket.take():
+            self._handle(each, now_s)
+        self._look_after(now_s)
+
+    def close(self) -> None:
+        """Close the socket and all files. May be called again."""
+        self._uploads.close()
+        self._downloads.close()
+        self._socket.close()
+
+    def _handle(self, said: FromPeer, now_s: float) -> None:
+        try:
+            self._do(said.peer, said.message, said.data, now_s)
+        except NotAllowedError as error:
+            self._answer(said.peer, Refused(said.message.transfer, shortened(str(error)), again=False))
+        except OSError as error:
+            self._answer(said.peer, Refused(said.message.transfer, shortened(str(error)), again=True))
+
+    def _do(self, peer: bytes, message: FromWorker, data: Frame, now_s: float) -> None:
+        match message:
+            case Piece():
+                self._uploads.piece(peer, message, data, now_s)
+            case Took():
+                self._downloads.took(peer, message.transfer, message.below, now_s)
+            case Put():
+                self._uploads.put(peer, message, self._places.to_write(message), now_s)
+            case Get():
+                self._downloads.get(peer, message, self._places.to_read(message), now_s)
+            case LogAppend():
+                size = append(self._places.log(message.grant), message.offset, data)
+                self._answer(peer, LogHas(message.transfer, size))
+            case Cancel():
+                self._uploads.cancel(peer, message.transfer, now_s)
+                self._downloads.cancel(peer, message.transfer)
+
+    def _look_after(self, now_s: float) -> None:
+        self._socket.look_after(now_s)
+        if now_s >= self._next_tick_s:
+            self._next_tick_s = now_s + TICK_S
+            self._uploads.tick(now_s)
+            self._downloads.tick(now_s)
+        if now_s >= self._next_look_s:
+            self._next_look_s = now_s + LOOK_INTERVAL_S
+            try:
+                self._authorized.look()
+            except KeyFileError as error:
+                with contextlib.suppress(OSError):
+                    print(unforgeable(str(error)), file=sys.stderr, flush=True)
+
+    def _answer(self, peer: bytes, message: FromServer) -> None:
+        """An answer that is lost is asked for again."""
+        self._socket.say(peer, message)
+
+    def _say(self, peer: bytes, message: FromServer, data: Frame | None = None) -> bool:
+        return self._socket.say(peer, message, data)

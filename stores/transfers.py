@@ -1,0 +1,364 @@
+"""The worker's side of each transfer, as a state machine: what to say next, and what an answer means.
+
+A transfer ends settled: done, or refused for good. After a break in the connection, or where the server was started
+again, it is opened again and goes on where the server says. Nothing here knows a socket or a clock of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from remuda.wire.codec import Frame
+from remuda.wire.messages import Grant, PolicyRef
+from remuda.wire.streams.codec import checksum_of
+from remuda.wire.streams.messages import (
+    PIECE_BYTES,
+    WINDOW_BYTES,
+    Begin,
+    FromServer,
+    FromWorker,
+    Get,
+    GetKind,
+    LogAppend,
+    LogHas,
+    NothingNewer,
+    Opened,
+    Piece,
+    Put,
+    PutKind,
+    Refused,
+    Stored,
+    Took,
+    Written,
+)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+"""Before something that was refused for now is tried again; the pauses double."""
+LOG_PIECE_BYTES = 128 << 10
+LOG_INTERVAL_S = 0.5
+"""Between two looks at a log for more."""
+
+Saying = tuple[FromWorker, Frame | None]
+
+
+class Transfer(Protocol):
+    """What the client does for each of its transfers, in its own thread."""
+
+    @property
+    def settled(self) -> bool:
+        """It is over."""
+        ...
+
+    def open(self, number: int, now_s: float) -> None:
+        """Begin, or go on after a break, under this number."""
+        ...
+
+    def say(self, now_s: float) -> Iterator[Saying]:
+        """What is to be said now. Each is taken to be said when the next is asked for."""
+        ...
+
+    def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
+        """An answer has come."""
+        ...
+
+    @property
+    def expects(self) -> bool:
+        """Whether the server owes an answer, so that its silence means something."""
+        ...
+
+    def give_up(self, reason: str) -> None:
+        """The client was closed."""
+        ...
+
+
+class OneFile(ABC):
+    """What uploads and downloads share. The main thread looks at `settled`, `refused` and `problem`."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._opening_due_s = math.inf
+        self._pause_s = FIRST_PAUSE_S
+        self._over = threading.Event()
+        self.refused: Refused | None = None
+        """Why it will not be done; None if it was, or is not over."""
+        self.problem = ""
+        """Why it cannot be done now, if the server has said so."""
+
+    @property
+    def settled(self) -> bool:
+        """It is over: done, or refused for good."""
+        return self._over.is_set()
+
+    @property
+    def expects(self) -> bool:
+        """Not while it pauses."""
+        return not self.settled and self._opening_due_s == math.inf
+
+    @abstractmethod
+    def say(self, now_s: float) -> Iterator[Saying]:
+        """See Transfer."""
+
+    @abstractmethod
+    def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
+        """See Transfer."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it is over; whether it is."""
+        return self._over.wait(timeout_s)
+
+    def open(self, number: int, now_s: float) -> None:
+        """See Transfer."""
+        self._number, self._opening_due_s = number, now_s
+
+    def give_up(self, reason: str) -> None:
+        """See Transfer."""
+        self._settle(Refused(self._number, reason, again=False))
+
+    def _settle(self, refused: Refused | None = None) -> None:
+        self.refused = self.refused or refused
+        self._over.set()
+
+    def _hear_refusal(self, refused: Refused, now_s: float) -> None:
+        if not refused.again:
+            self._settle(refused)
+            return
+        self.problem = refused.reason
+        self._opening_due_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+
+class Upload(OneFile):
+    """A file that is brought to the run folder. Its content must not change."""
+
+    def __init__(self, grant: Grant, kind: PutKind, file: str, buffers: Sequence[bytes | memoryview]) -> None:
+        super().__init__()
+        self._grant, self._file = grant, file
+        self._kind: PutKind = kind
+        self._buffers = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+        self._size = sum(map(len, self._buffers))
+        self._begun = False
+        self._sent = self._written = 0
+
+    def say(self, now_s: float) -> Iterator[Saying]:
+        """See Transfer."""
+        if now_s >= self._opening_due_s:
+            self._begun = False
+            yield Put(self._number, self._grant, self._kind, self._file, self._size), None
+            self._opening_due_s = math.inf
+        while self._begun and not self.settled and self._sent < min(self._size, self._written + WINDOW_BYTES):
+            data = self._bytes_at(self._sent)
+            yield Piece(self._number, self._sent, checksum_of(data)), data
+            self._sent += len(data)
+
+    def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
+        """See Transfer."""
+        match message:
+            case Begin() if not self.settled:
+                self._begun, self.problem, self._pause_s = True, "", FIRST_PAUSE_S
+                self._sent = self._written = min(message.offset, self._size)
+            case Written() if self._begun:
+                self._written = min(max(self._written, message.below), self._size)
+                self._sent = max(self._sent, self._written)
+            case Stored():
+                self._settle()
+            case Refused():
+                self._begun = False
+                self._hear_refusal(message, now_s)
+            case _:
+                pass
+
+    def _bytes_at(self, offset: int) -> Frame:
+        """The next piece: without a copy, if it lies in one buffer."""
+        parts: list[memoryview] = []
+        room = PIECE_BYTES
+        for buffer in self._buffers:
+            if offset >= len(buffer):
+                offset -= len(buffer)
+                continue
+            parts.append(buffer[offset : offset + room])
+            room -= len(parts[-1])
+            offset = 0
+            if not room:
+                break
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class Download(OneFile):
+    """A file that is fetched to `path`, which it has when it is whole, under a temporary name before."""
+
+    def __init__(
+        self, grant: Grant, kind: GetKind, file: str, path: Path, *, newer_than: PolicyRef | None = None
+    ) -> None:
+        """`newer_than`: a policy that is not newer is not wanted. Policies change, so after a break one is fetched
+        from its beginning."""
+        super().__init__()
+        self._grant, self._file, self._newer_than = grant, file, newer_than
+        self._kind: GetKind = kind
+        self._path = path
+        self._temporary = path.with_name(f".{path.name}.part")
+        self._changes = kind in ("policy", "target")
+        self._descriptor = -1
+        self._size: int | None = None
+        self._received = self._told = 0
+        self.nothing_newer = False
+        """The published policy is not newer; nothing was fetched."""
+
+    def say(self, now_s: float) -> Iterator[Saying]:
+        """See Transfer."""
+        if now_s >= self._opening_due_s:
+            self._size = None
+            if self._changes:
+                self._received = 0
+            self._told = self._received
+            yield Get(self._number, self._grant, self._kind, self._file, self._received, self._newer_than), None
+            self._opening_due_s = math.inf
+        if self._received > self._told:
+            yield Took(self._number, self._received), None
+            self._told = self._received
+        if self._size is not None and self._received == self._size and not self.settled:
+            self._complete()
+
+    def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
+        """See Transfer."""
+        match message:
+            case Opened():
+                self._size, self.problem, self._pause_s = message.size_bytes, "", FIRST_PAUSE_S
+                if message.size_bytes < self._received:
+                    self.give_up(f"{self._file} became shorter while it was fetched")
+            case Piece() if self._size is not None and message.offset == self._received:
+                self._write(data)
+            case NothingNewer():
+                self.nothing_newer = True
+                self._discard()
+                self._settle()
+            case Refused():
+                self._hear_refusal(message, now_s)
+                if self.settled:
+                    self._discard()
+            case _:
+                pass
+
+    def give_up(self, reason: str) -> None:
+        """See Transfer."""
+        if not self.settled:
+            self._discard()
+        super().give_up(reason)
+
+    def _write(self, data: Frame) -> None:
+        try:
+            if self._descriptor < 0:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+                self._descriptor = os.open(self._temporary, flags, 0o600)
+            rest, offset = memoryview(data), self._received
+            while rest:
+                count = os.pwrite(self._descriptor, rest, offset)
+                rest, offset = rest[count:], offset + count
+        except OSError as error:
+            self.give_up(f"{self._temporary} cannot be written: {error.strerror}")
+            return
+        self._received += len(data)
+
+    def _complete(self) -> None:
+        """Give the file its name; whoever reads it checks it."""
+        try:
+            if self._descriptor < 0:  # it is empty
+                self._write(b"")
+            os.ftruncate(self._descriptor, self._received)
+            os.replace(self._temporary, self._path)
+        except OSError as error:
+            self.give_up(f"{self._path} cannot be written: {error.strerror}")
+            return
+        self._close()
+        self._settle()
+
+    def _discard(self) -> None:
+        self._close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class LogStream:
+    """A log that is written on this machine, and grows in the run folder as it grows here. It has no end of its own."""
+
+    def __init__(self, grant: Grant, path: Path) -> None:
+        self._grant, self._path = grant, path
+        self._number = 0
+        self._there = 0
+        """Bytes that the run folder has."""
+        self._asked = False
+        """Whether a piece is on its way."""
+        self._due_s = 0.0
+        self._ending = False
+        self.settled = False
+        self.problem = ""
+
+    @property
+    def expects(self) -> bool:
+        """Whether a piece is on its way."""
+        return self._asked and not self.settled
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run folder has all that was written here so far."""
+        return self._there >= self._size()
+
+    def open(self, number: int, now_s: float) -> None:
+        """See Transfer."""
+        self._number, self._asked, self._due_s = number, False, now_s
+
+    def hurry(self) -> None:
+        """Send what there is without a pause; for the end of the work."""
+        self._due_s = 0.0
+
+    def say(self, now_s: float) -> Iterator[Saying]:
+        """See Transfer."""
+        if self._asked or self.settled or now_s < self._due_s:
+            return
+        data = self._read()
+        if not data:
+            self._due_s = now_s + LOG_INTERVAL_S
+            return
+        yield LogAppend(self._number, self._grant, self._there, checksum_of(data)), data
+        self._asked = True
+
+    def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
+        """See Transfer."""
+        match message:
+            case LogHas():
+                self._asked, self.problem = False, ""
+                self._there = message.size_bytes
+                self._due_s = now_s if not self.is_complete else now_s + LOG_INTERVAL_S
+            case Refused():
+                self._asked, self.problem = False, message.reason
+                self._due_s = now_s + LONGEST_PAUSE_S
+                self.settled = not message.again
+            case _:
+                pass
+
+    def give_up(self, reason: str) -> None:
+        """See Transfer."""
+        self.settled = True
+
+    def _size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return 0
+
+    def _read(self) -> bytes:
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._there)
+                return file.read(LOG_PIECE_BYTES)
+        except OSError:
+            return b""

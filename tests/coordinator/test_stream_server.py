@@ -1,0 +1,90 @@
+"""The stream server's process: started when somebody knocks, started again when it dies, gone with its coordinator."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from remuda.buffer.chunk import encode_chunk
+from remuda.coordinator.stream_server import FIRST_PAUSE_S, StreamServerProcess, listen
+from remuda.stores.transfers import Upload
+from remuda.tests.keys import keys_folder
+from remuda.tests.patience import until
+from remuda.tests.stores.served import Ranch, chunk
+
+pytestmark = pytest.mark.processes
+
+
+class Clock:
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def ranch(tmp_path: Path) -> Generator[Ranch]:
+    made = Ranch(tmp_path)
+    yield made
+    made.close()
+
+
+def test_it_starts_when_somebody_knocks_and_again_after_its_death(ranch: Ranch) -> None:
+    said: list[str] = []
+    clock = Clock()
+    listener = listen("127.0.0.1", 0)
+    server = StreamServerProcess(listener, ranch.runs_dir, keys_folder().path, said.append, clock)
+    with closing(server):
+        assert not ticked(server), "nobody needs it"
+        client = ranch.client(server.port)
+        first = _upload(ranch, 0)
+        client.start(first)
+        until(lambda: ticked(server), "it is started")
+        until(lambda: first.settled, "it serves")
+        former = server.pid
+        assert former is not None
+        os.kill(former, signal.SIGKILL)
+        second = _upload(ranch, 1)
+        client.start(second)
+        until(lambda: not ticked(server), "its death is noticed")
+        assert said == ["the stream server ended with -9; it is started again when a worker asks for it"]
+        assert not ticked(server), "not before a pause"
+        clock.now_s += 2 * FIRST_PAUSE_S
+        until(lambda: ticked(server), "it is started again")
+        until(lambda: second.settled, "the same port, and the same worker")
+        pid = server.pid
+        assert pid not in (None, former)
+    assert pid is not None
+    assert not psutil.pid_exists(pid)
+    assert len(list(ranch.run.data.iterdir())) == 2
+
+
+def test_a_port_that_is_taken_is_an_error() -> None:
+    with listen("127.0.0.1", 0) as first, pytest.raises(OSError, match="in use"):
+        listen("127.0.0.1", first.getsockname()[1])
+
+
+def test_a_closed_one_that_never_started_leaves_nothing(ranch: Ranch) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = StreamServerProcess(listener, ranch.runs_dir, keys_folder().path, lambda text: None)
+    server.close()
+    server.close()
+    assert listener.fileno() == -1
+
+
+def ticked(server: StreamServerProcess) -> bool:
+    """Whether it runs after another tick."""
+    server.tick()
+    return server.pid is not None
+
+
+def _upload(ranch: Ranch, sequence: int) -> Upload:
+    announced, buffers = encode_chunk(*chunk(sequence))
+    return Upload(ranch.grant(), "chunk", announced.file, buffers)

@@ -1,0 +1,103 @@
+"""Workers that do not see the runs folder: the same run, the same counters, whoever is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from remuda.deploy.supervision import EXIT_REFUSED
+from remuda.tests.faults.conftest import Herds
+from remuda.tests.faults.herd import Herd, assert_exact, kill
+from remuda.tests.faults.sizes import LONG
+from remuda.tests.parallel.reading import texts
+from remuda.tests.parallel.user_folder import CONFIG, UserFolder
+from remuda.tests.patience import HANG_S, until
+
+pytestmark = pytest.mark.processes
+
+CHUNK, VECTOR = 32, 4
+IN_WORK = 3 * (CHUNK + VECTOR - 1)
+"""What a killed collector may have taken and not announced: two chunks on their way, and one that is being filled."""
+ROUNDS = 4 if LONG else 1
+STEPS = 2_500
+"""Environment steps of a round."""
+SETTINGS: dict[str, dict[str, object]] = {
+    "stop": {"max_env_steps": (ROUNDS + 1) * STEPS},
+    "buffer": {**CONFIG["buffer"], "capacity": 100_000},
+}
+
+
+def test_a_run_goes_on_without_the_folder_whoever_is_killed(tmp_path: Path, herds: Herds) -> None:
+    """A collector, the stream server and the learner, each by SIGKILL while files travel."""
+    user, herd = UserFolder.make(tmp_path / "user", SETTINGS), herds()
+    herd.coordinator()
+    herd.workers(collectors=0, evaluators=0, learners=1)
+    herd.hidden(collectors=2, evaluators=1)
+    herd.wait_members(4)
+    assert herd.stream_server() is None, "nobody needs it yet"
+    run = herd.submit(user)
+    for number in range(ROUNDS):
+        herd.wait_env_step("horse", number * STEPS + 500)
+        herd.kill_worker("collector", "horse")
+        herd.wait_env_step("horse", number * STEPS + 1_000)
+        kill_server(herd)
+        herd.wait_env_step("horse", number * STEPS + 1_500)
+        herd.kill_worker("learner", "horse")
+    herd.wait_over("horse")
+    herd.shut_down()
+    assert assert_exact(herd, run, user, lost_at_most=ROUNDS * IN_WORK) >= (ROUNDS + 1) * STEPS
+    everything_is_where_it_belongs(herd, run)
+
+
+def test_a_learner_that_does_not_see_the_folder_says_so_and_ends(herds: Herds) -> None:
+    herd = herds()
+    herd.coordinator()
+    nanny = herd.hidden(learners=1)
+    assert nanny.wait(HANG_S) == EXIT_REFUSED
+    assert "a learner must see the runs folder of its coordinator" in herd.said()
+    herd.shut_down()
+
+
+@pytest.mark.skipif(not LONG, reason="long form")
+def test_the_coordinator_is_killed_and_started_again(tmp_path: Path, herds: Herds) -> None:
+    """Its stream server ends with it; the next one listens elsewhere, and the workers hear where."""
+    user, herd = UserFolder.make(tmp_path / "user", SETTINGS), herds()
+    coordinator = herd.coordinator()
+    herd.workers(collectors=0, evaluators=0, learners=1)
+    herd.hidden(collectors=2, evaluators=1)
+    herd.wait_members(4)
+    run = herd.submit(user)
+    for number in range(ROUNDS):
+        herd.wait_env_step("horse", number * STEPS + 1_000)
+        coordinator = herd.kill_coordinator(coordinator)
+    herd.wait_over("horse")
+    herd.shut_down()
+    assert_exact(herd, run, user)
+    everything_is_where_it_belongs(herd, run)
+
+
+def kill_server(herd: Herd) -> None:
+    """Returns when the next one serves."""
+    first = herd.stream_server()
+    assert first is not None
+    kill(first.pid)
+
+    def another() -> bool:
+        found = herd.stream_server()
+        return found is not None and found.pid != first.pid and found.status() != psutil.STATUS_ZOMBIE
+
+    until(another, f"the next stream server\n{herd.said()}")
+
+
+def everything_is_where_it_belongs(herd: Herd, run: Path) -> None:
+    """The run folder is as if all workers had seen it; at the others nothing is left."""
+    for role in ("collector", "evaluator"):
+        logs = {path.name for path in (run / "log" / role).iterdir()}
+        assert logs == {f"{one.uuid}_{one.incarnation:06d}_logger.txt" for one in herd.incarnations(role)}
+        for name in logs:
+            assert texts(run / "log" / role / name), name
+    assert (run / "env_spec.json").is_file()
+    assert not (run / "vars.pkl").exists(), "no pickle crosses a socket"
+    assert [path.name for path in herd.elsewhere.iterdir() if path.name != "given.json"] == []

@@ -1,0 +1,87 @@
+"""The sockets of streams: with the same keys and the same door as the coordinator's, and far fewer messages waiting."""
+
+from __future__ import annotations
+
+from secrets import token_hex
+
+from msgspec import Struct
+
+from remuda.wire.codec import CodecError, Frame
+from remuda.wire.door import Door
+from remuda.wire.keys.own import CallerKeys
+from remuda.wire.router import RouterSocket
+from remuda.wire.sockets import DealerSocket
+from remuda.wire.streams.codec import LIMITS, decode, encode, of_server, of_workers
+from remuda.wire.streams.messages import WINDOW_BYTES, FromServer, FromWorker
+
+HIGH_WATER_PIECES = 64
+"""Messages that may wait on one connection."""
+TURN_BYTES = 2 * WINDOW_BYTES
+"""After this number of bytes no further message is taken in the same turn."""
+
+
+class FromPeer(Struct, frozen=True):
+    """What a worker has said."""
+
+    peer: bytes
+    name: str
+    """Of its key."""
+    message: FromWorker
+    data: Frame
+
+
+class StreamRouter(RouterSocket):
+    """The server's end."""
+
+    def __init__(self, address: str, door: Door, listener: int | None = None) -> None:
+        """See RouterSocket. Nobody is let in before `wait` is called."""
+        super().__init__(
+            address, door, inbound=LIMITS, outbound=LIMITS, high_water=HIGH_WATER_PIECES, listener=listener
+        )
+
+    def take(self) -> list[FromPeer]:
+        """What workers have said since the last call, or the beginning of it. Whoever is no worker, and what is
+        malformed, is counted and passed over."""
+        found: list[FromPeer] = []
+        room = TURN_BYTES
+        while room > 0 and (frames := self._receive()) is not None:
+            peer, *rest = frames
+            room -= sum(map(len, rest)) + 1_000
+            who = self._who
+            if who is None:
+                continue  # a key that was revoked; it is counted already
+            if who.right != "worker":
+                self._door.refusals.note("forbidden", f"the key {who.name} is no worker's")
+                continue
+            try:
+                message, data = decode(rest, of_workers)
+            except CodecError:
+                self.malformed += 1
+                continue
+            found.append(FromPeer(peer, who.name, message, data))
+        return found
+
+    def say(self, peer: bytes, message: FromServer, data: Frame | None = None) -> bool:
+        """Send a message; False if the peer is unreachable or its queue is full."""
+        return self._send_frames([peer], encode(message, data))
+
+
+class StreamDealer(DealerSocket):
+    """A worker's end."""
+
+    def __init__(self, address: str, keys: CallerKeys) -> None:
+        """Connect in the background, with an identity of its own."""
+        super().__init__(address, f"stream:{token_hex(12)}".encode(), keys, LIMITS, LIMITS, HIGH_WATER_PIECES)
+
+    def take(self) -> tuple[FromServer, Frame] | None:
+        """What the server has said; None if there is nothing now. What is malformed is counted and passed over."""
+        while (frames := self._receive()) is not None:
+            try:
+                return decode(frames, of_server)
+            except CodecError:
+                self.malformed += 1
+        return None
+
+    def say(self, message: FromWorker, data: Frame | None = None) -> bool:
+        """Send a message; False if the queue is full."""
+        return self._send_frames([], encode(message, data))

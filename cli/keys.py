@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import InputError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, epilog, new_group
 
@@ -28,6 +29,7 @@ RightOption = Annotated[
     Literal["viewer", "operator", "worker"],
     typer.Option(help="viewer: status and logs; operator: also submit, stop, shut down; worker: only work."),
 ]
+InvitationFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file to write; it must not exist.")]
 KeyFile = Annotated[
     Path | None,
     typer.Option("--file", metavar="FILE", help="Where the secret key is kept (default: ~/.remuda/NAME.key)."),
@@ -78,6 +80,36 @@ def add(
         folder.save()
         folder.add(name, public_key, right)
     print(f"{name} is let in as {right}: {folder.authorized}", file=sys.stderr)
+
+
+@group.command(epilog=epilog("remuda keys invite node7 node7.json"))
+def invite(
+    name: NameArgument,
+    file: InvitationFile,
+    right: RightOption = "worker",
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    connection_file: ConnectionPath = None,
+) -> None:
+    """Write a connection file for another machine, with a new key of its own in it: nothing else is needed there.
+
+    Whoever has the file may do what the key allows, until `remuda keys revoke NAME`. Only you can read it."""
+    from msgspec.structs import replace
+
+    from remuda.wire import connection_file as connections
+    from remuda.wire.connection_file import ConnectionFileError, HandedKey
+    from remuda.wire.keys.pair import new_pair
+
+    with _wrong_input():
+        if file.exists():
+            raise InputError(f"{file} exists: choose another name, or remove it first")
+        try:
+            connection = connections.read(connection_path(connection_file, runs_dir))
+        except ConnectionFileError as error:
+            raise InputError(f"{error}: the coordinator has to run, since its address is part of the file") from error
+        pair = new_pair(name)
+        _existing(runs_dir).add(name, pair.public, right)
+        connections.write(file, replace(connection, own_key=HandedKey(name, pair.secret.hex())))
+    print(f"{name} is let in as {right}; on that machine: --connection-file {quote(file.name)}", file=sys.stderr)
 
 
 @group.command("list", epilog=epilog("remuda keys list --json"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from remuda.storage.atomic import write_bytes
 from remuda.storage.private_file import NotPrivateError, read_private
-from remuda.wire.keys.pair import PublicKey
+from remuda.wire.keys.pair import KeyName, PublicKey
 from remuda.wire.messages import PROTOCOL_VERSION, Count, PathText, ShortText, Uuid
 
 _MODE = 0o600
@@ -25,7 +25,22 @@ class ConnectionFileError(Exception):
     """The connection file is missing, readable by others, or malformed; the text says what to do."""
 
 
-class ConnectionFile(Struct, frozen=True):
+class HandedKey(Struct, frozen=True):
+    """The secret key of the one for whom a connection file was made. It appears in no text that Python makes of it."""
+
+    name: KeyName
+    secret: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+    def __repr__(self) -> str:
+        """Without the secret."""
+        return f"HandedKey(name={self.name!r})"
+
+    def __rich_repr__(self) -> Iterator[tuple[str, str]]:
+        """The same, where rich shows it."""
+        yield "name", self.name
+
+
+class ConnectionFile(Struct, frozen=True, omit_defaults=True):
     """The address of a coordinator, and which one it is. Fields of later versions are ignored."""
 
     coordinator: Uuid
@@ -39,6 +54,8 @@ class ConnectionFile(Struct, frozen=True):
     """The coordinator's public key: only who has the secret key can answer at this address."""
     keys_dir: PathText
     """The folder of its keys, on its own host. Who can see it finds a key there; others have one of their own."""
+    own_key: HandedKey | None = None
+    """In a file that `remuda keys invite` has made: nothing else is needed to reach the coordinator."""
 
     @property
     def host_reached(self) -> str:

@@ -38,6 +38,8 @@ WAIT_S = 0.2
 TICK_S = 1.0
 LOOK_INTERVAL_S = 0.5
 """Between two looks at the list of keys."""
+COMPLAINT_INTERVAL_S = 5.0
+"""Between two lines about who was refused."""
 
 
 class StreamServer:
@@ -53,10 +55,12 @@ class StreamServer:
         self._authorized = AuthorizedKeys(keys.authorized)
         self._authorized.look()
         self._places = Places(runs_dir, Grants(keys.server))
-        self._socket = StreamRouter(address, Door(keys.server, self._authorized), listener)
+        door = Door(keys.server, self._authorized)
+        self._refusals = door.refusals
+        self._socket = StreamRouter(address, door, listener)
         self._uploads = Uploads(self._answer)
         self._downloads = Downloads(self._say)
-        self._next_look_s = self._next_tick_s = 0.0
+        self._next_look_s = self._next_tick_s = self._next_refusals_s = 0.0
 
     @property
     def address(self) -> str:
@@ -122,8 +126,10 @@ class StreamServer:
             try:
                 self._authorized.look()
             except KeyFileError as error:
-                with contextlib.suppress(OSError):
-                    print(unforgeable(str(error)), file=sys.stderr, flush=True)
+                _print(str(error))
+        if now_s >= self._next_refusals_s and (news := self._refusals.news()) is not None:
+            self._next_refusals_s = now_s + COMPLAINT_INTERVAL_S
+            _print(f"the stream server {news}")
 
     def _answer(self, peer: bytes, message: FromServer) -> None:
         """An answer that is lost is asked for again."""
@@ -131,3 +137,9 @@ class StreamServer:
 
     def _say(self, peer: bytes, message: FromServer, data: Frame | None = None) -> bool:
         return self._socket.say(peer, message, data)
+
+
+def _print(text: str) -> None:
+    """A line for the coordinator's own output, which may be gone."""
+    with contextlib.suppress(OSError):
+        print(unforgeable(text), file=sys.stderr, flush=True)

@@ -7,9 +7,13 @@ import stat
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from remuda.tests.cli.terminal import Terminal
+from remuda.tests.keys import connection_to
+from remuda.wire import connection_file
 from remuda.wire.keys.folder import KeysFolder
+from remuda.wire.keys.own import caller_keys
 from remuda.wire.keys.secret_file import read_secret
 
 ALICE = "a" * 64
@@ -105,3 +109,33 @@ def test_keys_that_others_can_read_are_refused(terminal: Terminal, runs: Path) -
     ended = terminal.remuda("keys", "list", "--runs-dir", runs)
     assert ended.code == 2
     assert "chmod 700" in ended.err
+
+
+def test_an_invitation_is_a_private_connection_file_with_a_key_that_is_let_in(terminal: Terminal, runs: Path) -> None:
+    folder = KeysFolder(runs / ".keys")
+    there = replace(connection_to("tcp://10.0.0.1:5555"), server_key=folder.server.public)
+    connection_file.write(runs / "connection.json", there)
+    file = runs.parent / "two.json"
+    ended = terminal.remuda("keys", "invite", "two", file, "--runs-dir", runs)
+    assert (ended.code, ended.out) == (0, "")
+    assert "two is let in as worker; on that machine: --connection-file two.json" in ended.err
+    assert names(terminal, runs)["two"] == "worker"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    invited = connection_file.read(file)
+    assert invited.own_key is not None
+    assert replace(invited, own_key=None) == there
+    assert invited.own_key.secret not in ended.err
+    public = caller_keys(invited, "worker").own.public
+    assert folder.listed()[public].name == "two"
+
+
+def test_an_invitation_that_cannot_be_written_lets_nobody_in(terminal: Terminal, runs: Path) -> None:
+    file = runs.parent / "two.json"
+    ended = terminal.remuda("keys", "invite", "two", file, "--runs-dir", runs)
+    assert ended.code == 2
+    assert "the coordinator has to run, since its address is part of the file" in ended.err
+    file.write_text("something of mine")
+    ended = terminal.remuda("keys", "invite", "two", file, "--runs-dir", runs)
+    assert (ended.code, file.read_text()) == (2, "something of mine")
+    assert "exists: choose another name" in ended.err
+    assert "two" not in names(terminal, runs)

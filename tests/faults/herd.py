@@ -59,6 +59,8 @@ class Herd:
     """How long workers wait for a silent coordinator; None: as long as users' do."""
     network: Between | None = None
     """What lies between its workers and its coordinator; running. None: nothing."""
+    options: tuple[str, ...] = ()
+    """More options of the coordinator's command."""
     runs: Path = field(init=False)
     elsewhere: Path = field(init=False)
     """The folder of workers that do not see the runs folder."""
@@ -97,7 +99,7 @@ class Herd:
         if self.limits is not None:
             verb = [sys.executable, "-m", "remuda.coordinator", "--persistent"]
             verb += [part for limit in self.limits.split(",") for part in ("--limit", limit)]
-        own = ("--runs-dir", self.runs, "--connection-file", self.connection_file)
+        own = ("--runs-dir", self.runs, "--connection-file", self.connection_file, *self.options)
         return self.start("coordinator", *verb, *own, env=env)
 
     def workers(self, *, collectors: int = 2, evaluators: int = 1, learners: int = 1) -> subprocess.Popen[bytes]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.keys.folder import SERVER, locked
-from remuda.wire.keys.pair import KeyPair
+from remuda.wire.keys.pair import KeyPair, pair_of
 from remuda.wire.keys.secret_file import KeyFileError, read_secret
 
 KEY_FILE = "REMUDA_KEY_FILE"
@@ -28,8 +28,12 @@ class CallerKeys(Struct, frozen=True):
 
 
 def caller_keys(connection: ConnectionFile, holder: Holder) -> CallerKeys:
-    """The keys with which to speak to this coordinator: the key `holder` of its own folder, if that folder can be
-    seen here, else the one that $REMUDA_KEY_FILE names. Raises KeyFileError."""
+    """The keys with which to speak to this coordinator: the one in the connection file, if it was made for somebody;
+    else the key `holder` of the coordinator's own folder, if that can be seen here; else the one that $REMUDA_KEY_FILE
+    names. Raises KeyFileError."""
+    if connection.own_key is not None:
+        own = pair_of(connection.own_key.name, bytes.fromhex(connection.own_key.secret))
+        return CallerKeys(connection.server_key, own)
     folder = Path(connection.keys_dir)
     if _is_of(folder, connection):
         return CallerKeys(connection.server_key, read_secret(folder / holder))
@@ -37,7 +41,8 @@ def caller_keys(connection: ConnectionFile, holder: Holder) -> CallerKeys:
     if given is None:
         raise KeyFileError(
             f"there is no key for the coordinator at {connection.address}: its keys in {folder} cannot be seen here, "
-            f"and {KEY_FILE} is not set. Make a key with `remuda keys new NAME`, which says what to do with it"
+            f"and {KEY_FILE} is not set. Make a key with `remuda keys new NAME`, which says what to do with it, or ask "
+            "for a connection file that `remuda keys invite` has made"
         )
     return CallerKeys(connection.server_key, read_secret(Path(given)))
 

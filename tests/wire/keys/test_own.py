@@ -8,6 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.tests.keys import connection_to, keys_folder
+from remuda.wire import connection_file
+from remuda.wire.connection_file import HandedKey
 from remuda.wire.keys.folder import FOLDER, KeysFolder
 from remuda.wire.keys.own import KEY_FILE, caller_keys, keys_again, no_exchange, not_authorized
 from remuda.wire.keys.pair import new_pair
@@ -65,3 +67,26 @@ def test_a_refusal_says_what_to_ask_for_and_shows_no_secret() -> None:
     for shown in (text, no_exchange(CONNECTION), repr(keys)):
         assert keys.own.secret.hex() not in shown
         assert repr(keys.own.secret) not in shown
+
+
+def test_who_was_invited_has_the_key_in_the_file_and_needs_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = new_pair("two")
+    invited = replace(CONNECTION, own_key=HandedKey("two", pair.secret.hex()), keys_dir=str(tmp_path / "not here"))
+    monkeypatch.delenv(KEY_FILE, raising=False)
+    keys = caller_keys(invited, "worker")
+    assert (keys.server, keys.own) == (CONNECTION.server_key, pair)
+    assert keys_again(invited, "worker") == keys
+    file = tmp_path / "two.json"
+    connection_file.write(file, invited)
+    assert connection_file.read(file) == invited
+    for text in (repr(invited), str(invited), repr(keys), not_authorized(invited, keys, "worker")):
+        assert pair.secret.hex() not in text
+
+
+def test_the_key_of_an_invitation_comes_before_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on the coordinator's own machine: its right is that of whom it was made for."""
+    pair = new_pair("two")
+    keys = caller_keys(replace(CONNECTION, own_key=HandedKey("two", pair.secret.hex())), "operator")
+    assert keys.own == pair

@@ -1,0 +1,232 @@
+"""Payloads by stream from a collector into data/, against bare ZeroMQ of the same sizes, and against files."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import zmq
+
+from remuda.benchmarks.figure import Figure, Measure, compare, main
+from remuda.buffer.chunk import Columns, chunk_name
+from remuda.coordinator.stream_server import StreamServerProcess, listen
+from remuda.storage.existing_folder import prepare
+from remuda.storage.run_folder import RunFolder
+from remuda.stores.client import StreamClient
+from remuda.stores.files import file_stores
+from remuda.stores.ports import NotNowError, PayloadStore
+from remuda.stores.streams import stream_stores
+from remuda.wire.keys.folder import FOLDER, KeysFolder
+from remuda.wire.keys.grants import Grants
+from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.pair import new_pair
+from remuda.wire.keys.secret_file import read_secret
+from remuda.wire.messages import ChunkId, ChunkMeta, Grant, PolicyRef
+
+ROWS = 1_008
+OBSERVATION = 128
+"""float32 per observation: a chunk of ROWS rows is 1 MiB, with next observation, action, reward and discount."""
+IN_FLIGHT = 2
+"""Chunks on their way at once, as of a collector."""
+WARM_UP = 32
+COUNT = 256
+DEADLINE_S = 60.0
+POLICY = "policy_x"
+
+
+def ours() -> float:
+    """GB/s of columns from a process with the real client, through the real server, into files with their names."""
+    with _server() as (keys, port, run, folder):
+        return _measured(functools.partial(_by_stream, keys, port, run, folder))
+
+
+def files() -> float:
+    """GB/s of the same columns that the same process writes as files itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = prepare(Path(folder) / "run", "error", mode="parallel", now=datetime.now(UTC))
+        return _measured(functools.partial(_as_files, run))
+
+
+def bare(*, keys: bool) -> float:
+    """GB/s of ZeroMQ messages of the same size from process to process, each of them answered; nothing is written."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    server = new_pair("server") if keys else None
+    taker = spawn.Process(target=_take, args=(there, None if server is None else server.secret), daemon=True)
+    taker.start()
+    there.close()
+    try:
+        address: str = here.recv()
+        public = None if server is None else server.public_bytes
+        return _measured(functools.partial(_by_zeromq, address, public))
+    finally:
+        taker.kill()
+        taker.join()
+
+
+# --- the process that sends -----------------------------------------------------------------------------------------
+
+Put = Callable[[int], None]
+"""Have this number of chunks arrive; returns when all are there."""
+
+
+def _measured(prepare_put: Callable[[], Put]) -> float:
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    sender = spawn.Process(target=_send, args=(there, prepare_put), daemon=True)
+    sender.start()
+    there.close()  # so that a sender that dies is an EOFError here
+    try:
+        elapsed_s: float = here.recv()
+        return COUNT * sum(column.nbytes for column in _columns().values()) / elapsed_s / 1e9
+    finally:
+        sender.kill()
+        sender.join()
+
+
+def _send(pipe: Connection, prepare_put: Callable[[], Put]) -> None:
+    put = prepare_put()
+    put(WARM_UP)
+    begin_s = time.perf_counter()
+    put(COUNT)
+    pipe.send(time.perf_counter() - begin_s)
+    time.sleep(DEADLINE_S)  # it is killed: a client that is closed in order would take time, too
+
+
+def _by_stream(keys: CallerKeys, port: int, run: RunFolder, folder: Path) -> Put:
+    worker = str(uuid4())
+    settled = threading.Event()
+    client = StreamClient(lambda: keys, settled.set)
+    client.serve_at(f"tcp://127.0.0.1:{port}")
+    granted = Grants(KeysFolder(folder / FOLDER).server).seal(Grant(str(run.root), "collector", worker, 1, POLICY))
+    stores = stream_stores(client, granted, RunFolder(folder / "elsewhere"), lambda: None)
+    return _put(stores.payloads, run, worker, lambda: settled.wait(0.05) and settled.clear())
+
+
+def _as_files(run: RunFolder) -> Put:
+    return _put(file_stores(run, POLICY).payloads, run, str(uuid4()), lambda: None)
+
+
+def _put(store: PayloadStore, run: RunFolder, worker: str, wait: Callable[[], object]) -> Put:
+    columns = _columns()
+    number = 0
+
+    def put(count: int) -> None:
+        nonlocal number
+        waiting: list[ChunkMeta] = []
+        end = number + count
+        while number < end or waiting:
+            while number < end and len(waiting) < IN_FLIGHT:
+                id = ChunkId(worker, 1, number)
+                waiting.append(ChunkMeta(id, chunk_name(id), ROWS, ROWS, 0, 0, PolicyRef(), 0.1))
+                number += 1
+            left = [meta for meta in waiting if not _stored(store, meta, columns, run)]
+            if len(left) == len(waiting):
+                wait()
+            waiting = left
+
+    return put
+
+
+def _stored(store: PayloadStore, meta: ChunkMeta, columns: Columns, run: RunFolder) -> bool:
+    """Whether it is in data/; then it is deleted, as by a learner that has read it."""
+    try:
+        announced = store.write_chunk(meta, columns)
+    except NotNowError:
+        return False
+    os.unlink(run.data / announced.file)
+    return True
+
+
+def _by_zeromq(address: str, public: bytes | None) -> Put:
+    dealer: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    if public is not None:
+        own = new_pair("client")
+        dealer.curve_serverkey, dealer.curve_publickey, dealer.curve_secretkey = public, own.public_bytes, own.secret
+    dealer.connect(address)
+    content = b"".join(column.tobytes() for column in _columns().values())
+
+    def put(count: int) -> None:
+        for number in range(count):
+            dealer.send(content, copy=False)
+            if number >= IN_FLIGHT:
+                dealer.recv()
+        for _ in range(min(count, IN_FLIGHT)):
+            dealer.recv()
+
+    return put
+
+
+def _take(pipe: Connection, secret: bytes | None) -> None:
+    router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+    if secret is not None:
+        router.curve_server, router.curve_secretkey = 1, secret
+    pipe.send(f"tcp://127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}")
+    while True:
+        peer, _ = router.recv_multipart(copy=False)
+        router.send_multipart([peer, b""])
+
+
+# --- the server ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _server() -> Generator[tuple[CallerKeys, int, RunFolder, Path]]:
+    """The process that a coordinator starts; it runs once somebody knocks."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        keys = KeysFolder(folder / FOLDER)
+        keys.save()
+        runs_dir = folder / "runs"
+        run = prepare(runs_dir / "run", "error", mode="parallel", now=datetime.now(UTC))
+        over = threading.Event()
+        with closing(StreamServerProcess(listen("127.0.0.1", 0), runs_dir, keys.path, print)) as server:
+            ticks = threading.Thread(target=_tick, args=(server, over))
+            ticks.start()
+            try:
+                caller = CallerKeys(keys.server.public, read_secret(keys.path / "worker"))
+                yield caller, server.port, run, folder
+            finally:
+                over.set()
+                ticks.join()
+
+
+def _tick(server: StreamServerProcess, over: threading.Event) -> None:
+    while not over.wait(0.02):
+        server.tick()
+
+
+def _columns() -> Columns:
+    rng = np.random.default_rng(0)
+    return {
+        "obs": rng.standard_normal((ROWS, OBSERVATION), np.float32),
+        "next_obs": rng.standard_normal((ROWS, OBSERVATION), np.float32),
+        "action": rng.integers(0, 4, ROWS),
+        "reward": rng.standard_normal(ROWS, np.float32),
+        "discount": rng.random(ROWS, np.float32),
+    }
+
+
+def figures(peers: bool) -> list[Figure]:
+    """The goal is that of bare ZeroMQ with keys, since nothing travels without; the others are there to compare."""
+    if peers:
+        return []
+    references: dict[str, Measure] = {"bare ZeroMQ with keys": functools.partial(bare, keys=True)}
+    found = compare("streams", unit="GB/s", goal=">= 0.6", ours=ours, references=references)
+    others: dict[str, Measure] = {"files": files, "bare ZeroMQ without keys": functools.partial(bare, keys=False)}
+    return found + compare("streams_beside", unit="GB/s", goal=">= 0.1", ours=ours, references=others)
+
+
+if __name__ == "__main__":
+    main(figures)

@@ -4,12 +4,13 @@ BIN := .venv/bin
 PEERS := $(patsubst benchmarks/peers/%/requirements.txt,.venv-peers/%/.ready,$(wildcard benchmarks/peers/*/requirements.txt))
 COMPILED := $(wildcard buffer/*.c policy/algorithms/muzero/search/*.[ch])
 SOAK_S ?= 1800
+FUZZ_S ?= 60
 TESTS ?= 4
 BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 # Tests start processes, each of which would compile all that it imports; CI images often say so.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test cluster cluster-quick faults learning sinks bench bench-peers soak effective docs site lint types mypy pyright unit collected clean
+.PHONY: help setup demo test cluster cluster-quick faults security audit learning sinks bench bench-peers soak effective docs site lint types mypy pyright unit collected clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -62,6 +63,15 @@ cluster: setup  ## real runs on a real Slurm of three nodes on this machine (fiv
 cluster-quick: setup  ## of these, a run to its end and one whose coordinator is requeued (a minute)
 	$(BIN)/pytest tests/cluster -m cluster -rs -k "to_its_end or requeued or mistake"
 
+security: setup  ## what others may send or put in a folder, in its long form: a million mutated messages, and atheris at every decoder (an hour)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,security]'
+	REMUDA_SECURITY=long $(BIN)/pytest tests/security -n 2 -rP -o faulthandler_timeout=7200 -o timeout=7200
+	PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.tests.security.fuzz --seconds $(FUZZ_S)
+
+audit: setup  ## known weaknesses of the installed packages, by pip-audit (asks pypi.org)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,security]'
+	$(BIN)/pip-audit --skip-editable --strict
+
 learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes, and the other examples (about fifty minutes)
 	$(BIN)/pytest tests/learning -m learning -s -o faulthandler_timeout=6000
 
@@ -99,4 +109,4 @@ site: setup  ## build the pages of docs/ and an API reference into site/ (instal
 	$(BIN)/mkdocs build --quiet
 
 clean:  ## remove the virtual environments and caches (never runs/)
-	rm -rf site .site .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build buffer/*.so policy/algorithms/muzero/search/*.so
+	rm -rf site .site .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz *.egg-info build buffer/*.so policy/algorithms/muzero/search/*.so

@@ -37,7 +37,11 @@ ChunkFault = Literal[
     "missing", "unreadable", "wrong name", "wrong size", "wrong checksum", "malformed", "lying header", "pickle"
 ]
 
+MUST_BE_FINITE = ("obs", "next_obs", "reward", "discount")
+"""Columns of which one number that is not finite would end the run, as training diverges."""
 _MAX_HEADER_BYTES = 16 << 20
+MOST_BYTES = 2 << 30
+"""Of a payload file. What a chunk announces is believed up to here, since a reader takes as much memory."""
 _NAME = re.compile(
     r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6}|[1-9][0-9]{6,15})_([0-9]{9}|[1-9][0-9]{9,15})\.safetensors"
 )
@@ -112,10 +116,13 @@ def encode_described(meta: Described, stored: Columns, kind: str) -> tuple[Descr
     """The content of a file with these columns, in file order, whose header holds `meta` as its `kind`.
 
     `meta` comes back with the size of the whole file and the checksum filled in. The size is part of the header that it
-    counts; growing it until it fits ends after two or three rounds. The columns are not copied.
+    counts; growing it until it fits ends after two or three rounds. The columns are not copied. Raises
+    ValueError for more than MOST_BYTES.
     """
     meta = msgspec.structs.replace(meta, checksum=fingerprint(stored))
     data_bytes = sum(column.nbytes for column in stored.values())
+    if data_bytes > MOST_BYTES - _MAX_HEADER_BYTES:
+        raise ValueError(f"{meta.file} would have {data_bytes} bytes of columns; the most is {MOST_BYTES}")
     while True:
         start = encode_header(stored, {kind: msgspec.json.encode(meta).decode()})
         size = len(start) + data_bytes
@@ -131,8 +138,8 @@ def encode_described(meta: Described, stored: Columns, kind: str) -> tuple[Descr
 def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
     """Return the columns of the payload file that `meta` announced. They are read-only.
 
-    Raises ChunkError when the file is not there, is not what was announced, or is damaged. Never follows a symbolic
-    link and never reads more than the announced size.
+    Raises ChunkError when the file is not there, is not what was announced, is damaged, or has rewards or observations
+    that are not finite. Never follows a symbolic link and never reads more than the announced size.
     """
     if path.name != meta.file or parse_name(path.name) != meta.chunk:
         raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.chunk}")
@@ -143,7 +150,15 @@ def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
         raise ChunkError("malformed", path, str(error)) from error
     if rows != meta.rows:
         raise ChunkError("lying header", path, f"{meta.rows} rows announced, {rows} in its columns")
+    for name, column in columns.items():
+        if name in MUST_BE_FINITE and not is_finite(column):
+            raise ChunkError("malformed", path, f"not all numbers are finite in {name}")
     return columns
+
+
+def is_finite(column: Column) -> bool:
+    """Whether a column has neither nan nor an infinite number."""
+    return column.dtype.kind != "f" or math.isfinite(float(np.abs(column).max(initial=0.0)))
 
 
 def read_described(path: Path, meta: Described, meta_in: Callable[[Path, bytes], Described]) -> Columns:
@@ -151,6 +166,8 @@ def read_described(path: Path, meta: Described, meta_in: Callable[[Path, bytes],
 
     Raises ChunkError when the file is not there, is not what was announced, or is damaged.
     """
+    if meta.payload_bytes > MOST_BYTES:
+        raise ChunkError("wrong size", path, f"{meta.payload_bytes} bytes announced; the most is {MOST_BYTES}")
     with _open(path) as file:
         if (size := os.fstat(file.fileno()).st_size) != meta.payload_bytes:
             raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} announced")

@@ -6,12 +6,10 @@ metadata, written under a temporary name and renamed, without fsync, since it ca
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from remuda.buffer.chunk import (
     REANALYSIS_SUFFIX,
@@ -19,6 +17,7 @@ from remuda.buffer.chunk import (
     Column,
     Columns,
     encode_described,
+    is_finite,
     parse_name,
     read_described,
     read_described_meta,
@@ -69,7 +68,7 @@ def encode_reanalysis(meta: Reanalysis, columns: Mapping[str, Column]) -> tuple[
     stored = in_file_order(columns)
     if (rows := check_columns(stored)) != meta.rows:
         raise ValueError(f"reanalysis {meta.id.sequence}: {meta.rows} rows announced, {rows} in its columns")
-    if infinite := [name for name, column in stored.items() if not _is_finite(column)]:
+    if infinite := [name for name, column in stored.items() if not is_finite(column)]:
         raise ValueError(f"reanalysis {meta.id.sequence}: not all numbers are finite in {', '.join(infinite)}")
     return encode_described(meta, stored, "reanalysis")
 
@@ -82,7 +81,7 @@ def read_reanalysis(path: Path, meta: Reanalysis) -> Columns:
     if path.name != meta.file or reanalysis_name(meta.id) != meta.file:
         raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.id}")
     columns = read_described(path, meta, _meta_in)
-    if any(not column.ndim or len(column) != meta.rows or not _is_finite(column) for column in columns.values()):
+    if any(not column.ndim or len(column) != meta.rows or not is_finite(column) for column in columns.values()):
         raise ChunkError("malformed", path, f"not {meta.rows} rows of finite numbers in each column")
     return columns
 
@@ -110,7 +109,3 @@ def _meta_in(path: Path, header: bytes) -> Reanalysis:
         return _REANALYSIS.decode(_HEADER.decode(header).metadata.reanalysis)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ChunkError("malformed", path, f"its header cannot be read: {error}") from error
-
-
-def _is_finite(column: Column) -> bool:
-    return column.dtype.kind != "f" or math.isfinite(float(np.abs(column).max(initial=0.0)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -17,6 +18,13 @@ from remuda.wire.patience import COORDINATOR_TIMEOUT_S, spoken
 COORDINATOR_EXAMPLE = "remuda coordinator --runs-dir runs"
 WORKER_EXAMPLE = "remuda worker collector --count 2 --runs-dir runs"
 
+AllowCode = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder from which the configs of other users may name code (env.make and the like); repeatable.",
+    ),
+]
 Bind = Annotated[
     str | None,
     typer.Option(
@@ -71,6 +79,7 @@ def coordinator(
     connection_file: ConnectionPath = None,
     limit: LimitOption = None,
     http: Http = None,
+    allow_code: AllowCode = None,
 ) -> None:
     """Run a coordinator until it is told to end. Started again after a crash, it continues every experiment.
 
@@ -99,6 +108,7 @@ def coordinator(
         stream_port=stream_port,
         advertised=None if advertise is None else _advertised(advertise),
         http=http,
+        allowed_code=tuple(folder.absolute() for folder in allow_code or []),
     )
     try:
         with best_effort_stderr(), ShutdownGuard(grace_s=GRACE_S) as guard:

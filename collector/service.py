@@ -16,6 +16,7 @@ from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
+from remuda.policy.files.policy_file import LoadedPolicy, PolicyFileError
 from remuda.policy.row_plan import row_plan
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.run_folder import RunFolder
@@ -76,6 +77,8 @@ class CollectorWork:
         self._exploration = assign.exploration
         self._newest = PolicyRef()
         self._acting: PolicyRef | None = None
+        self._damaged = PolicyRef()
+        """The newest policy when its file was last found damaged."""
         self._at_hand: list[tuple[ChunkId, Collected]] = []
         """Collected, and not in data/ yet."""
         self._problem = ""
@@ -200,15 +203,26 @@ class CollectorWork:
             self._exploration = exploration
 
     def _refresh_policy(self) -> PolicyRef:
-        """Load the newest policy, once per version."""
-        if self._acting is None or self._newest > self._acting:
+        """Load the newest policy, once per version; in the place of a damaged one, keep the policy from before."""
+        if self._acting is None or self._newest > max(self._acting, self._damaged):
             with self._link.during("preparing", "loading the policy"):
-                loaded = self._policies.load(newer_than=self._acting)
+                loaded = self._load_policy()
             if loaded is not None:
                 self._rollout.policy.load_state(loaded.state)
                 self._acting = loaded.ref
         assert self._acting is not None, "credit comes only after the first policy was published"
         return self._acting
+
+    def _load_policy(self) -> LoadedPolicy | None:
+        try:
+            return self._policies.load(newer_than=self._acting)
+        except PolicyFileError as error:
+            if self._acting is None:
+                raise
+            self._damaged = self._newest
+            text = f"keeps the policy of version {self._acting.version}, until there is a sound one: {error}"
+            self._log.say("collector", text, level="warning")
+            return None
 
     def _hand_in(self, collected: Collected) -> None:
         chunk = self._next_chunk()

@@ -15,9 +15,12 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import holds_secrets, masked
 from remuda.storage.atomic import write_bytes
 from remuda.storage.run_folder import RunFolder
+from remuda.storage.untrusted import json_of, read_bounded
 
 _SHOWN = 10
 """Changes that are told one by one."""
+_MOST_BYTES = 16 << 20
+"""Of a config.json, which may be of another program."""
 PRIVATE, SHARED = 0o600, 0o666
 """Modes of a config.json, before the umask: with a secret in it, and without."""
 
@@ -27,7 +30,7 @@ def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
 
     Secrets are masked."""
     try:
-        former: JsonValue = json.loads(RunFolder(run_dir).config_json.read_bytes())
+        former = cast("JsonValue", json_of(_content(RunFolder(run_dir).config_json)))
     except (OSError, ValueError):
         return []
     if not isinstance(former, dict):
@@ -61,14 +64,18 @@ def keep_former(run_dir: Path) -> Path:
     number = 1
     while os.path.lexists(place := run_dir / f"config_{number}.json"):
         number += 1
-    content = former.read_bytes()
-    write_bytes(place, content, durable=True, mode=config_mode(json.loads(content)))
+    content = _content(former)
+    write_bytes(place, content, durable=True, mode=config_mode(cast("JsonValue", json_of(content))))
     return place
 
 
 def config_mode(settings: JsonValue) -> int:
     """Who may read a config.json with these settings."""
     return PRIVATE if holds_secrets(settings) else SHARED
+
+
+def _content(path: Path) -> bytes:
+    return read_bounded(path, most_bytes=_MOST_BYTES)
 
 
 def _flat(value: JsonValue, prefix: str = "") -> dict[str, JsonValue]:

@@ -35,6 +35,8 @@ class Asked(Struct, frozen=True):
     peer: bytes
     message_id: int
     """The message's id; 0 for a message that is never resent, and neither is its answer."""
+    who: str = ""
+    """The name of the key with which it was sent."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
+from remuda.coordinator.disk.allowed_code import AllowedCode
 from remuda.coordinator.disk.disk import Disk, Found
 from remuda.coordinator.disk.key_watch import KeyWatch
 from remuda.coordinator.disk.outbox import Outbox
@@ -110,6 +111,8 @@ class Settings:
     instead of stopping them. Its connection file stays, so that workers wait."""
     idle_end_s: float | None = None
     """It ends by itself when there was no run to work on for this time; None: never."""
+    allowed_code: tuple[Path, ...] = ()
+    """Folders from which others than its own user may name code in their configs."""
 
     @property
     def keys_dir(self) -> Path:
@@ -154,7 +157,7 @@ class Service:
         self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)
         self._waker = Waker()
         self._socket.watch(self._waker.fileno())
-        self._run_folders = RunFolders(settings.runs_dir, self._token)
+        self._run_folders = RunFolders(settings.runs_dir, self._token, AllowedCode(settings.allowed_code))
         self._disk = Disk(self._run_folders, self._runs_folder, self._waker.wake)
         self._outbox = Outbox(self._send, self._disk.waits_for)
         self._coordinator = Coordinator(
@@ -314,7 +317,9 @@ class Service:
 
     def _received(self, arrival: Arrival) -> None:
         """Handle a message. If that fails, the conversation with its sender ends, and nobody else notices."""
-        assert arrival.who is not None, "somebody was let in without a key"
+        if arrival.who is None:
+            self._complain(f"{arrival.peer!r} was let in without a key, and is not heard")
+            return
         try:
             self._handle(Received(arrival.peer, arrival.envelope, arrival.who))
         except Exception:

@@ -254,7 +254,7 @@ class Coordinator:
         elif not isinstance(message, _FROM_ANYBODY):
             # Not acknowledged: a worker that has outlived a coordinator says it again once it is registered.
             return [*self._connections.say_once(event.peer, UNKNOWN, now_s)]
-        asked = Asked(event.peer, received.id)
+        asked = Asked(event.peer, received.id, event.who.name)
         after = self._assignments.experiment_id(getattr(message, "lease", 0))
         effects = self._perform(self._dispatch(message, worker, asked, now_s), now_s, asked, after)
         if not isinstance(message, _ANSWER_MAY_WAIT):

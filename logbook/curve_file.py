@@ -172,7 +172,7 @@ def _opened(path: Path) -> Generator[int, None, None]:
 
 
 def _event_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if _EVENT_FILE.fullmatch(path.name))
+    return sorted(path for path in folder.iterdir() if _EVENT_FILE.fullmatch(path.name) and path.is_file())
 
 
 def _stamp(path: Path) -> int:

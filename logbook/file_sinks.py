@@ -7,11 +7,15 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 from remuda.logbook.growing_table import Table
 from remuda.storage.appended import AppendedFile
 from remuda.storage.atomic import write_text
+from remuda.storage.untrusted import json_of, read_bounded
 
+_MOST_BYTES = 1 << 30
+"""Of a progress.jsonl that is continued."""
 _FIRST_COLUMNS = ("env_step", "train_iter", "episode", "wall_s")
 
 
@@ -60,8 +64,13 @@ class JsonLinesSink:
 def _lines_to_keep(path: Path, last_env_step: float) -> list[str]:
     if not os.path.lexists(path):
         return []
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    text = read_bounded(path, most_bytes=_MOST_BYTES).decode("utf-8")
+    lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
     try:
-        return [line for line in lines if float(json.loads(line)["env_step"]) <= last_env_step]
-    except (ValueError, TypeError, KeyError) as error:
+        return [line for line in lines if _env_step(line) <= last_env_step]
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"{path} cannot be continued ({error}): correct it, or move it away") from None
+
+
+def _env_step(line: str) -> float:
+    return float(cast("dict[str, Any]", json_of(line))["env_step"])

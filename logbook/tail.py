@@ -1,6 +1,6 @@
 """Reads text logs while other processes write them: from any byte, across rotation and truncation, in bounded memory.
 
-Control characters are removed, so that the text cannot harm a terminal.
+Control characters are removed, so that the text cannot harm a terminal. A link in the place of a log is not followed.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from remuda.storage.untrusted import open_regular
 
 PIECE_BYTES = 64 << 10
 """The most that is read at once; a longer line comes in several pieces."""
@@ -95,7 +98,7 @@ def label(file: str) -> str:
 
 def begin(log: Path, file: str, last_lines: int | None) -> Place:
     """The place to read from to get the last `last_lines` lines; None: the beginning."""
-    with open(log / file, "rb") as opened:
+    with open_regular(log / file, follow_link=False) as opened:
         status = os.fstat(opened.fileno())
         if last_lines is None:
             return Place(file, status.st_ino, 0)
@@ -117,7 +120,7 @@ def read(log: Path, place: Place, *, to_the_end: bool = False) -> Piece:
 
 
 def _read(path: Path, place: Place, *, to_the_end: bool) -> Piece:
-    with open(path, "rb") as opened:
+    with open_regular(path, follow_link=False) as opened:
         status = os.fstat(opened.fileno())
         replaced = status.st_ino != place.inode or status.st_size < place.offset
         offset = 0 if replaced else place.offset
@@ -151,7 +154,7 @@ def _logs(log: Path, role: str, beginning: str) -> list[Found]:
     try:
         with os.scandir(log / role) as entries:
             for entry in entries:
-                if entry.name.endswith("_logger.txt") and entry.name.startswith(beginning):
+                if entry.name.endswith("_logger.txt") and entry.name.startswith(beginning) and _is_log(entry):
                     status = entry.stat()
                     found.append(Found(f"{role}/{entry.name}", status.st_ino, status.st_size))
     except FileNotFoundError:
@@ -159,12 +162,18 @@ def _logs(log: Path, role: str, beginning: str) -> list[Found]:
     return sorted(found, key=lambda each: each.file)
 
 
+def _is_log(entry: os.DirEntry[str]) -> bool:
+    """No link: it might lead to a file that whoever reads logs must not read."""
+    return entry.is_file(follow_symlinks=False)
+
+
 def _found(log: Path, files: Sequence[str]) -> list[Found]:
     found: list[Found] = []
     for file in files:
         with contextlib.suppress(FileNotFoundError):
-            status = os.stat(log / file)
-            found.append(Found(file, status.st_ino, status.st_size))
+            status = os.lstat(log / file)
+            if stat.S_ISREG(status.st_mode):
+                found.append(Found(file, status.st_ino, status.st_size))
     return found
 
 

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.plotting.errors import PlotError
+from remuda.storage.untrusted import read_bounded
 
 FloatArray = NDArray[np.float64]
+_MOST_BYTES = 512 << 20
 
 
 def read_progress(path: Path) -> Mapping[str, FloatArray]:
@@ -21,7 +23,7 @@ def read_progress(path: Path) -> Mapping[str, FloatArray]:
     table.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bounded(path, most_bytes=_MOST_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PlotError(f"{path} cannot be read: {error}") from None
     header, *rows = text[: text.rfind("\n") + 1].splitlines() or [""]

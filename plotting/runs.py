@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +13,14 @@ from remuda.plotting.errors import PlotError
 from remuda.plotting.progress_table import FloatArray, read_progress
 from remuda.storage.existing_folder import REPLACED
 from remuda.storage.run_folder import RunFolder
+from remuda.storage.untrusted import json_of, read_bounded
 
 _NOT_LEARNED_FROM = (
     *("name", "exp_name", "seed", "source_dir"),
     *("stop", "log", "checkpoint", "limits", "launch", "affinity"),
 )
 """Settings in which repetitions of one experiment may differ."""
+_MOST_CONFIG_BYTES = 16 << 20
 _SEED_SUFFIX = re.compile(r"_s[0-9]+")
 
 
@@ -119,7 +120,7 @@ def _read(root: Path, place: int) -> Run:
 
 def _config(path: Path) -> Mapping[str, object]:
     try:
-        content: object = json.loads(path.read_text(encoding="utf-8"))
+        content = json_of(read_bounded(path, most_bytes=_MOST_CONFIG_BYTES).decode("utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -17,12 +17,13 @@ def write_state(path: Path, state: Mapping[str, object], counters: Counters) -> 
     """
     import torch  # a second that a loop without checkpoints need not wait
 
-    from remuda.policy.files.checkpoint_file import OURS, encode, first_line, write
+    from remuda.policy.files.checkpoint_file import OURS, encode, first_line, require_plain, write
 
     if taken := sorted(state.keys() & set(OURS)):
         raise ValueError(f"the state's {', '.join(taken)} would hide what Remuda writes there: choose other names")
     content = encode(state, counters)
     try:
+        require_plain(io.BytesIO(content))
         torch.load(io.BytesIO(content), weights_only=True)
     except Exception as error:  # torch has several unrelated types for this
         raise ValueError(

@@ -16,9 +16,12 @@ from msgspec import Struct, structs
 
 from remuda.storage.atomic import replacing, write_bytes
 from remuda.storage.run_folder import RunFolder
+from remuda.storage.untrusted import NotOrdinaryError, read_bounded
 from remuda.wire.messages import CheckpointRecord
 
 _INDEX, _BEST, _INTERRUPT = "index.json", "ckpt_best.pth.tar", "ckpt_interrupt.pth.tar"
+_MOST_BYTES = 64 << 20
+"""Of index.json: some 200,000 checkpoints."""
 _CHECKPOINT = re.compile(r"iteration_([0-9]+)\.pth\.tar")
 
 
@@ -72,10 +75,10 @@ class CheckpointIndex:
         """Read the index again; a missing one is empty. Raises CheckpointIndexError if it is damaged."""
         path = self.folder / _INDEX
         try:
-            self._state = _decode(path.read_bytes())
+            self._state = _decode(read_bounded(path, most_bytes=_MOST_BYTES))
         except FileNotFoundError:
             self._state = _IndexFile(1, None, None, ())
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError, NotOrdinaryError) as error:
             raise CheckpointIndexError(
                 f"{path} is damaged ({error}): restore it, or move it away to continue without the list of earlier "
                 "checkpoints (their files can still be used by name)"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from remuda.storage.untrusted import read_start
+
 _KERNEL_LOCKS = Path("/proc/locks")
 _POLL_S = 0.005
 """Between two attempts: a lock is usually held for about a millisecond."""
@@ -70,7 +72,7 @@ def _of_this_host(path: Path) -> str | None:
 
 def _read_holder(path: Path) -> str | None:
     try:
-        line = path.read_bytes()[:300].decode(errors="replace").strip()
+        line = read_start(path, most_bytes=300).decode(errors="replace").strip()
     except OSError:
         return None
     return line if line.isprintable() and line else None

@@ -12,6 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from remuda.storage.boot import boot_id
+from remuda.storage.untrusted import read_start
 
 STALE_S = 60.0
 """An owner on another machine that has not confirmed its ownership for so long is taken for dead: not every file system
@@ -60,7 +61,7 @@ class Ownership:
 
     def _is_named(self) -> bool:
         with contextlib.suppress(FileNotFoundError):
-            return self._path.read_text("utf-8", errors="replace") == self._mark
+            return read_start(self._path, most_bytes=len(self._mark) + 1) == self._mark.encode()
         return False
 
     def _say_lost(self) -> None:
@@ -82,7 +83,7 @@ class Ownership:
 
 def _content(path: Path) -> str:
     try:
-        return path.read_bytes()[:_LONGEST_NAME_BYTES].decode(errors="replace").strip()
+        return read_start(path, most_bytes=_LONGEST_NAME_BYTES).decode(errors="replace").strip()
     except OSError:
         return ""
 

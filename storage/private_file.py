@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from shlex import quote
 
+from remuda.storage.untrusted import open_regular
+
 
 class NotPrivateError(Exception):
     """Other users can open the file or folder, or it belongs to one of them; the text says which, and what to do."""
@@ -16,9 +18,9 @@ def read_private(path: Path, *, most_bytes: int) -> bytes:
     """The first `most_bytes` bytes of a file that only this user may open.
 
     The open file is checked, not its name. Raises NotPrivateError, FileNotFoundError and other OSErrors."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         _check(path, os.fstat(file.fileno()), "600")
-        return file.read(most_bytes)
+        return file.read(most_bytes) or b""
 
 
 def check_private_folder(path: Path) -> None:

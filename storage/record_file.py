@@ -10,6 +10,8 @@ from typing import Any, Protocol, cast
 # msgpack has neither stubs nor a py.typed marker.
 import msgpack as untyped  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
+from remuda.storage.untrusted import open_regular
+
 LONGEST_BYTES = 1 << 20
 """Longest text in a record, and most bytes that are read ahead, so that a damaged length cannot take more memory."""
 _BLOCK_BYTES = 64 << 10
@@ -61,7 +63,7 @@ def read_records(path: Path) -> Iterator[Record]:
     Ends at the first record that is torn or is not MessagePack. The memory it takes does not grow with the file.
     """
     unpacker, begin = _unpacker(), 0
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while block := file.read(_BLOCK_BYTES):
             try:
                 unpacker.feed(block)

@@ -11,8 +11,10 @@ from msgspec import Struct
 
 from remuda.storage.atomic import write_bytes
 from remuda.storage.existing_folder import Mode
+from remuda.storage.untrusted import NotOrdinaryError, read_bounded
 
 FILE = "sweep.json"
+_MOST_BYTES = 64 << 20
 
 RunState = Literal["waiting", "queued", "running", "finished", "stopped", "failed"]
 """`waiting` was not started yet; `queued` was submitted, and waits for workers."""
@@ -97,8 +99,8 @@ class SweepBook:
 
 def _read(path: Path) -> _SweepFile | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_SweepFile)
+        return msgspec.json.decode(read_bounded(path, most_bytes=_MOST_BYTES), type=_SweepFile)
     except FileNotFoundError:
         return None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, NotOrdinaryError) as error:
         raise SweepFileError(f"{path} is damaged ({error}): restore it, or move it away") from None

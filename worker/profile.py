@@ -94,7 +94,7 @@ class Profiler:
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self.profile = Profile()
         self._interval_s = interval_s
-        self._pauses = random.Random(0)
+        self._pauses = random.Random(0)  # noqa: S311  (not for secrets)
         self._names: dict[int, str] = {}
         self._main = threading.get_ident()
         self._last_s = 0.0

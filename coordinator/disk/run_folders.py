@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from remuda.buffer.chunk import sweep_orphans
 from remuda.config.dump import write_configs
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.disk.allowed_code import AllowedCode
 from remuda.coordinator.disk.recovery import (
     counters_after,
     curves_hold_until,
@@ -50,10 +51,16 @@ LONGEST_REASON = 10_000
 class RunFolders:
     """The folders of experiments that are not over. The files of a folder are open while its experiment is active."""
 
-    def __init__(self, runs_dir: Path, token: FolderToken | None = None) -> None:
+    def __init__(
+        self,
+        runs_dir: Path,
+        token: FolderToken | None = None,
+        allowed: AllowedCode = AllowedCode(),  # noqa: B008  (immutable)
+    ) -> None:
         """`token` is in the runs folder from the first run on."""
         self._runs_dir = runs_dir
         self._token = token
+        self._allowed = allowed
         self._files: dict[str, RunFiles] = {}
         self._in_use: dict[str, Path] = {}
         """The folders of experiments that are not over, with links resolved: no other experiment may begin there."""
@@ -71,6 +78,9 @@ class RunFolders:
             config = ExperimentConfig.model_validate_json(submit.config_json)
         except ValidationError as error:
             return _refused(effect, "invalid", f"the config is not valid: {error}"[:LONGEST_REASON])
+        forbidden = self._allowed.refusal(config, effect.asked.who)
+        if forbidden is not None:
+            return _refused(effect, "forbidden", forbidden)
         made: Path | None = None
         try:
             root = submitted_folder(self._runs_dir, submit.run_dir)
@@ -219,7 +229,7 @@ class RunFolders:
             log.finish(deadline_s)
 
 
-def _refused(effect: PrepareRun, code: Literal["invalid", "exists"], reason: str) -> RunRefused:
+def _refused(effect: PrepareRun, code: Literal["invalid", "exists", "forbidden"], reason: str) -> RunRefused:
     return RunRefused(effect.experiment, effect.asked, Rejected(code, reason))
 
 

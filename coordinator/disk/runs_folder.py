@@ -67,6 +67,8 @@ def known_runs(runs_dir: Path) -> list[KnownRun]:
     Empty if there is none, or none that can be read.
     """
     path = (runs_dir / _LIST).absolute()
+    if not path.is_file():  # SQLite would wait for a pipe
+        return []
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as db:
             rows = db.execute("select experiment, run_dir, last from run order by rowid desc").fetchall()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import cast
 
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
+from remuda.storage.untrusted import json_of, read_bounded
 from remuda.training.identity import Identity
 from remuda.training.status import failed_status
+
+_MOST_CONFIG_BYTES = 16 << 20
 
 
 def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> FinishedRun:
@@ -28,7 +31,8 @@ def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> Finis
 
 def _name(folder: RunFolder) -> str:
     try:
-        name = json.loads(folder.config_json.read_bytes())["name"]
-    except (OSError, ValueError, LookupError, TypeError):
-        name = None
+        content = json_of(read_bounded(folder.config_json, most_bytes=_MOST_CONFIG_BYTES))
+    except (OSError, ValueError):
+        content = None
+    name = cast("dict[str, object]", content).get("name") if isinstance(content, dict) else None
     return name if isinstance(name, str) else folder.root.name

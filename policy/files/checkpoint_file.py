@@ -7,16 +7,18 @@ import hashlib
 import io
 import platform
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import IO, TypeVar, cast
 
 import msgspec
 import torch
 
+from remuda.policy.files.plain_pickle import require_plain_pickle
 from remuda.storage.atomic import Replacing, replacing, write_bytes
+from remuda.storage.untrusted import open_regular
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 FORMAT = 1
@@ -91,7 +93,8 @@ def versions() -> Mapping[str, str]:
 def read(path: Path) -> Mapping[str, object]:
     """Open a checkpoint on the CPU. Raises CheckpointError; a hostile file is refused, never executed or unpacked."""
     try:
-        _require_plain_archive(path)
+        with open_regular(path) as file:
+            require_plain(file)
         content: object = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
@@ -117,12 +120,20 @@ def typed(path: Path, data: Mapping[str, object], of_type: type[_T]) -> _T:
         raise CheckpointError(f"{path}: {error}{own if 'format' in data and 'config' not in data else ''}") from error
 
 
-def _require_plain_archive(path: Path) -> None:
-    """Refuse a file that is no zip archive (a bare pickle), or that unpacks to more bytes than it has: compressed
-    members, and members that share their bytes."""
-    file_bytes = path.stat().st_size
-    with zipfile.ZipFile(path) as archive:
+def require_plain(file: IO[bytes]) -> None:
+    """Raise ValueError for a file that is no zip archive (a bare pickle), that unpacks to more bytes than it has
+    (compressed members, and members that share their bytes), or whose pickle could take more than its size: see
+    plain_pickle."""
+    file_bytes = file.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(file) as archive:
         members = sorted(archive.infolist(), key=lambda member: member.header_offset)
+        _require_apart(members, file_bytes)
+        for member in members:
+            if member.filename.endswith(".pkl"):
+                require_plain_pickle(archive.read(member))
+
+
+def _require_apart(members: Sequence[zipfile.ZipInfo], file_bytes: int) -> None:
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):
         raise ValueError("its archive is compressed, which no checkpoint is")
     ends = [

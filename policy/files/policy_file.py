@@ -32,6 +32,7 @@ from remuda.policy.networks.finite import require_finite
 from remuda.storage.atomic import Replacing, replacing, write_all
 from remuda.storage.lock import LockTimeout, holding
 from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views
+from remuda.storage.untrusted import open_regular
 from remuda.wire.messages import Count, PolicyRef
 
 _FORMAT = "remuda-policy-1"
@@ -186,7 +187,7 @@ def _reading(path: Path, read: Callable[[FileIO], _T], *, deadline_s: float) -> 
     give_up_s = time.monotonic() + deadline_s
     while True:
         try:
-            with open(path, "rb", buffering=0) as file:
+            with open_regular(path) as file:
                 return read(file)
         except OSError as error:
             if error.errno not in _GONE or time.monotonic() >= give_up_s:

@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -220,13 +220,38 @@ class Unreliable(Between):
         self._partition_s = partition_s
         self._pipes: set[_Pipe] = set()
         self._healed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.faults = {"reset": 0, "gone silent": 0, "cut": 0}
         self.connections = 0
+
+    @contextlib.contextmanager
+    def gone(self) -> Generator[None]:
+        """Nothing passes meanwhile."""
+        self._in_its_thread(self._healed.clear)
+        yield
+        self._in_its_thread(self._healed.set)
+
+    def break_some(self) -> None:
+        """Every other connection is reset, and the others go silent."""
+
+        def break_them() -> None:
+            for number, pipe in enumerate([*self._pipes]):
+                if number % 2:
+                    pipe.swallowing = True
+                else:
+                    self._end(pipe)
+
+        self._in_its_thread(break_them)
+
+    def _in_its_thread(self, do: Callable[[], object]) -> None:
+        assert self._loop is not None, "it runs"
+        self._loop.call_soon_threadsafe(do)
 
     def _run(self) -> None:
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._healed.set()
         server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
         self.address = f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"

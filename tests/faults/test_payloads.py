@@ -1,21 +1,19 @@
-"""Payload files that are not what was announced, and a data folder that a herd finds again after it was killed."""
+"""A data folder that a herd finds again after it was killed."""
 
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import read_meta
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, Journal, assert_exact, commander, kill
+from remuda.tests.faults.herd import Herd, Journal, assert_exact
 from remuda.tests.faults.sizes import within
 from remuda.tests.faults.test_processes import ENDLESS, IN_WORK
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
@@ -25,52 +23,6 @@ from remuda.training.journal_entry import JournalEntry
 from remuda.wire.messages import IndexedChunk
 
 pytestmark = pytest.mark.processes
-
-
-def test_payloads_that_are_missing_short_or_damaged_are_never_sampled(tmp_path: Path, herds: Herds) -> None:
-    """24. Each is named with its reason, its steps stay counted, and the run goes on with the others."""
-    user = UserFolder.make(tmp_path / "user", {**ENDLESS, "buffer": {**CONFIG["buffer"], "samples_per_insert": None}})
-    herd = herds()
-    herd.gather()
-    run = herd.submit(user)
-    herd.wait_env_step("horse", 500)
-    learner = herd.worker_of("learner", "horse").pid
-    kill(learner, signal.SIGSTOP)
-    stopped = psutil.Process(learner)  # a payload that is being read just now is nobody's example
-    until(lambda: stopped.status() == psutil.STATUS_STOPPED, "the learner is stopped")
-    before = set((run / "data").iterdir())
-    until(lambda: len(_payloads(run) - before) >= 3, "three payloads have come that nobody has read")
-    missing, short, damaged = sorted(_payloads(run) - before)[:3]
-    missing.unlink()
-    short.write_bytes(short.read_bytes()[:-20])
-    content = bytearray(damaged.read_bytes())
-    content[-5] ^= 1
-    damaged.write_bytes(content)
-    kill(learner, signal.SIGCONT)
-    until(lambda: len(_refused(run)) == 3, "all three are told of")
-    herd.wait_env_step("horse", herd.experiment("horse").env_step + 1_000)
-    with herd.client() as client:
-        client.stop("horse")
-    herd.wait_over("horse", "stopped")
-    herd.shut_down()
-    told = _refused(run)
-    by_file = {path.name: [text for text in told if path.name in text] for path in (missing, short, damaged)}
-    print(f"24: {told}")
-    assert [len(found) for found in by_file.values()] == [1, 1, 1]
-    assert len(told) == 3
-    assert "checksum" in by_file[damaged.name][0]
-    assert len({text.rpartition(":")[2] for text in told}) == 3, "three reasons"
-    live = {chunk.meta.file for chunk in Journal.of(run).chunks}
-    assert not live & set(by_file)
-    assert_exact(herd, run, user, all_kept=False)
-
-
-def _refused(run: Path) -> list[str]:
-    return [text for text in commander(run) if "is not sampled any more" in text]
-
-
-def _payloads(run: Path) -> set[Path]:
-    return {path for path in (run / "data").iterdir() if not path.name.startswith(".")}
 
 
 def test_a_herd_that_was_killed_as_a_whole_finds_its_experience_again(tmp_path: Path, herds: Herds) -> None:

@@ -1,4 +1,4 @@
-"""Who wants to join: twins, five hundred at once, nonsense, a flood ahead of the beats, a wall clock that jumps."""
+"""Who wants to join: twins, five hundred at once, a flood ahead of the beats, a wall clock that jumps."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ import psutil
 import pytest
 from msgspec.structs import replace as changed
 
-from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact, beside
 from remuda.tests.faults.sizes import FLOOD_S, TWINS, within
 from remuda.tests.faults.test_processes import LONG
-from remuda.tests.keys import raw_dealer
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
 from remuda.wire.channel import Channel
 from remuda.wire.connection_file import read
 from remuda.wire.conversation import RefusedError
 from remuda.wire.keys.own import caller_keys
-from remuda.wire.messages import PROTOCOL_VERSION, Bye, ChunkAccepted, ChunkReady, Leave, Register, Registered
+from remuda.wire.messages import PROTOCOL_VERSION, Bye, Leave, Register, Registered
 from remuda.wire.sockets import Arrival, DealerSocket, worker_identity
 from remuda.worker.link import Link
 
@@ -106,48 +104,6 @@ def test_five_hundred_at_once(herds: Herds) -> None:
         for socket, channel in channels.items():
             socket.send(channel.post(Bye("it was a test"), time.monotonic()))
         until(lambda: not herd.members(), "all have left")
-    herd.shut_down()
-
-
-@pytest.mark.parametrize(
-    "wrong", [b"overseer", b"no-uuid", b"garbage"], ids=["bad role", "bad uuid", "not a message at all"]
-)
-def test_nonsense_is_counted_and_changes_nothing(herds: Herds, wrong: bytes) -> None:
-    """5."""
-    import zmq
-
-    from remuda.wire.codec import encode
-    from remuda.wire.envelope import Envelope
-
-    herd = herds()
-    herd.coordinator()
-    uuid = str(uuid4())
-    frames = [bytes(frame) for frame in encode(Envelope(1, 0, 1, register(uuid)))]
-    swap = {b"overseer": (b"collector", b"overseers"), b"no-uuid": (uuid.encode(), b"x" * 36)}
-    old, new = swap.get(wrong, (frames[-1], b"\xc1" * 9))
-    context = zmq.Context()
-    socket = raw_dealer(context, read(herd.connection_file), worker_identity(uuid, 1, "a" * 8, 0))
-    socket.linger = 1_000
-    socket.send_multipart([frame.replace(old, new) for frame in frames])
-    try:
-        until(lambda: "(the 1. in all)" in herd.said(), "it is counted")
-    finally:
-        socket.close()
-        context.term()
-    assert herd.members() == []
-    herd.shut_down()
-
-
-def test_work_for_a_run_that_there_is_not_is_refused(herds: Herds) -> None:
-    """5. Under a lease that was never given."""
-    herd = herds()
-    herd.coordinator()
-    with link(herd, register(str(uuid4()))) as stranger:
-        stranger.start(HANG_S)
-        stranger.send(ChunkReady(99, meta_of(0, 5)))
-        answer = stranger.receive(HANG_S)
-        assert isinstance(answer, ChunkAccepted)
-        assert answer.rejected == "no such lease"
     herd.shut_down()
 
 

@@ -27,7 +27,7 @@ class Grants:
 
     def is_genuine(self, grant: Grant) -> bool:
         """Whether the coordinator has sealed exactly this."""
-        return hmac.compare_digest(grant.seal, self._seal_of(grant))
+        return hmac.compare_digest(grant.seal.encode(), self._seal_of(grant).encode())
 
     def _seal_of(self, grant: Grant) -> str:
         content = msgspec.msgpack.encode(replace(grant, seal=""))

@@ -1,0 +1,72 @@
+"""Whose code a submitted config may name: of the coordinator's own user any, of others what lies in allowed folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.config.schema import ExperimentConfig
+
+OWN = "operator"
+"""The key of the user who started the coordinator: its holder can run code as that user anyway."""
+
+
+@dataclass(frozen=True)
+class AllowedCode:
+    """What `remuda coordinator --allow-code` names."""
+
+    folders: tuple[Path, ...] = ()
+
+    def refusal(self, config: ExperimentConfig, who: str) -> str | None:
+        """Why the holder of the key `who` may not submit this config; None if it may.
+
+        `module:name` must be a file in the config's `source_dir`, which lies in an allowed folder, also after links
+        are followed: modules that are installed could do anything as well (`os:system`). Weights to begin with must lie
+        in an allowed folder, too.
+        """
+        if who == OWN:
+            return None
+        for setting, reference in _references(config):
+            if not self._holds(config.source_dir, reference.partition(":")[0]):
+                return f"{setting} = {reference!r} (folder {config.source_dir}) {self._advice(who)}"
+        weights = config.learner.initialize_from
+        if weights is not None and not self._is_inside(Path(weights)):
+            return f"learner.initialize_from = {weights!r} {self._advice(who)}"
+        return None
+
+    def _advice(self, who: str) -> str:
+        allowed = ", ".join(map(str, self.folders)) or "none"
+        return (
+            f"does not lie in a folder from which the key {who} may name code and files (allowed: {allowed}); whoever "
+            "runs the coordinator can start it with --allow-code FOLDER"
+        )
+
+    def _holds(self, source_dir: str | None, module: str) -> bool:
+        """Whether this module is found in `source_dir`, and nowhere else, and each file on the way to it is inside."""
+        if source_dir is None:
+            return False
+        place, *parents = Path(source_dir), *module.split(".")
+        for number, part in enumerate(parents):
+            folder, file = place / part, place / f"{part}.py"
+            is_last = number == len(parents) - 1
+            if folder.is_dir() and (is_last or (folder / "__init__.py").is_file()):
+                file = folder / "__init__.py"
+            elif not is_last:
+                return False
+            if not part.isidentifier() or not file.is_file() or not self._is_inside(file):
+                return False
+            place = folder
+        return bool(parents)
+
+    def _is_inside(self, path: Path) -> bool:
+        resolved = path.resolve()
+        return path.is_absolute() and any(folder.resolve() in resolved.parents for folder in self.folders)
+
+
+def _references(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """The settings that name code, and what they name."""
+    named = (("env.make", config.env.make), ("env.id", config.env.id), ("policy.type", config.policy.type))
+    for setting, reference in (*named, *(("log.sinks", sink) for sink in config.log.sinks)):
+        if reference is not None and ":" in reference:
+            yield setting, reference

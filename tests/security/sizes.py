@@ -1,0 +1,25 @@
+"""How much each test does: a short form with every other test, the whole of it with `make security`."""
+
+from __future__ import annotations
+
+import os
+
+LONG = os.environ.get("REMUDA_SECURITY") == "long"
+"""Only in the long form are times asserted: the machine must have nothing else to do."""
+
+EXAMPLES = 20_000 if LONG else 60
+"""19, 24, 28, 36: damaged files and messages that each decoder is given."""
+FRAMES = 1_000_000 if LONG else 1_500
+"""31: mutated messages that are handed to the state machine."""
+FRAMES_AT_THE_DOOR = 1_000_000 if LONG else 4_000
+"""31: mutated messages that are sent to a coordinator."""
+HALF_OPEN = 1_000
+"""32: connections that say nothing. The same in both forms, as they cost little."""
+PARTITION_S = 30.0 if LONG else 3.0
+"""33: how long nothing passes."""
+
+
+def within(measured: float, limit: float) -> bool:
+    """Whether something was fast or cheap enough; not asked in the short form, which runs on any machine, beside
+    anything."""
+    return measured <= limit or not LONG

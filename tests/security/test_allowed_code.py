@@ -1,0 +1,121 @@
+"""What a submission names (`make: module:function`, weights) lies in what the operator of the coordinator allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.disk.allowed_code import OWN, AllowedCode
+from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.effects import Asked, PrepareRun
+from remuda.coordinator.events import Received, RunRefused
+from remuda.tests.coordinator.disk.test_run_folders import SUBMIT
+from remuda.tests.coordinator.simulation import World
+from remuda.tests.worker.leases import small_config
+from remuda.wire.envelope import Envelope
+from remuda.wire.keys.authorized import Identity
+
+EXPERIMENT = "eeeeeeee-0000-4000-8000-000000000001"
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder that the operator allows, with a module and a package."""
+    folder = tmp_path / "shared"
+    (folder / "games" / "inner").mkdir(parents=True)
+    for file in ("maze.py", "games/__init__.py", "games/chess.py", "games/inner/__init__.py"):
+        (folder / file).touch()
+    return folder
+
+
+def config(source_dir: Path | None, **sections: object) -> ExperimentConfig:
+    settings = {"name": "x", "env": {"id": "CartPole-v1"}, **sections}
+    return ExperimentConfig.model_validate(settings | ({} if source_dir is None else {"source_dir": str(source_dir)}))
+
+
+NAMING: dict[str, Callable[[str], dict[str, object]]] = {
+    "env.make": lambda name: {"env": {"make": name}},
+    "env.id": lambda name: {"env": {"id": name}},
+    "policy.type": lambda name: {"policy": {"type": name}},
+    "log.sinks": lambda name: {"log": {"sinks": ["csv", name]}},
+}
+naming = pytest.mark.parametrize("setting", NAMING)
+
+
+@naming
+@pytest.mark.parametrize("module", ["maze", "games", "games.chess", "games.inner"])
+def test_others_may_name_what_lies_in_an_allowed_folder(shared: Path, setting: str, module: str) -> None:
+    named = config(shared, **NAMING[setting](f"{module}:Name"))
+    assert AllowedCode((shared,)).refusal(named, "alice") is None
+    assert AllowedCode((shared.parent,)).refusal(named, "alice") is None
+
+
+@naming
+@pytest.mark.parametrize(
+    "module", ["os", "subprocess", "maze.x", "games.poker", "nothing", "games.nothing.x", "remuda"]
+)
+def test_others_may_name_nothing_else(shared: Path, setting: str, module: str) -> None:
+    """Installed modules could do anything, too."""
+    named = config(shared, **NAMING[setting](f"{module}:system"))
+    why = AllowedCode((shared,)).refusal(named, "alice")
+    assert why is not None
+    assert why.startswith(f"{setting} = '{module}:system'")
+    assert "--allow-code FOLDER" in why
+    assert AllowedCode((shared,)).refusal(named, OWN) is None, "the own user may"
+
+
+@naming
+def test_without_allowed_folders_others_may_name_no_code(shared: Path, setting: str) -> None:
+    assert AllowedCode().refusal(config(shared, **NAMING[setting]("maze:Name")), "alice") is not None
+
+
+@naming
+def test_a_link_out_of_the_folder_is_not_inside(shared: Path, tmp_path: Path, setting: str) -> None:
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    (evil / "trick.py").touch()
+    (shared / "trick.py").symlink_to(evil / "trick.py")
+    (shared / "way").symlink_to(evil)
+    for source_dir in (shared, shared / "way", Path(f"{shared}/../evil"), evil):
+        named = config(source_dir, **NAMING[setting]("trick:Name"))
+        assert AllowedCode((shared,)).refusal(named, "alice") is not None, source_dir
+
+
+def test_what_is_built_in_needs_no_folder() -> None:
+    assert AllowedCode().refusal(config(Path("/home/alice")), "alice") is None
+    assert AllowedCode().refusal(config(None, policy={"type": "ppo"}, log={"sinks": ["csv"]}), "alice") is None
+
+
+def test_weights_lie_in_an_allowed_folder(shared: Path) -> None:
+    inside = config(None, learner={"initialize_from": str(shared / "a.pth.tar")})
+    outside = config(None, learner={"initialize_from": "/home/you/secret.pth.tar"})
+    assert AllowedCode((shared,)).refusal(inside, "alice") is None
+    assert "initialize_from" in (AllowedCode((shared,)).refusal(outside, "alice") or "")
+    assert AllowedCode((shared,)).refusal(outside, OWN) is None
+
+
+@pytest.mark.parametrize("who", ["alice", "", OWN])
+def test_a_submission_of_others_is_refused_before_anything_is_made(tmp_path: Path, who: str) -> None:
+    folders = RunFolders(tmp_path / "runs")
+    submit = replace(SUBMIT, config_json=config(tmp_path, env={"make": "os:system"}).model_dump_json())
+    prepared = folders.prepare(PrepareRun(Asked(b"client", 7, who), EXPERIMENT, submit))
+    if who == OWN:
+        assert not isinstance(prepared, RunRefused)
+        folders.close()
+        return
+    assert isinstance(prepared, RunRefused)
+    assert prepared.rejection.code == "forbidden"
+    assert "os:system" in prepared.rejection.reason
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_submission_is_that_of_the_key_it_was_sent_with() -> None:
+    world = World(small_config())
+    alice = Identity("alice", "operator")
+    effects = world.coordinator.handle(Received(b"client:a", Envelope(1, 0, 1, SUBMIT), alice), 0.0)
+    [prepare] = [effect for effect in effects if isinstance(effect, PrepareRun)]
+    assert prepare.asked.who == "alice"

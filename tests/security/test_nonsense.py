@@ -1,0 +1,57 @@
+"""5. Who sends nonsense in the place of a registration, or work for a run that there is not."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+import zmq
+
+from remuda.tests.buffer.chunks import meta_of
+from remuda.tests.faults.conftest import Herds
+from remuda.tests.faults.test_registration import link, register
+from remuda.tests.keys import raw_dealer
+from remuda.tests.patience import HANG_S, until
+from remuda.wire.codec import encode
+from remuda.wire.connection_file import read
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import ChunkAccepted, ChunkReady
+from remuda.wire.sockets import worker_identity
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"overseer", b"no-uuid", b"garbage"], ids=["bad role", "bad uuid", "not a message at all"]
+)
+def test_nonsense_is_counted_and_changes_nothing(herds: Herds, wrong: bytes) -> None:
+    herd = herds()
+    herd.coordinator()
+    uuid = str(uuid4())
+    frames = [bytes(frame) for frame in encode(Envelope(1, 0, 1, register(uuid)))]
+    swap = {b"overseer": (b"collector", b"overseers"), b"no-uuid": (uuid.encode(), b"x" * 36)}
+    old, new = swap.get(wrong, (frames[-1], b"\xc1" * 9))
+    context = zmq.Context()
+    socket = raw_dealer(context, read(herd.connection_file), worker_identity(uuid, 1, "a" * 8, 0))
+    socket.linger = 1_000
+    socket.send_multipart([frame.replace(old, new) for frame in frames])
+    try:
+        until(lambda: "(the 1. in all)" in herd.said(), "it is counted")
+    finally:
+        socket.close()
+        context.term()
+    assert herd.members() == []
+    herd.shut_down()
+
+
+def test_work_for_a_run_that_there_is_not_is_refused(herds: Herds) -> None:
+    """Under a lease that was never given."""
+    herd = herds()
+    herd.coordinator()
+    with link(herd, register(str(uuid4()))) as stranger:
+        stranger.start(HANG_S)
+        stranger.send(ChunkReady(99, meta_of(0, 5)))
+        answer = stranger.receive(HANG_S)
+        assert isinstance(answer, ChunkAccepted)
+        assert answer.rejected == "no such lease"
+    herd.shut_down()

@@ -1,0 +1,159 @@
+"""19, 20. A policy file that is damaged or made to harm is refused, and the policy from before is kept; weights that
+are not finite are not published. (Checkpoints: test_checkpoints.py. Every flipped bit and every truncation:
+tests/policy/files/test_policy_file.py.)"""
+
+from __future__ import annotations
+
+import json
+import os
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remuda.policy.files import policy_file
+from remuda.policy.files.policy_file import PolicyFileError, load, publish
+from remuda.policy.networks.finite import NotFinite
+from remuda.tests.collector.test_service import Coordinator
+from remuda.tests.poison import Poison
+from remuda.tests.worker.leases import EXPERIMENT
+from remuda.wire.messages import PolicyRef
+
+STATE: dict[str, np.ndarray] = {
+    "a.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "b": np.array(3, np.int64),
+}
+REF = PolicyRef(epoch=2, version=5, train_iter=50)
+
+
+def never(warning: str) -> None:
+    raise AssertionError(f"unexpected warning: {warning}")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "policy_x_000001"
+
+
+@pytest.fixture
+def published(path: Path) -> Path:
+    publish(path, STATE, REF, warn=never)
+    return path
+
+
+def header(length: int, text: bytes = b"") -> bytes:
+    return length.to_bytes(8, "little") + text
+
+
+def deep() -> bytes:
+    text = b'{"__metadata__":' + b"[" * 200_000
+    return header(len(text), text)
+
+
+def foreign() -> bytes:
+    text = json.dumps({"__metadata__": {"format": "pt"}}).encode()
+    return header(len(text), text)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", header(10 * 2**40, b"{}"), header(2**63), deep(), foreign(), header(2, b"{}"), b"\xff" * 64]
+)
+def test_what_is_no_policy_file_is_refused_in_bounded_memory(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(PolicyFileError, match="policy_x_000001"):
+            load(path, deadline_s=0.0)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_larger_than_any_policy_is_not_read(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_file, "_MAX_FILE_BYTES", 100)
+    with pytest.raises(PolicyFileError, match="more than a policy file may have"):
+        load(published)
+
+
+def test_a_pickle_is_refused_and_not_executed(path: Path) -> None:
+    canary = path.with_name("canary")
+    command = f"touch {canary}".encode()
+    path.write_bytes(b"cposix\nsystem\n(S'" + command + b"'\ntR.")  # os.system(command) for whoever unpickles it
+    with pytest.raises(PolicyFileError):
+        load(path)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_stay_unpublished(published: Path, value: float) -> None:
+    before = published.read_bytes()
+    with pytest.raises(NotFinite, match=r"a\.weight"):
+        publish(published, {"a.weight": np.array([1.0, value], np.float32), "b": np.ones(2)}, REF, warn=never)
+    assert published.read_bytes() == before
+
+
+# --- a collector keeps the policy that it has
+
+
+def cut(content: bytes) -> bytes:
+    return content[:-10]
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:-5] + bytes([content[-5] ^ 1]) + content[-4:]
+
+
+def emptied(content: bytes) -> bytes:
+    return b""
+
+
+def a_pickle(content: bytes) -> bytes:
+    import pickle  # noqa: TID251 - what must never be opened
+
+    return pickle.dumps(Poison(Path("canary")))
+
+
+def claiming(content: bytes) -> bytes:
+    return (10 << 40).to_bytes(8, "little") + content[8:]
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
+    monkeypatch.chdir(tmp_path)
+    opened = Coordinator(tmp_path)
+    yield opened
+    for work in opened.works:
+        work.close()
+
+
+@pytest.mark.parametrize("damage", [cut, flipped, emptied, a_pickle, claiming])
+def test_a_collector_keeps_its_policy_until_there_is_a_sound_one(
+    coordinator: Coordinator, damage: Callable[[bytes], bytes], capfd: pytest.CaptureFixture[str]
+) -> None:
+    work = coordinator.begin()
+    coordinator.collect(work, 16)
+    file = coordinator.run.policy_file(EXPERIMENT, 0)
+    coordinator.publish(PolicyRef(1, 1, 10))
+    file.write_bytes(damage(file.read_bytes()))
+    coordinator.collect(work, 64)
+    assert {meta.policy for meta in coordinator.metas} == {PolicyRef(1, 0, 0)}
+    assert coordinator.env_steps >= 64, "it goes on"
+    assert not os.path.exists("canary")
+    log = next((coordinator.run.log / "collector").iterdir()).read_text()
+    assert log.count("keeps the policy of version 0") == 1, log
+    coordinator.publish(PolicyRef(1, 2, 20))
+    coordinator.collect(work, 96)
+    assert coordinator.metas[-1].policy == PolicyRef(1, 2, 20)
+
+
+def test_a_policy_of_other_shapes_is_an_error_that_names_them(coordinator: Coordinator) -> None:
+    """It is whole, and not of this run: nobody acts with it."""
+    work = coordinator.begin()
+    coordinator.collect(work, 16)
+    file = coordinator.run.policy_file(EXPERIMENT, 0)
+    coordinator.newest = PolicyRef(1, 3, 30)
+    publish(file, STATE, coordinator.newest, warn=never)
+    with pytest.raises((ValueError, KeyError, RuntimeError)):
+        coordinator.collect(work, 64)

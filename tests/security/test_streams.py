@@ -1,0 +1,89 @@
+"""What workers without the runs folder say to the stream server: no message ends it, names a file elsewhere, or is
+believed without the coordinator's seal."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from remuda.stores.server.places import NotAllowedError, Places
+from remuda.tests.buffer.chunks import WORKER, meta_of
+from remuda.tests.security.sizes import FRAMES
+from remuda.tests.security.test_frames import mutate
+from remuda.wire.codec import CodecError
+from remuda.wire.keys.grants import Grants
+from remuda.wire.keys.pair import new_pair
+from remuda.wire.messages import Grant
+from remuda.wire.streams.codec import decode, encode, of_workers
+from remuda.wire.streams.messages import Get, LogAppend, Put
+
+GRANTS = Grants(new_pair("coordinator"))
+FILE = meta_of(0, 5).file
+
+
+def grant(run_dir: str, **changes: object) -> Grant:
+    made = Grant(run_dir, "collector", WORKER, 1, "policy_x_000001")
+    return GRANTS.seal(msgspec.structs.replace(made, **changes))
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    (tmp_path / "runs" / "x" / "data").mkdir(parents=True)
+    return Places(tmp_path / "runs", GRANTS)
+
+
+def test_an_honest_worker_brings_its_own_chunks(places: Places, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "x"
+    assert places.to_write(Put(1, grant(str(run)), "chunk", FILE, 9)) == run / "data" / FILE
+
+
+@pytest.mark.parametrize("seal", ["", "0" * 64, "é" * 64, "\ud7ff", "x" * 1_000])
+def test_no_other_seal_is_believed(places: Places, tmp_path: Path, seal: str) -> None:
+    forged = msgspec.structs.replace(grant(str(tmp_path / "runs" / "x")), seal=seal)
+    with pytest.raises(NotAllowedError, match="has not granted this"):
+        places.run(forged)
+
+
+@pytest.mark.parametrize("changes", [{"worker": WORKER.replace("0", "1")}, {"incarnation": 2}, {"role": "learner"}])
+def test_a_seal_is_of_one_worker_and_run(places: Places, tmp_path: Path, changes: dict[str, object]) -> None:
+    sealed = grant(str(tmp_path / "runs" / "x"))
+    for other in (changes, {"run_dir": str(tmp_path / "runs" / "y")}, {"policy_file": "other"}):
+        with pytest.raises(NotAllowedError):
+            places.run(msgspec.structs.replace(sealed, **other))
+
+
+def test_mutated_messages_are_refused_or_stay_in_the_run_folder(places: Places, tmp_path: Path) -> None:
+    run, chance = tmp_path / "runs" / "x", random.Random(35)
+    sealed = grant(str(run))
+    sound = [
+        [bytes(frame) for frame in encode(message)]
+        for message in (Put(1, sealed, "chunk", FILE, 9), Get(2, sealed, "checkpoint", "iteration_0.pth.tar"))
+    ]
+    sound.append([bytes(frame) for frame in encode(LogAppend(3, sealed, 0, 0), b"x")])
+    understood = 0
+    for _ in range(FRAMES):
+        frames = [bytearray(frame) for frame in chance.choice(sound)]
+        for _ in range(chance.choice((1, 1, 2, 8))):
+            mutate(frames, chance)
+        try:
+            message, _ = decode([bytes(frame) for frame in frames], of_workers)
+        except CodecError:
+            continue
+        understood += 1
+        try:
+            match message:
+                case Put():
+                    place = places.to_write(message)
+                case Get():
+                    place = places.to_read(message)
+                case LogAppend():
+                    place = places.log(message.grant)
+                case _:
+                    continue
+        except NotAllowedError:
+            continue
+        assert run in place.parents
+    assert understood > FRAMES // 20

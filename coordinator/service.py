@@ -153,6 +153,7 @@ class Service:
         self._streams = self._listen_for_streams()
         self._token = FolderToken(settings.runs_dir, self._id)
         if settings.persistent:
+            self._remove_former_token()
             self._token.write()
         self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)
         self._waker = Waker()
@@ -452,6 +453,13 @@ class Service:
             server_key=self._keys.server.public,
             keys_dir=str(self._keys.path.absolute()),
         )
+
+    def _remove_former_token(self) -> None:
+        """Remove the token of the coordinator before this one, if it was killed: then its connection file is still
+        there, and this process owns now what it owned."""
+        with contextlib.suppress(ConnectionFileError):
+            former = connection_file.read(self._settings.connection_file).coordinator
+            FolderToken(self._settings.runs_dir, former).remove()
 
     def _remove_connection_file(self) -> None:
         """Remove the connection file, unless another coordinator has put its own there, or workers are to wait."""

@@ -11,7 +11,9 @@ import pytest
 
 from remuda.cli import connecting
 from remuda.coordinator.service import Service, Settings
+from remuda.storage.folder_token import FolderToken
 from remuda.tests.cli.terminal import Terminal
+from remuda.tests.keys import connection_to
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire import connection_file
@@ -98,3 +100,17 @@ def test_where_no_coordinator_can_be_nobody_waits(terminal: Terminal, tmp_path: 
     assert ended.err.count("\n") == 1
     assert "no coordinator runs there" in ended.err
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_what_tells_workers_of_a_killed_coordinators_folder_goes_with_the_next_one(tmp_path: Path) -> None:
+    """Its token is in the runs folder, and its connection file says whose it is."""
+    former, other = "01234567-89ab-cdef-0123-456789abcdef", "11234567-89ab-cdef-0123-456789abcdef"
+    for id in (former, other):
+        FolderToken(tmp_path, id).write()
+    connection_file.write(tmp_path / "connection.json", connection_to("tcp://127.0.0.1:9", coordinator=former))
+    with ShutdownGuard() as guard:
+        guard.end("at once")
+        service = Service(Settings(tmp_path, tmp_path / "connection.json", persistent=True), guard)
+        assert len(list(tmp_path.glob(".seen_*"))) == 2, "its own, and that of another one"
+        service.run()
+    assert [path.name for path in tmp_path.glob(".seen_*")] == [f".seen_{other}"]

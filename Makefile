@@ -58,6 +58,7 @@ faults: setup  ## the faults of docs/failure-model.md in their long form: schedu
 		$(BIN)/pytest tests/faults -m "not learning" -s -o faulthandler_timeout=7200 -o timeout=7200
 
 cluster: setup  ## real runs on a real Slurm of three nodes on this machine (five minutes; docs/cluster.md says what it needs)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,cluster]"
 	$(BIN)/pytest tests/cluster -m cluster -rs
 
 cluster-quick: setup  ## of these, a run to its end and one whose coordinator is requeued (a minute)

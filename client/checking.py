@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.config.changes import changed_settings
-from remuda.config.launching import LOCAL
+from remuda.config.launching import KUBERNETES, LOCAL
 from remuda.config.load import LoadedConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.existing_folder import OnExists, check
@@ -23,7 +23,8 @@ class UnusableError(Exception):
 def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
     """Check everything for a run with its own herd; devices only if its workers are on this machine. Raises
     UnusableError, RunFolderError."""
-    check(run_dir, on_exists, mode="parallel")
+    if loaded.config.launch.on != KUBERNETES:  # there only the coordinator sees the run folder, and checks it
+        check(run_dir, on_exists, mode="parallel")
     if loaded.config.launch.on == LOCAL:
         _check_devices(loaded.config)
     check_experiment(loaded, run_dir, on_exists)

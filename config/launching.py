@@ -11,6 +11,8 @@ from remuda.config.section import Section
 
 LOCAL = "local"
 """The launcher of this machine."""
+KUBERNETES = "kubernetes"
+"""The launcher whose runs folder is on a volume that this machine does not see."""
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:@/+\[\]=-]+$", max_length=200)]
 Line = Annotated[str, Field(pattern=r"^[^\n\r\x00]+$", max_length=1_000)]
 
@@ -56,15 +58,55 @@ class SlurmConfig(Section):
     """Seconds between two questions to Slurm about the state of the jobs."""
 
 
+Cpus = Annotated[float, Field(ge=0.1, le=10_000), BeforeValidator(no_bool)]
+Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+
+
+class KubernetesConfig(Section):
+    """The jobs of `launch.on: kubernetes`: one for coordinator and learner, and for each other role one with an index
+    for each worker. All share a volume, which is mounted at the path of the runs folder."""
+
+    image: Word | None = None
+    """The container image, such as one that the `Dockerfile` builds, with your environment in it. Required."""
+    claim: Label | None = None
+    """The PersistentVolumeClaim of the shared volume, of access mode ReadWriteMany. Required."""
+    namespace: Label = "default"
+    """Where everything is made."""
+    user: Positive = 1_000
+    """The user id, and the group, of all processes; it must be able to write to the volume."""
+    cpus_per_worker: Cpus = 1.0
+    """CPUs of each collector, evaluator and reanalyzer."""
+    memory_mib_per_worker: Positive = 1_024
+    """Memory of each of them."""
+    learner_cpus: Cpus = 2.0
+    """CPUs of the container with coordinator and learner."""
+    learner_gpus: NonNegative = 0
+    """GPUs of that container (`nvidia.com/gpu`)."""
+    learner_memory_mib: Positive = 4_096
+    """Memory of that container."""
+    port: Annotated[int, Field(gt=0, le=65_535), BeforeValidator(no_bool)] = 5555
+    """The coordinator's port."""
+    http_port: Annotated[int, Field(gt=0, le=65_535), BeforeValidator(no_bool)] = 9310
+    """The port of /health, which the probes ask, and of /metrics."""
+    node_selector: dict[str, str] = {}  # noqa: RUF012  (pydantic copies it)
+    """Labels that nodes must have."""
+    max_replacements: NonNegative = 100
+    """How often Kubernetes starts a failed pod of a job again; pods that the cluster evicts do not count."""
+    poll_interval_s: PositiveFloat = 10.0
+    """Seconds between two questions to Kubernetes about the state of the jobs."""
+
+
 class LaunchConfig(Section):
     """How `remuda launch` starts the coordinator and the workers. Nothing of it changes what is learned."""
 
     on: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=200)] = LOCAL
-    """The launcher: `local` (this machine), `slurm`, your own as `module:Class`, looked up in the folder of the config
-    file first, or the name of one in an installed package (entry point group `remuda.launchers`). The option --on sets
-    this."""
+    """The launcher: `local` (this machine), `slurm`, `kubernetes`, your own as `module:Class`, looked up in the folder
+    of the config file first, or the name of one in an installed package (entry point group `remuda.launchers`). The
+    option --on sets this."""
     slurm: SlurmConfig = SlurmConfig()
     """For `on: slurm`."""
+    kubernetes: KubernetesConfig = KubernetesConfig()
+    """For `on: kubernetes`."""
     coordinator_timeout_s: PositiveFloat = 3_600.0
     """Seconds that workers, and `remuda launch` itself, wait for a coordinator that is silent or missing. An engine may
     take long to start it again."""

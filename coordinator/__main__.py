@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--advertise", default=None, help="host or host:port by which others reach it")
     parser.add_argument("--stream-port", type=int, default=0, help="port for files of workers without the runs folder")
     parser.add_argument("--persistent", action="store_true", help="own the runs folder and take up what was left there")
+    parser.add_argument("--http", default=None, help="where health and metrics are served, such as 0.0.0.0:9310")
     parser.add_argument("--own-dir", type=Path, default=None, help="with --persistent: own this folder instead")
     parser.add_argument("--hand-over", action="store_true", help="on SIGTERM leave the runs to the next start")
     parser.add_argument("--idle-end", type=float, default=None, metavar="S", help="end after S seconds without a run")
@@ -44,6 +45,7 @@ def main() -> None:
             arguments.bind,
             persistent=arguments.persistent,
             limits=Limits.of(arguments.limit),
+            http=arguments.http,
             own_dir=arguments.own_dir,
             hands_over=arguments.hand_over,
             idle_end_s=arguments.idle_end,

@@ -21,6 +21,10 @@ from pathlib import Path
 from types import FrameType
 
 from remuda.deploy.slurm.requeue import requeue
+from remuda.storage.atomic import write_bytes
+from remuda.storage.existing_folder import make_private
+from remuda.wire.keys.folder import FOLDER, SERVER
+from remuda.wire.keys.secret_file import MODE
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
 
 CONNECTION_FILE = "connection.json"
@@ -132,10 +136,21 @@ def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
     own_dir: Path = arguments.own_dir
     limits = [part for limit in arguments.limit for part in ("--limit", limit)]
     service = ["--persistent", "--hand-over", "--idle-end", str(IDLE_END_S)]
+    limits += [] if arguments.http is None else ["--http", arguments.http]
     places = ["--runs-dir", str(arguments.runs_dir), "--own-dir", str(own_dir), "--bind", arguments.bind]
     python = [sys.executable, "-P", "-m"]
     coordinator = [*python, "remuda.coordinator", *service, *places, *limits]
     return {"coordinator": [*coordinator, *_common(arguments)], "learner": _nanny(arguments, "learner", 1)}
+
+
+def take_keys(given: Path, folder: Path) -> None:
+    """Copy keys, of which an engine has made a folder of its own kind, to where the coordinator looks for them; keys
+    that are there already stay. The coordinator's own is last: with it the folder is complete."""
+    make_private(folder)
+    names = [path.name for path in given.iterdir() if path.is_file() and path.name != SERVER]
+    for name in (*sorted(names), SERVER):
+        if not (folder / SERVER).exists():
+            write_bytes(folder / name, (given / name).read_bytes(), durable=True, mode=MODE)
 
 
 def _nanny(arguments: argparse.Namespace, role: str, count: int) -> list[str]:
@@ -161,6 +176,8 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--own-dir", type=Path, required=True, help="the folder of the launch, which all jobs see")
     parser.add_argument("--runs-dir", type=Path, required=True, help="the folder of run folders")
     parser.add_argument("--bind", default="tcp://0.0.0.0:0", help="head: the coordinator's address")
+    parser.add_argument("--http", default=None, help="head: where health and metrics are served")
+    parser.add_argument("--keys", type=Path, default=None, help="head: a folder of keys to take, where it has none yet")
     parser.add_argument("--limit", action="append", default=[], help="head: see `remuda coordinator --limit`")
     parser.add_argument("--count", type=int, default=1, help="workers in this job")
     parser.add_argument("--coordinator-timeout", type=float, default=COORDINATOR_TIMEOUT_S)
@@ -175,6 +192,8 @@ def main() -> None:
     arguments = _parsed()
     kind, count = arguments.kind, arguments.count
     if kind == "head":
+        if arguments.keys is not None:
+            take_keys(arguments.keys, arguments.own_dir / FOLDER)
         job = Job(head_commands(arguments), notice_s=arguments.notice, delay_s=HEAD_DELAY_S)
     else:
         job = Job({"workers": _nanny(arguments, kind, count)}, notice_s=arguments.notice)

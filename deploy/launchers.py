@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Protocol, cast
 
 from remuda.config.exits import NoExit
-from remuda.config.launching import LOCAL
+from remuda.config.launching import KUBERNETES, LOCAL
 from remuda.config.user_code import UserCodeError, offered, user_object
 from remuda.deploy.launcher import Launcher, LaunchRequest
 
 BUILT_IN = {
     LOCAL: "remuda.deploy.local:LocalLauncher",
     "slurm": "remuda.deploy.slurm.launcher:SlurmLauncher",
+    KUBERNETES: "remuda.deploy.kubernetes.launcher:KubernetesLauncher",
 }
 """Remuda's own launchers, by name; a module is imported when its launcher is used."""
 GROUP = "remuda.launchers"

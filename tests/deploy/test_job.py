@@ -20,7 +20,7 @@ pytestmark = pytest.mark.processes
 
 CHILD = """
 import os, signal, sys, time
-name, ends, noted = sys.argv[1:4]
+name, ends, noted, others = sys.argv[1:5]
 def note(text):
     with open(noted, "a") as file:
         file.write(f"{name} {text}\\n")
@@ -34,6 +34,8 @@ def on_term(number, frame):
 signal.signal(signal.SIGTERM, on_term)
 note("begun")
 if ends.isdecimal():
+    while open(noted).read().count("begun") < int(others):
+        time.sleep(0.01)
     sys.exit(int(ends))
 while True:
     time.sleep(0.01)
@@ -43,7 +45,7 @@ import sys
 from remuda.deploy import job
 job.COMPANION_S = 0.5
 child, noted, notice_s, delay_s = sys.argv[1:5]
-commands = {name: [sys.executable, "-c", child, name, ends, noted]
+commands = {name: [sys.executable, "-c", child, name, ends, noted, str(len(sys.argv) - 5)]
             for name, ends in (each.split("=") for each in sys.argv[5:])}
 one = job.Job(commands, notice_s=float(notice_s), delay_s=float(delay_s))
 code = one.run()

@@ -1,0 +1,1 @@
+"""Starts a run as jobs of a Kubernetes cluster, whose pods share one volume."""

@@ -1,0 +1,167 @@
+"""A run as jobs of a Kubernetes cluster: coordinator and learner in one pod, and a pod for each other worker."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from uuid import uuid4
+
+import msgspec
+from msgspec.structs import replace
+
+from remuda.deploy.job import CONNECTION_FILE
+from remuda.deploy.kubernetes.kubectl import Kubectl, KubectlError, ObjectState
+from remuda.deploy.kubernetes.manifests import KEY_FILES, KubernetesPlan, as_yaml, object_name
+from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+from remuda.wire.connection_file import ConnectionFile, write
+from remuda.wire.keys.folder import FOLDER, KeysFolder
+
+LOOK_S = 1.0
+TAIL_LINES = 30
+
+
+class KubernetesLauncher:
+    """Makes the objects, leads a port of this machine to the coordinator, and removes everything at the end.
+
+    Kubernetes itself replaces pods that fail or are evicted. The keys are made here and given to it as a Secret.
+    """
+
+    def __init__(self, request: LaunchRequest) -> None:
+        """Nothing is made or written. Raises LaunchError for what cannot be launched there."""
+        if request.profile is not None:
+            raise LaunchError("--profile: what pods write cannot be fetched from their volume; profile a local run")
+        self._request = request
+        self._settings = request.settings.kubernetes
+        self._plan = KubernetesPlan(request, object_name(request.name, uuid4().hex[:8]))
+        self._kubectl = Kubectl(self._settings.namespace)
+        self._folder: Path | None = None
+        self._forwarding: subprocess.Popen[bytes] | None = None
+        self._begun = False
+        self._next_look_s = 0.0
+        self._told = ""
+
+    @property
+    def connection_file(self) -> Path:
+        """The connection file of this machine: its address is the port that leads to the coordinator."""
+        assert self._folder is not None, "nothing has been started"
+        return self._folder / CONNECTION_FILE
+
+    def planned(self, workers: WorkerCounts) -> str:
+        """The manifests; the Secret without its content."""
+        return as_yaml(self._plan.manifests(workers))
+
+    def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool]) -> None:
+        """Make everything, and wait until the coordinator's pod is ready and can be reached."""
+        self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))  # mode 0700
+        keys = KeysFolder(self._folder / FOLDER)
+        keys.save()
+        secrets = {name: (keys.path / name).read_text(encoding="utf-8") for name in KEY_FILES}
+        try:
+            self._begun = True
+            self._kubectl.apply(as_yaml(self._plan.manifests(workers, secrets)))
+        except KubectlError as error:
+            raise LaunchError(str(error)) from error
+        self._request.say(f"made the jobs {self._plan.name}-…")
+        while self._forwarding is None:
+            if given_up():
+                raise LaunchError("asked to end before the coordinator had started; its jobs are removed")
+            self.check()
+            time.sleep(LOOK_S if self._forwarding is None else 0.0)
+
+    def check(self) -> None:
+        """Ask Kubernetes from time to time how everything stands, and lead the port to the coordinator's pod of the
+        moment. Raises LaunchError."""
+        if self._forwarding is not None and self._forwarding.poll() is not None:
+            self._end_forwarding()
+            self._next_look_s = 0.0
+        now_s = time.monotonic()
+        if now_s < self._next_look_s:
+            return
+        try:
+            self._look()
+        except KubectlError as error:  # the run may be fine; Kubernetes is asked again
+            self._tell(f"Kubernetes does not answer as it should: {error}")
+        pause_s = LOOK_S if self._forwarding is None else self._settings.poll_interval_s
+        self._next_look_s = time.monotonic() + pause_s
+
+    def wait_for_coordinator(self, deadline_s: float) -> bool:
+        """Wait until the coordinator's job is complete; False when the deadline passes first."""
+        end_s = time.monotonic() + deadline_s
+        while time.monotonic() < end_s:
+            with contextlib.suppress(KubectlError):
+                if any(each.kind == "Job" and each.role == "head" and each.complete for each in self._objects()):
+                    return True
+            time.sleep(LOOK_S)
+        return False
+
+    def kill(self) -> None:
+        """Have everything removed, without waiting."""
+        self._end_forwarding()
+        with contextlib.suppress(KubectlError):
+            self._kubectl.delete(self._plan.name, wait=False)
+
+    def stop(self) -> None:
+        """Remove everything and wait until it is gone."""
+        self._end_forwarding()
+        if self._begun:
+            self._begun = False
+            try:
+                self._kubectl.delete(self._plan.name, wait=True)
+            except KubectlError as error:
+                self._request.say(f"what is left of {self._plan.name} could not be removed: {error}")
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> KubernetesLauncher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _objects(self) -> list[ObjectState]:
+        return self._kubectl.objects(self._plan.name)
+
+    def _look(self) -> None:
+        found = self._objects()
+        for job in found:
+            if job.kind == "Job" and job.failed is not None and job.role != "reanalyzer":
+                tail = self._kubectl.tail(self._plan.name, job.role, TAIL_LINES)
+                raise LaunchError(f"the job {job.name} has failed: {job.failed}\n{tail}".rstrip())
+        heads = [each for each in found if each.kind == "Pod" and each.role == "head"]
+        for head in heads:
+            if head.waits:
+                self._tell(f"coordinator's pod {head.name} waits: {head.waits}")
+        ready = next((head for head in heads if head.ready), None)
+        if ready is not None and self._forwarding is None:
+            self._forward(ready.name)
+
+    def _forward(self, pod: str) -> None:
+        """Lead a port of this machine to the coordinator, and write its connection file for this machine."""
+        text = self._kubectl.read(pod, str(self._plan.own_dir / CONNECTION_FILE))
+        try:
+            there = msgspec.json.decode(text, type=ConnectionFile)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise KubectlError(f"the pod's connection file is damaged: {error}") from error
+        self._forwarding, port = self._kubectl.forward(pod, self._settings.port)
+        keys_dir = str(self.connection_file.parent / FOLDER)
+        write(self.connection_file, replace(there, address=f"tcp://127.0.0.1:{port}", keys_dir=keys_dir))
+        self._tell(f"the coordinator in pod {pod} can be reached")
+
+    def _end_forwarding(self) -> None:
+        if self._forwarding is not None:
+            self._forwarding.terminate()
+            self._forwarding.communicate()
+            self._forwarding = None
+
+    def _tell(self, text: str) -> None:
+        if text != self._told:
+            self._told = text
+            self._request.say(text)

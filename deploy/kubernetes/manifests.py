@@ -1,0 +1,176 @@
+"""The objects of a launch on Kubernetes: from settings to manifests. Reads nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import yaml
+
+from remuda.config.launching import KubernetesConfig
+from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+
+Value: TypeAlias = "Mapping[str, Value] | Sequence[Value] | str | int | float | bool"
+Manifest: TypeAlias = Mapping[str, Value]
+GRACE_S = 30
+"""From SIGTERM to SIGKILL. A job of Remuda has ended after 25 s."""
+KEPT_S = 86_400
+"""How long Kubernetes keeps a job that is over, if nobody removes it."""
+KEYS_AT = "/etc/remuda/keys"
+LAUNCH_LABEL = "remuda.launch"
+ROLE_LABEL = "remuda.role"
+KEY_FILES = ("authorized", "coordinator", "operator", "worker")
+"""What a folder of keys has."""
+NOT_SHOWN = "(made when it is launched)"
+_STARTING_S, _STALLED_S = 600, 3_600
+"""How long a coordinator may read the journals of its runs, and how long it may drain (docs/monitoring.md)."""
+
+
+@dataclass(frozen=True)
+class KubernetesPlan:
+    """What is needed to write the manifests of one launch."""
+
+    request: LaunchRequest
+    name: str
+    """The beginning of all names, see `object_name`."""
+
+    def __post_init__(self) -> None:
+        """Raises LaunchError for a setting without which nothing can be submitted."""
+        missing = [name for name in ("image", "claim") if getattr(self._settings, name) is None]
+        if missing:
+            raise LaunchError(
+                f"launch.kubernetes.{' and launch.kubernetes.'.join(missing)} must be set, see docs/cluster.md"
+            )
+
+    @property
+    def _settings(self) -> KubernetesConfig:
+        return self.request.settings.kubernetes
+
+    @property
+    def own_dir(self) -> Path:
+        """The folder of this launch, on the shared volume."""
+        return self.request.runs_dir / ".launches" / self.name
+
+    def manifests(self, workers: WorkerCounts, keys: Mapping[str, str] | None = None) -> list[Manifest]:
+        """All objects. `keys`: the files of the keys by name; without them the Secret has the names alone."""
+        counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "reanalyzer": workers.reanalyzers}
+        shown: Mapping[str, str] = dict.fromkeys(KEY_FILES, NOT_SHOWN) if keys is None else keys
+        secret: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": self._metadata(f"{self.name}-keys", "keys"),
+            "type": "Opaque",
+            "stringData": shown,
+        }
+        return [secret, self._head(), *(self._workers(role, count) for role, count in counts.items() if count)]
+
+    def _head(self) -> Manifest:
+        settings = self._settings
+        limits = [part for limit in self.request.limits for part in ("--limit", limit)]
+        addresses = ["--bind", f"tcp://0.0.0.0:{settings.port}", "--http", f"0.0.0.0:{settings.http_port}"]
+        health: Manifest = {"httpGet": {"path": "/health", "port": "http"}}
+        container: Manifest = {
+            **self._container("head", ["--keys", KEYS_AT, *addresses, *limits]),
+            "ports": [
+                {"name": "coordinator", "containerPort": settings.port},
+                {"name": "http", "containerPort": settings.http_port},
+            ],
+            "startupProbe": {**health, "periodSeconds": 5, "failureThreshold": _STARTING_S // 5},
+            "readinessProbe": {**health, "periodSeconds": 5, "failureThreshold": 2},
+            "livenessProbe": {**health, "periodSeconds": 30, "failureThreshold": _STALLED_S // 30},
+            "resources": _resources(settings.learner_cpus, settings.learner_memory_mib, settings.learner_gpus),
+            "volumeMounts": [*self._mounts(), {"name": "keys", "mountPath": KEYS_AT, "readOnly": True}],
+        }
+        keys: Manifest = {"name": "keys", "secret": {"secretName": f"{self.name}-keys"}}
+        return self._job("head", 1, container, [*self._volumes(), keys])
+
+    def _workers(self, role: str, count: int) -> Manifest:
+        settings = self._settings
+        container: Manifest = {
+            **self._container(role, ["--count", "1"]),
+            "resources": _resources(settings.cpus_per_worker, settings.memory_mib_per_worker, 0),
+            "volumeMounts": self._mounts(),
+        }
+        return self._job(role, count, container, self._volumes())
+
+    def _container(self, kind: str, arguments: Sequence[str]) -> Manifest:
+        patience = ["--coordinator-timeout", f"{self.request.settings.coordinator_timeout_s:g}"]
+        places = ["--own-dir", str(self.own_dir), "--runs-dir", str(self.request.runs_dir)]
+        command = ["python", "-P", "-m", "remuda.deploy.job", kind, *places]
+        return {
+            "name": kind,
+            "image": self._settings.image or "",
+            "command": [*command, *arguments, *patience],
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+
+    def _job(self, kind: str, count: int, container: Manifest, volumes: Sequence[Manifest]) -> Manifest:
+        """A job whose pods are started again when they fail. Evictions do not count as failures."""
+        settings = self._settings
+        user = {"runAsNonRoot": True, "runAsUser": settings.user, "runAsGroup": settings.user, "fsGroup": settings.user}
+        pod: Manifest = {
+            "restartPolicy": "Never",  # a pod that has failed is replaced, maybe on another node
+            "terminationGracePeriodSeconds": GRACE_S,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": {**user, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [container],
+            "volumes": volumes,
+        }
+        if settings.node_selector:
+            pod = {**pod, "nodeSelector": settings.node_selector}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": self._metadata(f"{self.name}-{kind}", kind),
+            "spec": {
+                "completionMode": "Indexed",
+                "completions": count,
+                "parallelism": count,
+                "backoffLimit": settings.max_replacements,
+                "ttlSecondsAfterFinished": KEPT_S,
+                "podFailurePolicy": {
+                    "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+                },
+                "template": {"metadata": {"labels": self._labels(kind)}, "spec": pod},
+            },
+        }
+
+    def _mounts(self) -> list[Manifest]:
+        return [{"name": "runs", "mountPath": str(self.request.runs_dir)}]
+
+    def _volumes(self) -> list[Manifest]:
+        return [{"name": "runs", "persistentVolumeClaim": {"claimName": self._settings.claim or ""}}]
+
+    def _metadata(self, name: str, kind: str) -> Manifest:
+        return {"name": name, "namespace": self._settings.namespace, "labels": self._labels(kind)}
+
+    def _labels(self, kind: str) -> Manifest:
+        return {"app.kubernetes.io/name": "remuda", LAUNCH_LABEL: self.name, ROLE_LABEL: kind}
+
+
+def object_name(experiment: str, id: str) -> str:
+    """The beginning of the names of all objects: `remuda-<experiment>-<id>`, with what names of Kubernetes may have."""
+    slug = re.sub(r"[^a-z0-9]+", "-", experiment.lower()).strip("-")[:30].strip("-")
+    return f"remuda-{slug or 'run'}-{id}"
+
+
+def as_yaml(manifests: Sequence[Manifest]) -> str:
+    """All of them as one file for `kubectl apply -f`."""
+    return yaml.dump_all(manifests, Dumper=_WithoutAnchors, sort_keys=False)
+
+
+class _WithoutAnchors(yaml.SafeDumper):
+    """Writes what is used several times each time in full, for people."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _resources(cpus: float, memory_mib: int, gpus: int) -> Manifest:
+    """As much as is asked for is what it may use."""
+    amount = {"cpu": f"{cpus:g}", "memory": f"{memory_mib}Mi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    return {"requests": amount, "limits": amount}

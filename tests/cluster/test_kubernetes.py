@@ -1,0 +1,103 @@
+"""Kubernetes: the manifests by its published schemas, and a whole run with a stand-in for kubectl and the cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from remuda.config.launching import KubernetesConfig, LaunchConfig
+from remuda.deploy.kubernetes.manifests import KubernetesPlan, as_yaml
+from remuda.deploy.launcher import LaunchRequest, WorkerCounts
+from remuda.tests.cluster import kubectl_stand_in
+from remuda.tests.parallel.command import Command
+from remuda.tests.parallel.reading import index, pids
+from remuda.tests.parallel.user_folder import UserFolder
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+EVERY_ROLE = WorkerCounts(collectors=8, evaluators=2, reanalyzers=1)
+SETTINGS = KubernetesConfig(image="example/remuda:1", claim="runs", learner_gpus=1, node_selector={"disk": "ssd"})
+VERSIONS = ("1.31", "1.37")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_manifests_are_what_the_published_schemas_allow(version: str) -> None:
+    validator: Any = pytest.importorskip("kubernetes_validate", reason="make cluster installs it")
+    request = LaunchRequest(
+        Path("/runs"), "Cart_Pole v2", LaunchConfig(kubernetes=SETTINGS), limits=["stuck_after_s=600"]
+    )
+    manifests = list(yaml.safe_load_all(as_yaml(KubernetesPlan(request, "remuda-x-1").manifests(EVERY_ROLE))))
+    assert [each["kind"] for each in manifests] == ["Secret", "Job", "Job", "Job", "Job"]
+    for manifest in manifests[:3]:  # the other jobs differ in names alone
+        validator.validate(manifest, version, strict=True)
+
+
+def test_the_schemas_would_find_a_mistake() -> None:
+    validator: Any = pytest.importorskip("kubernetes_validate", reason="make cluster installs it")
+    request = LaunchRequest(Path("/runs"), "x", LaunchConfig(kubernetes=SETTINGS))
+    [_, head, *_] = yaml.safe_load_all(as_yaml(KubernetesPlan(request, "remuda-x-1").manifests(EVERY_ROLE)))
+    head["spec"]["paralellism"] = head["spec"].pop("parallelism")
+    errors = importlib.import_module("kubernetes_validate").ValidationError
+    with pytest.raises(errors):
+        validator.validate(head, VERSIONS[0], strict=True)
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the stand-in was told; it is first on the path."""
+    folder = tmp_path / "stand_in"
+    folder.mkdir()
+    program = tmp_path / "bin" / "kubectl"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {kubectl_stand_in.__file__} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.setenv("STAND_IN", str(folder))
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def test_a_run_goes_to_its_end_and_keys_go_through_no_argument(stand_in: Path, tmp_path: Path) -> None:
+    user = UserFolder.make(tmp_path / "user")
+    settings = {"image": "x", "claim": "runs", "namespace": "horses", "poll_interval_s": 0.5}
+    settings |= {"port": free_port(), "http_port": free_port()}
+    with user.config.open("a") as file:
+        file.write(f"launch: {{on: kubernetes, kubernetes: {json.dumps(settings)}}}\n")
+    run = tmp_path / "runs" / "horse"
+    command = Command(tmp_path / "scratch", user.root, "launch", user.config, "--run-dir", run)
+    try:
+        ended = command.ended()
+        printed = "\n".join(path.read_text() for path in stand_in.glob("remuda-*.txt"))
+        assert ended.code == 0, ended.err + printed
+        assert "horse finished: max_env_steps" in ended.out
+        assert index(run)["checkpoints"][-1]["env_step"] == sum(map(user.steps, pids(run, "collector")))
+        told = (stand_in / "arguments.txt").read_text()
+        secrets = [
+            json.loads(path.read_text())["secret"] for path in stand_in.glob("secrets/*/*") if path.name != "authorized"
+        ]
+        assert len(secrets) == 3
+        assert not any(secret in told + ended.out + ended.err + printed for secret in secrets)
+        assert json.loads((stand_in / "killed.json").read_text()) == [], "all ended in order, within 30 s"
+        assert command.leftovers() == []
+    finally:
+        command.end()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+                if process.environ().get("STAND_IN") == str(stand_in) and process.pid != os.getpid():
+                    process.kill()

@@ -1,0 +1,126 @@
+"""What kubectl says, and what is told when it fails. Programs that print what kubectl prints stand in."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remuda.config.launching import KubernetesConfig, LaunchConfig
+from remuda.deploy.kubernetes.kubectl import Kubectl, KubectlError, ObjectState
+from remuda.deploy.kubernetes.launcher import KubernetesLauncher
+from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+
+Program = Callable[[str], Path]
+HERD = WorkerCounts(collectors=1, evaluators=1)
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Makes a kubectl in shell; its arguments are noted beside it."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def make(body: str) -> Path:
+        noted = folder / "arguments"
+        (folder / "kubectl").write_text(f'#!/bin/sh\necho "$@" >> {noted}\n{body}\n')
+        (folder / "kubectl").chmod(0o755)
+        return noted
+
+    return make
+
+
+def item(kind: str, role: str, *conditions: tuple[str, str, str], phase: str = "") -> dict[str, object]:
+    told = [{"type": name, "status": status, "reason": "R", "message": text} for name, status, text in conditions]
+    metadata = {"name": f"x-{role}", "labels": {"remuda.role": role}, "uid": "1"}
+    return {"kind": kind, "metadata": metadata, "status": {"phase": phase, "conditions": told, "startTime": "t"}}
+
+
+def printing(*items: dict[str, object]) -> str:
+    return f"cat <<'X'\n{json.dumps({'items': list(items)})}\nX"
+
+
+def test_jobs_and_pods(kubectl: Program) -> None:
+    noted = kubectl(
+        printing(
+            item("Pod", "head", ("Ready", "True", ""), phase="Running"),
+            item("Pod", "collector", ("PodScheduled", "False", "0/3 nodes are available"), phase="Pending"),
+            item("Job", "head", ("Complete", "True", "")),
+            item("Job", "evaluator", ("Failed", "True", "too many")),
+        )
+    )
+    ready, waiting, complete, failed = Kubectl("horses").objects("remuda-x")
+    assert ready == ObjectState("Pod", "x-head", "head", "Running", True, False, None, "")
+    assert waiting.waits == "0/3 nodes are available"
+    assert complete.complete
+    assert failed.failed == "R: too many"
+    assert noted.read_text() == ("--namespace=horses get jobs,pods --selector=remuda.launch=remuda-x --output=json\n")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"items": 3}', "error"])
+def test_what_is_no_answer_is_not_guessed_at(kubectl: Program, text: str) -> None:
+    kubectl(f"echo '{text}'")
+    with pytest.raises(KubectlError, match="not understood"):
+        Kubectl("horses").objects("remuda-x")
+
+
+def test_an_error_is_told_in_its_own_words(kubectl: Program) -> None:
+    kubectl("echo 'The connection to the server was refused' >&2; exit 1")
+    with pytest.raises(KubectlError, match="kubectl apply says: The connection to the server was refused"):
+        Kubectl("horses").apply("{}")
+    with pytest.raises(KubectlError, match="kubectl port-forward says: The connection to the server was refused"):
+        Kubectl("horses").forward("x-head", 5555)
+
+
+def test_a_forwarded_port(kubectl: Program) -> None:
+    noted = kubectl("echo 'Forwarding from 127.0.0.1:41234 -> 5555'; exec sleep 600")
+    process, port = Kubectl("horses").forward("x-head", 5555)
+    try:
+        assert (port, process.poll()) == (41_234, None)
+    finally:
+        process.kill()
+        process.communicate()
+    assert noted.read_text() == "--namespace=horses port-forward --address=127.0.0.1 pod/x-head :5555\n"
+
+
+def launcher(tmp_path: Path, said: list[str] | None = None) -> KubernetesLauncher:
+    settings = KubernetesConfig(image="x", claim="runs", poll_interval_s=0.01)
+    say = (lambda text: None) if said is None else said.append
+    return KubernetesLauncher(LaunchRequest(tmp_path / "runs", "x", LaunchConfig(kubernetes=settings), say=say))
+
+
+def test_a_dry_run_asks_nobody_and_shows_no_secret(kubectl: Program, tmp_path: Path) -> None:
+    noted = kubectl("exit 1")
+    text = launcher(tmp_path).planned(HERD)
+    assert text.count("kind: Job\n") == 3
+    assert "(made when it is launched)" in text
+    assert not noted.exists()
+
+
+def test_a_job_that_failed_for_good_ends_the_launch_and_everything_is_removed(kubectl: Program, tmp_path: Path) -> None:
+    failed = printing(item("Job", "head", ("Failed", "True", "Job has reached the specified backoff limit")))
+    noted = kubectl(f'case "$2" in get) {failed}\n;; logs) echo "no room at the inn";; esac')
+    with launcher(tmp_path) as one, pytest.raises(LaunchError, match="backoff limit\nno room at the inn"):
+        one.start(HERD, given_up=lambda: False)
+    verbs = [line.split()[1] for line in noted.read_text().splitlines()]
+    assert verbs == ["apply", "get", "logs", "delete"]
+
+
+def test_whoever_gives_up_is_not_kept_waiting(kubectl: Program, tmp_path: Path) -> None:
+    waits = printing(item("Pod", "head", ("PodScheduled", "False", "0/3 nodes are available")))
+    noted = kubectl(f'case "$2" in get) {waits}\n;; esac')
+    said: list[str] = []
+    answers = iter([False, True])
+    with launcher(tmp_path, said) as one, pytest.raises(LaunchError, match="asked to end before"):
+        one.start(HERD, given_up=lambda: next(answers))
+    assert "coordinator's pod x-head waits: 0/3 nodes are available" in said
+    assert noted.read_text().splitlines()[-1].split()[1] == "delete"
+
+
+def test_profiles_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="profile a local run"):
+        KubernetesLauncher(LaunchRequest(tmp_path, profile=tmp_path))

@@ -113,6 +113,8 @@ class StreamClient:
                 self._turn()
         finally:
             self._disconnect()
+            while self._commands:  # what was begun at the last moment
+                self._commands.popleft()(time.monotonic())
             for transfer in self._transfers.values():
                 transfer.give_up("the worker ends")
 

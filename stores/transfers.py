@@ -38,6 +38,10 @@ from remuda.wire.streams.messages import (
     Written,
 )
 
+LARGE_BYTES = 64 << 10
+"""A buffer is not copied from this size on, but is a piece of its own."""
+_ROOM_BYTES = WINDOW_BYTES - PIECE_BYTES + 1
+"""As long as less is on its way, there is room for a whole piece."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 """Before something that was refused for now is tried again; the pauses double."""
 LOG_PIECE_BYTES = 128 << 10
@@ -151,7 +155,7 @@ class Upload(OneFile):
             self._begun = False
             yield Put(self._number, self._grant, self._kind, self._file, self._size), None
             self._opening_due_s = math.inf
-        while self._begun and not self.settled and self._sent < min(self._size, self._written + WINDOW_BYTES):
+        while self._begun and not self.settled and self._sent < min(self._size, self._written + _ROOM_BYTES):
             data = self._bytes_at(self._sent)
             yield Piece(self._number, self._sent, checksum_of(data)), data
             self._sent += len(data)
@@ -174,19 +178,22 @@ class Upload(OneFile):
                 pass
 
     def _bytes_at(self, offset: int) -> Frame:
-        """The next piece: without a copy, if it lies in one buffer."""
+        """The next piece: a part of a large buffer without a copy, or small buffers together."""
         parts: list[memoryview] = []
         room = PIECE_BYTES
         for buffer in self._buffers:
             if offset >= len(buffer):
                 offset -= len(buffer)
                 continue
-            parts.append(buffer[offset : offset + room])
-            room -= len(parts[-1])
+            part = buffer[offset : offset + room]
+            if len(part) >= LARGE_BYTES:
+                return b"".join(parts) if parts else part
+            parts.append(part)
+            room -= len(part)
             offset = 0
             if not room:
                 break
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
 
 class Download(OneFile):

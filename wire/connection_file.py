@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -35,9 +35,9 @@ class HandedKey(Struct, frozen=True):
         """Without the secret."""
         return f"HandedKey(name={self.name!r})"
 
-    def __rich_repr__(self) -> Iterator[tuple[str, str]]:
+    def __rich_repr__(self) -> list[tuple[str, str]]:
         """The same, where rich shows it."""
-        yield "name", self.name
+        return [("name", self.name)]
 
 
 class ConnectionFile(Struct, frozen=True, omit_defaults=True):

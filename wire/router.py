@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import zmq
@@ -89,12 +89,12 @@ class RouterSocket(EnvelopeSocket):
         All of them are taken from ZeroMQ before the first is decoded: doing one kind of work at a time uses the
         processor's caches better.
         """
-        arrived: list[tuple[Identity | None, list[bytes]]] = []
+        arrived: list[tuple[Identity | None, list[Frame]]] = []
         room = MOST_BYTES_AT_ONCE
         while len(arrived) < most and room > 0 and (frames := self._receive()) is not None:
             arrived.append((self._who, frames))
             room -= len(frames[2]) if len(frames) == 3 else sum(map(len, frames))
-        return [self._understand(who, peer, frames) for who, (peer, *frames) in arrived if who is not None]
+        return [self._understand(who, bytes(peer), frames) for who, (peer, *frames) in arrived if who is not None]
 
     def wait(self, timeout_s: float) -> None:
         """As the base; also lets in, or refuses, whoever has connected."""
@@ -129,31 +129,33 @@ class RouterSocket(EnvelopeSocket):
             self._knocks.close()
             self._context.term()
 
-    def _receive(self) -> list[bytes] | None:
+    def _receive(self) -> list[Frame] | None:
         """The frames of the next message, the peer's routing id first; `_who` is then whose it is."""
         try:
             frame = self._socket.recv(NOBLOCK, copy=False)
         except zmq.Again:
             return None
-        frames, size = [frame.bytes], 0
+        peer: bytes = frame.bytes
+        frames: list[Frame] = [peer]
+        size = 0
         while frame.more:  # as recv_multipart, in two thirds of the time
             frame = self._socket.recv(NOBLOCK, copy=False)
             if len(frames) <= _MOST_FRAMES:  # a message with more frames is refused, so they need not be kept
-                frames.append(frame.bytes)
+                frames.append(self._content(frame))
             frame_bytes = len(frame)
             size += frame_bytes + (_SHORT_FRAME_EXTRA if frame_bytes < _LONG_FRAME else _LONG_FRAME_EXTRA)
-        self.connections.took(int(frame.get(_SOURCE)), frames[0], size)
+        self.connections.took(int(frame.get(_SOURCE)), peer, size)
         self._who = self._whose(frame)
         if self._who is None:
             self._door.refusals.note("revoked_key", "a connection that was made with it before")
-            self.connections.hang_up(frames[0])
+            self.connections.hang_up(peer)
         return frames
 
     def _whose(self, frame: zmq.Frame) -> Identity | None:
         """Who sent this frame, as proved by the key of its connection."""
         return self._door.who(str(frame.get(_WHO)))
 
-    def _understand(self, who: Identity, peer: bytes, frames: list[bytes]) -> Arrival | Malformed:
+    def _understand(self, who: Identity, peer: bytes, frames: Sequence[Frame]) -> Arrival | Malformed:
         plain = len(frames) == 2 and len(frames[1]) <= OF_STRANGERS.header_bytes
         limits = OF_STRANGERS if plain or not self.connections.is_worker(peer) else OF_WORKERS
         if limits is OF_STRANGERS and len(frames) > 2 and sum(map(len, frames)) <= limits.header_bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 import zmq
@@ -127,19 +127,23 @@ class EnvelopeSocket:
             self._socket.close()
             self._context.term()
 
-    def _receive(self) -> list[bytes] | None:
+    def _content(self, frame: zmq.Frame) -> Frame:
+        """What is kept of a frame that was received."""
+        return frame.bytes
+
+    def _receive(self) -> list[Frame] | None:
         try:
             frame = self._socket.recv(NOBLOCK, copy=False)
         except zmq.Again:
             return None
-        frames = [frame.bytes]
+        frames: list[Frame] = [frame.bytes]
         while frame.more:  # like recv_multipart, in two thirds of the time
             frame = self._socket.recv(NOBLOCK, copy=False)
-            frames.append(frame.bytes)
+            frames.append(self._content(frame))
         return frames
 
     def _decode(
-        self, peer: bytes, frames: list[bytes], limits: Limits, who: Identity | None = None
+        self, peer: bytes, frames: Sequence[Frame], limits: Limits, who: Identity | None = None
     ) -> Arrival | Malformed:
         try:
             return Arrival(peer, decode(frames, limits), who)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from secrets import token_hex
 
+import zmq
 from msgspec import Struct
 
 from remuda.wire.codec import CodecError, Frame
@@ -16,6 +17,7 @@ from remuda.wire.streams.messages import WINDOW_BYTES, FromServer, FromWorker
 
 HIGH_WATER_PIECES = 64
 """Messages that may wait on one connection."""
+_LARGE_BYTES = 64 << 10
 TURN_BYTES = 2 * WINDOW_BYTES
 """After this number of bytes no further message is taken in the same turn."""
 
@@ -58,8 +60,12 @@ class StreamRouter(RouterSocket):
             except CodecError:
                 self.malformed += 1
                 continue
-            found.append(FromPeer(peer, who.name, message, data))
+            found.append(FromPeer(bytes(peer), who.name, message, data))
         return found
+
+    def _content(self, frame: zmq.Frame) -> Frame:
+        """See the base: large frames are not copied."""
+        return frame.bytes if len(frame) < _LARGE_BYTES else frame.buffer
 
     def say(self, peer: bytes, message: FromServer, data: Frame | None = None) -> bool:
         """Send a message; False if the peer is unreachable or its queue is full."""
@@ -81,6 +87,10 @@ class StreamDealer(DealerSocket):
             except CodecError:
                 self.malformed += 1
         return None
+
+    def _content(self, frame: zmq.Frame) -> Frame:
+        """See the base: large frames are not copied."""
+        return frame.bytes if len(frame) < _LARGE_BYTES else frame.buffer
 
     def say(self, message: FromWorker, data: Frame | None = None) -> bool:
         """Send a message; False if the queue is full."""

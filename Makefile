@@ -10,7 +10,7 @@ BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 # Tests start processes, each of which would compile all that it imports; CI images often say so.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test cluster cluster-quick faults security audit learning sinks bench bench-peers soak effective docs site lint types mypy pyright unit collected clean
+.PHONY: help setup demo test cluster cluster-quick ray faults security audit learning sinks bench bench-peers soak effective docs site lint types mypy pyright unit collected clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -57,12 +57,16 @@ faults: setup  ## the faults of docs/failure-model.md in their long form: schedu
 	REMUDA_FAULTS=long REMUDA_FAULTS_SOAK_S=$(SOAK_S) \
 		$(BIN)/pytest tests/faults -m "not learning" -s -o faulthandler_timeout=7200 -o timeout=7200
 
-cluster: setup  ## real runs on a real Slurm of three nodes on this machine (five minutes; docs/cluster.md says what it needs)
+cluster: setup ray  ## real runs on a real Slurm and a real Ray of several nodes on this machine (ten minutes; docs/cluster.md says what it needs)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,cluster]"
 	$(BIN)/pytest tests/cluster -m cluster -rs
 
-cluster-quick: setup  ## of these, a run to its end and one whose coordinator is requeued (a minute)
+cluster-quick: setup  ## of these, a run on Slurm to its end and one whose coordinator is requeued (a minute)
 	$(BIN)/pytest tests/cluster -m cluster -rs -k "to_its_end or requeued or mistake"
+
+# Where it cannot be installed, its tests are skipped and say so.
+ray: setup
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'remuda[ray]'
 
 security: setup  ## what others may send or put in a folder, in its long form: a million mutated messages, and atheris at every decoder (an hour)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,security]'

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from remuda.config.numbers import NonNegative, Positive, PositiveFloat, no_bool
+from remuda.config.numbers import NonNegative, NonNegativeFloat, Positive, PositiveFloat, no_bool
 from remuda.config.section import Section
 
 LOCAL = "local"
@@ -15,6 +15,7 @@ KUBERNETES = "kubernetes"
 """The launcher whose runs folder is on a volume that this machine does not see."""
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:@/+\[\]=-]+$", max_length=200)]
 Line = Annotated[str, Field(pattern=r"^[^\n\r\x00]+$", max_length=1_000)]
+ResourceName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.:-]{0,99}$")]
 
 
 class SlurmConfig(Section):
@@ -96,15 +97,57 @@ class KubernetesConfig(Section):
     """Seconds between two questions to Kubernetes about the state of the jobs."""
 
 
+class RayResources(Section):
+    """What Ray sets aside for each worker of a role. Ray does not enforce it."""
+
+    num_cpus: NonNegativeFloat = 1.0
+    """Processor cores; 0.5 lets two workers share one."""
+    num_gpus: NonNegativeFloat = 0.0
+    """GPUs. A worker sees no more than these, so `learner.device: cuda` needs 1 here."""
+    memory_bytes: Positive | None = None
+    """Memory; null asks for none."""
+    custom: Annotated[dict[ResourceName, PositiveFloat], Field(max_length=64)] = {}  # noqa: RUF012  (pydantic copies it)
+    """Resources that nodes of the cluster were started with, by name, such as {big_memory: 1}."""
+
+
+class RayConfig(Section):
+    """Workers as actors of a Ray cluster (`on: ray`). Needs `pip install 'remuda[ray]'`, on each node."""
+
+    address: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """The cluster: host:port of its head, `auto` for the one that this machine is a node of, or `local` for one that is
+    started here and ends with the run. Null is the environment variable RAY_ADDRESS, or `local` where that is not
+    set."""
+    learner: RayResources = RayResources()
+    """For the learner."""
+    collector: RayResources = RayResources()
+    """For each collector."""
+    evaluator: RayResources = RayResources()
+    """For each evaluator."""
+    reanalyzer: RayResources = RayResources()
+    """For each reanalyzer."""
+
+    def of(self, role: str) -> RayResources:
+        """What a worker of this role needs."""
+        by_role = {
+            "learner": self.learner,
+            "collector": self.collector,
+            "evaluator": self.evaluator,
+            "reanalyzer": self.reanalyzer,
+        }
+        return by_role[role]
+
+
 class LaunchConfig(Section):
     """How `remuda launch` starts the coordinator and the workers. Nothing of it changes what is learned."""
 
     on: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=200)] = LOCAL
-    """The launcher: `local` (this machine), `slurm`, `kubernetes`, your own as `module:Class`, looked up in the folder
-    of the config file first, or the name of one in an installed package (entry point group `remuda.launchers`). The
-    option --on sets this."""
+    """The launcher: `local` (this machine), `slurm`, `ray`, `kubernetes`, your own as `module:Class`, looked up in the
+    folder of the config file first, or the name of one in an installed package (entry point group `remuda.launchers`).
+    The option --on sets this."""
     slurm: SlurmConfig = SlurmConfig()
     """For `on: slurm`."""
+    ray: RayConfig = RayConfig()
+    """For `on: ray`."""
     kubernetes: KubernetesConfig = KubernetesConfig()
     """For `on: kubernetes`."""
     coordinator_timeout_s: PositiveFloat = 3_600.0

@@ -11,6 +11,7 @@ from remuda.deploy.launcher import Launcher, LaunchRequest
 
 BUILT_IN = {
     LOCAL: "remuda.deploy.local:LocalLauncher",
+    "ray": "remuda.deploy.ray.launcher:RayLauncher",
     "slurm": "remuda.deploy.slurm.launcher:SlurmLauncher",
     KUBERNETES: "remuda.deploy.kubernetes.launcher:KubernetesLauncher",
 }

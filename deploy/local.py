@@ -57,16 +57,8 @@ class LocalLauncher:
         """Start everything; returns once the coordinator can be reached."""
         self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
         self._lifeline = os.pipe()
-        for name, command in self._commands(workers).items():
-            self._spawn(name, command)
-        deadline_s = time.monotonic() + START_DEADLINE_S
-        while not self.connection_file.exists():
-            self.check()
-            if given_up():
-                raise LaunchError("asked to end before the coordinator had started")
-            if time.monotonic() > deadline_s:
-                raise LaunchError(f"the coordinator did not start within {START_DEADLINE_S:.0f} s\n{self._tails()}")
-            time.sleep(0.01)
+        self._start_processes(workers, given_up)
+        self._await(self.connection_file, START_DEADLINE_S, given_up, "the coordinator did not start")
         wait_for(self.connection_file, deadline_s=1.0)
 
     def check(self) -> None:
@@ -124,6 +116,21 @@ class LocalLauncher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _start_processes(self, workers: WorkerCounts, given_up: Callable[[], bool]) -> None:
+        for name, command in self._commands(workers).items():
+            self._spawn(name, command)
+
+    def _await(self, file: Path, deadline_s: float, given_up: Callable[[], bool], otherwise: str) -> None:
+        """Wait for a file that one of the processes writes. Raises LaunchError."""
+        end_s = time.monotonic() + deadline_s
+        while not file.exists():
+            self.check()
+            if given_up():
+                raise LaunchError("asked to end before the coordinator had started")
+            if time.monotonic() > end_s:
+                raise LaunchError(f"{otherwise} within {deadline_s:.0f} s\n{self._tails()}")
+            time.sleep(0.01)
 
     def _commands(self, workers: WorkerCounts) -> dict[str, list[str]]:
         """The commands by name, without what only this launch has: its folder and its lifeline."""

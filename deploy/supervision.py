@@ -43,6 +43,8 @@ class SupervisedWorker:
     """Why it is not started again, as the end of a sentence; None while it is kept alive."""
     exit_code: int = EXIT_DONE
     """Exit code of its newest process that has ended."""
+    how: str = ""
+    """How that process ended, for people."""
 
     @property
     def keeps_dying(self) -> bool:
@@ -52,7 +54,7 @@ class SupervisedWorker:
     @property
     def former_exit(self) -> str:
         """How its newest process ended, for people; empty before the first end."""
-        return describe_exit(self.exit_code) if self.incarnation > 1 else ""
+        return self.how if self.incarnation > 1 else ""
 
     def started(self, now_s: float) -> int:
         """Note that a new process begins; returns its incarnation."""
@@ -61,20 +63,21 @@ class SupervisedWorker:
         self.due_s = None
         return self.incarnation
 
-    def ended(self, exit_code: int, now_s: float) -> str:
-        """Note that its process has ended; decide whether and when it is started again, and return that as text."""
-        self.exit_code = exit_code
+    def ended(self, exit_code: int, now_s: float, how: str = "") -> str:
+        """Note that its process has ended; decide whether and when it is started again, and return that as text. `how`
+        says more than the exit code, if something is known."""
+        self.exit_code, self.how = exit_code, how or describe_exit(exit_code)
         if exit_code in _FINAL:
             self.given_up = _FINAL[exit_code]
             return f"is not started again: it {self.given_up}"
         if now_s - self.started_s >= STABLE_AFTER_S:
             self.early_deaths, self.due_s = 0, now_s
-            return f"ended with {describe_exit(exit_code)}; starting it again at once"
+            return f"ended with {self.how}; starting it again at once"
         self.early_deaths += 1
         pause_s = min(FIRST_DELAY_S * 2 ** min(self.early_deaths - 1, DEATHS_IN_A_ROW), LONGEST_DELAY_S)
         self.due_s = now_s + pause_s
         often = f" ({self.early_deaths} short runs in a row)" if self.keeps_dying else ""
-        return f"ended with {describe_exit(exit_code)}{often}; starting it again in {pause_s:g} s"
+        return f"ended with {self.how}{often}; starting it again in {pause_s:g} s"
 
 
 def describe_exit(exit_code: int) -> str:

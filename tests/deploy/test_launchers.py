@@ -58,7 +58,7 @@ def test_an_installed_package_offers_one_by_name(folder: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("on", "problem"),
     [
-        ("locall", r"launch\.on: should be one of local, slurm, .*or module:Class, not locall"),
+        ("locall", r"launch\.on: should be one of local, ray, slurm, .*or module:Class, not locall"),
         ("my_launchers:Yours", r"has no class 'Yours'"),
         ("no_launchers:Mine", r"launch\.on = 'no_launchers:Mine' .*cannot be imported"),
         ("my_launchers:Broken", r"my_launchers:Broken: cannot be made: ValueError: no cluster here"),

@@ -1,0 +1,208 @@
+"""The calls of Ray that are used, and nothing else: to join or start a cluster, and to place, ask and end actors.
+
+Ray is imported here alone, when a cluster is joined.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Protocol, TypeAlias
+
+from remuda.config.launching import RayConfig, RayResources
+from remuda.deploy.ray.worker import RayWorker
+
+ADDRESS = "RAY_ADDRESS"
+"""Ray's own environment variable with the address of a cluster."""
+OBJECT_STORE_BYTES = 100 << 20
+"""Of a Ray that is started here. No experience passes through it, and Ray asks for 75 MiB at least."""
+_LOCAL_IP = "127.0.0.1"
+
+Actor: TypeAlias = Any
+Answer: TypeAlias = Any
+"""A Ray object reference. Ray's annotations know neither."""
+
+
+class LostError(Exception):
+    """The actor's process is gone or cannot be reached; Ray starts it again."""
+
+
+class FailedError(Exception):
+    """The actor's process is there and raised this; it is of no use any more."""
+
+
+class BrokenError(Exception):
+    """The actor's process cannot begin, or Ray has given it up; the text says why."""
+
+
+class Engine(Protocol):
+    """What places workers and starts them again."""
+
+    def place(self, role: str, name: str) -> Actor:
+        """Have an actor placed. It may wait for resources for as long as it has to."""
+        ...
+
+    def ask_to_introduce(self, actor: Actor) -> Answer:
+        """Ask for its Introduction."""
+        ...
+
+    def ask_to_work(self, actor: Actor, order: bytes) -> Answer:
+        """Ask for the exit code of its work."""
+        ...
+
+    def ready(self, answers: Sequence[Answer], timeout_s: float) -> Sequence[Answer]:
+        """Those of these answers that are there, after at most this time."""
+        ...
+
+    def take(self, answer: Answer) -> bytes | int:
+        """An answer that is there. Raises LostError, FailedError and BrokenError."""
+        ...
+
+    def renew(self, actor: Actor) -> None:
+        """End the actor's process; another one takes its place."""
+        ...
+
+    def end(self, actor: Actor) -> None:
+        """End the actor for good."""
+        ...
+
+    def shortage(self, role: str) -> str:
+        """What a worker of this role needs, and what the cluster has, for people."""
+        ...
+
+
+class RayEngine:
+    """A Ray cluster that this process has joined."""
+
+    def __init__(self, settings: RayConfig, counts: Mapping[str, int]) -> None:
+        """Join the cluster that the settings or RAY_ADDRESS name, or start one here that `counts` workers by role fit
+        into. Signal handlers stay as they are. Raises BrokenError."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody unasked
+        self._ray: Any = import_module("ray")
+        self._exceptions: Any = import_module("ray.exceptions")
+        self._settings = settings
+        address = settings.address or os.environ.get(ADDRESS) or "local"
+        former = signal.getsignal(signal.SIGTERM)
+        try:
+            self._ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level="error",
+                **(_local(settings, counts) if address == "local" else {}),
+            )
+        except Exception as error:  # Ray raises many kinds
+            raise BrokenError(f"Ray at {address}: {type(error).__name__}: {error}") from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, former)
+        self._kind: Any = self._ray.remote(RayWorker)
+
+    @property
+    def node_ip(self) -> str:
+        """The address by which the nodes of the cluster reach this one."""
+        return str(self._ray.util.get_node_ip_address())
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes are alive."""
+        return sum(bool(node["Alive"]) for node in self._ray.nodes())
+
+    def place(self, role: str, name: str) -> Actor:
+        """See Engine."""
+        needs = self._settings.of(role)
+        return self._kind.options(
+            name=name,
+            num_cpus=needs.num_cpus,
+            num_gpus=needs.num_gpus,
+            memory=needs.memory_bytes,
+            resources=dict(needs.custom),
+            max_restarts=-1,  # Ray starts it again, however often it dies
+            max_task_retries=0,  # what is asked of a new process is decided here
+        ).remote(role)
+
+    def ask_to_introduce(self, actor: Actor) -> Answer:
+        """See Engine."""
+        return actor.introduce.remote()
+
+    def ask_to_work(self, actor: Actor, order: bytes) -> Answer:
+        """See Engine."""
+        return actor.work.remote(order)
+
+    def ready(self, answers: Sequence[Answer], timeout_s: float) -> Sequence[Answer]:
+        """See Engine."""
+        there, _ = self._ray.wait(list(answers), num_returns=len(answers), timeout=timeout_s)
+        return list(there)
+
+    def take(self, answer: Answer) -> bytes | int:
+        """See Engine."""
+        try:
+            found: bytes | int = self._ray.get(answer)
+        except self._exceptions.ActorUnavailableError as error:
+            raise LostError(_first_line(error)) from error
+        except self._exceptions.ActorDiedError as error:
+            raised = "raised in its creation task" in str(error)
+            raise BrokenError(_last_line(error) if raised else _first_line(error)) from error
+        except self._exceptions.RayTaskError as error:
+            raise FailedError(_last_line(error)) from error
+        except self._exceptions.RayError as error:
+            raise LostError(_first_line(error)) from error
+        return found
+
+    def renew(self, actor: Actor) -> None:
+        """See Engine."""
+        self._ray.kill(actor, no_restart=False)
+
+    def end(self, actor: Actor) -> None:
+        """See Engine."""
+        self._ray.kill(actor)
+
+    def shortage(self, role: str) -> str:
+        """See Engine."""
+        wanted = {name: number for name, number in needed(self._settings.of(role)).items() if number}
+        return f"needs {_amounts(wanted)}; free in the cluster: {_amounts(self._free(wanted))}"
+
+    def close(self) -> None:
+        """Leave the cluster, or end the one that was started here."""
+        self._ray.shutdown()
+
+    def _free(self, wanted: Mapping[str, float]) -> dict[str, float]:
+        free: dict[str, float] = self._ray.available_resources()
+        return {name: free.get(name, 0.0) for name in wanted}
+
+
+def needed(resources: RayResources) -> dict[str, float]:
+    """By the names that Ray has for them."""
+    own = {"CPU": resources.num_cpus, "GPU": resources.num_gpus, "memory": float(resources.memory_bytes or 0)}
+    return {**own, **resources.custom}
+
+
+def _local(settings: RayConfig, counts: Mapping[str, int]) -> dict[str, object]:
+    """How a Ray is started here: on the loopback interface, with room for all workers whatever this machine has."""
+    total: dict[str, float] = {}
+    for role, count in counts.items():
+        for name, number in needed(settings.of(role)).items():
+            total[name] = total.get(name, 0.0) + count * number
+    custom = {name: number for name, number in total.items() if name not in ("CPU", "GPU", "memory") and number}
+    return {
+        "num_cpus": max(os.cpu_count() or 1, int(total.get("CPU", 0.0)) + 1),
+        "resources": custom,
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+        "_node_ip_address": _LOCAL_IP,
+    }
+
+
+def _amounts(amounts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {number:g}" for name, number in amounts.items()) or "nothing"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:300]
+
+
+def _last_line(error: Exception) -> str:
+    """Of an error in an actor, the line that Python prints last: the error itself."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__

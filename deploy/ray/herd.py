@@ -1,0 +1,199 @@
+"""The workers of one launch as actors: which of them is asked what, and when. Ray places them and starts them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+
+from remuda.deploy.ray.engine import Actor, Answer, BrokenError, Engine, FailedError, LostError
+from remuda.deploy.ray.orders import Introduction, Order
+from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker
+from remuda.wire.messages import shortened
+
+PLACING_S = 10.0
+"""After this time without a place the user is told that a worker waits, and again each time that this has doubled."""
+POLL_S = 0.2
+FAREWELL_S = 6.0
+"""A coordinator that has sent its workers home is gone after this time."""
+
+
+@dataclass
+class Post:
+    """One worker, the actor that it is, and what that was asked last."""
+
+    worker: SupervisedWorker
+    actor: Actor = None
+    answer: Answer = None
+    """What it was asked last and has not answered; None if it is to be asked next."""
+    works: bool = False
+    """Whether that is its work."""
+    since_s: float = 0.0
+    """Since when it has been waiting for a place."""
+    say_after_s: float = PLACING_S
+    has_left: bool = False
+    """Whether it has left in order and it is not known yet why."""
+    has_begun: bool = False
+    """Whether any process of it has ever introduced itself."""
+
+    @property
+    def name(self) -> str:
+        """For Ray, for the list of keys, and for people."""
+        return f"{self.worker.role}-{self.worker.uuid[:8]}"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is the same for every worker."""
+
+    connection_file: Path
+    runs_dir: Path
+    coordinator_timeout_s: float
+    profile: Path | None = None
+
+
+class Herd:
+    """Keeps every worker at work. Reads no clock and calls nothing of Ray but its engine."""
+
+    def __init__(
+        self,
+        counts: Mapping[str, int],
+        engine: Engine,
+        let_in: Callable[[str, str], None],
+        terms: Terms,
+        say: Callable[[str], None],
+    ) -> None:
+        """`counts` by role. `let_in` gets a name and a public key, which the coordinator is to let in as a worker, in
+        place of the key before it of that name. `say` gets lines for the user."""
+        self.posts = [
+            Post(SupervisedWorker(role, str(uuid4()))) for role, count in counts.items() for _ in range(count)
+        ]
+        self._engine = engine
+        self._let_in = let_in
+        self._terms = terms
+        self._say = say
+        self.unusable: str | None = None
+        """Why no worker of some role can work in this cluster, if that has turned out."""
+
+    @property
+    def over(self) -> bool:
+        """Whether no worker is to be started again."""
+        return all(post.worker.given_up for post in self.posts)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether every worker of a role keeps dying."""
+        roles = {post.worker.role for post in self.posts}
+        return any(all(each.worker.keeps_dying for each in self._of(role)) for role in roles)
+
+    @property
+    def exit_code(self) -> int:
+        """The worst of the exit codes of workers that are not started again."""
+        return max((post.worker.exit_code for post in self.posts if post.worker.given_up), default=EXIT_DONE)
+
+    def step(self, now_s: float) -> None:
+        """Ask whom there is something to ask, and handle the answers that are there."""
+        for post in self.posts:
+            if post.answer is None and post.worker.due_s is not None and post.worker.due_s <= now_s:
+                (self._left if post.has_left else self._ask)(post, now_s)
+        waiting = [post.answer for post in self.posts if post.answer is not None]
+        if not waiting:
+            return
+        ready = set(self._engine.ready(waiting, POLL_S))
+        for post in self.posts:
+            if post.answer is not None and post.answer in ready:
+                self._answered(post, now_s)
+            elif post.answer is not None and not post.works:
+                self._note_waiting(post, now_s)
+
+    def end(self) -> None:
+        """End every actor."""
+        for post in self.posts:
+            if post.actor is not None:
+                self._engine.end(post.actor)
+
+    def _ask(self, post: Post, now_s: float) -> None:
+        """Ask for the key of the process that is to be this worker next."""
+        if post.actor is None:
+            post.actor = self._engine.place(post.worker.role, post.name)
+        post.answer, post.works = self._engine.ask_to_introduce(post.actor), False
+        post.since_s = post.since_s or now_s
+
+    def _answered(self, post: Post, now_s: float) -> None:
+        """Handle an answer. What may have ended meanwhile is only a process: its worker goes on in the next one."""
+        answer, post.answer = post.answer, None
+        try:
+            found = self._engine.take(answer)
+        except LostError as error:
+            if post.works:
+                self._ended(post, EXIT_FAILED, now_s, f"the loss of its process ({error})")
+            else:
+                post.worker.due_s = now_s + 1.0  # Ray is about to start it
+        except FailedError as error:
+            self._ended(post, EXIT_FAILED, now_s, f"an error ({error})")
+            self._engine.renew(post.actor)
+        except BrokenError as error:
+            self._engine.end(post.actor)
+            post.actor = None  # Ray starts it no more
+            if not post.works:
+                post.worker.started_s = now_s  # it has died early
+            self._ended(post, EXIT_FAILED, now_s, f"the end of its actor ({error})")
+            if not any(each.has_begun for each in self._of(post.worker.role)):
+                self.unusable = f"no {post.worker.role} can begin: {error}"
+        else:
+            if isinstance(found, bytes):
+                self._introduced(post, msgspec.json.decode(found, type=Introduction), now_s)
+            else:
+                self._worked(post, found, now_s)
+
+    def _introduced(self, post: Post, introduction: Introduction, now_s: float) -> None:
+        self._let_in(post.name, introduction.public_key)
+        post.has_begun, post.since_s, post.say_after_s = True, 0.0, PLACING_S
+        incarnation = post.worker.started(now_s)
+        order = Order(
+            uuid=post.worker.uuid,
+            incarnation=incarnation,
+            former_exit=shortened(post.worker.former_exit),
+            connection_path=str(self._terms.connection_file),
+            connection=self._terms.connection_file.read_text(encoding="utf-8"),
+            runs_dir=str(self._terms.runs_dir),
+            coordinator_timeout_s=self._terms.coordinator_timeout_s,
+            profile=None if self._terms.profile is None else str(self._terms.profile),
+        )
+        post.answer, post.works = self._engine.ask_to_work(post.actor, msgspec.json.encode(order)), True
+
+    def _worked(self, post: Post, exit_code: int, now_s: float) -> None:
+        """It has ended by itself. Why a worker left in order shows a little later: a coordinator that sends its workers
+        home is gone then."""
+        if exit_code == EXIT_DONE:
+            post.has_left, post.worker.due_s = True, now_s + FAREWELL_S
+            return
+        self._ended(post, exit_code, now_s, "")
+        if post.worker.given_up is None:
+            self._engine.renew(post.actor)
+        elif all(each.worker.given_up for each in self._of(post.worker.role)):
+            self.unusable = f"no {post.worker.role} is left: each {post.worker.given_up}; Ray's logs say why"
+
+    def _left(self, post: Post, now_s: float) -> None:
+        """Sent home, or asked to end as processes of a node are that is to go: then it goes on in another one."""
+        post.has_left, post.worker.due_s = False, None
+        if not self._terms.connection_file.exists():
+            post.worker.ended(EXIT_DONE, now_s)
+            return
+        self._ended(post, EXIT_FAILED, now_s, "a request to end")
+        self._engine.renew(post.actor)
+
+    def _of(self, role: str) -> list[Post]:
+        return [post for post in self.posts if post.worker.role == role]
+
+    def _ended(self, post: Post, exit_code: int, now_s: float, how: str) -> None:
+        self._say(f"{post.name} {post.worker.ended(exit_code, now_s, how)}")
+
+    def _note_waiting(self, post: Post, now_s: float) -> None:
+        if now_s - post.since_s >= post.say_after_s:
+            post.say_after_s *= 2
+            waited = f"{post.name} has waited {now_s - post.since_s:.0f} s for a place"
+            self._say(f"{waited}: it {self._engine.shortage(post.worker.role)}")

@@ -1,0 +1,88 @@
+"""A coordinator on this machine, and its workers as actors of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from remuda.config.launching import RayConfig
+from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+from remuda.deploy.local import LocalLauncher
+from remuda.deploy.ray.plan import RayPlan
+
+JOIN_DEADLINE_S = 180.0
+"""How long it may take to join a cluster, or to start one here."""
+NODE_FILE = "node.txt"
+"""The address of this node in the cluster, written once it has joined."""
+SAID = "ray: "
+"""How lines for the user begin in the output of the process that speaks with Ray."""
+_RAY_ADDRESS = "RAY_ADDRESS"
+
+
+class RayLauncher(LocalLauncher):
+    """Starts `remuda.coordinator` and `remuda.deploy.ray`, which speaks with Ray in a process of its own.
+
+    Both end with this process, as those of LocalLauncher do, and Ray ends the actors when the second one is gone.
+    """
+
+    def __init__(self, request: LaunchRequest) -> None:
+        """Nothing is started or written. Raises LaunchError without Ray."""
+        if find_spec("ray") is None:
+            raise LaunchError(
+                "launch.on: ray needs Ray, which is not installed here: pip install 'remuda[ray]', on each node of the "
+                "cluster"
+            )
+        super().__init__(request)
+        self._shown_bytes = 0
+        """Of the output of the process that speaks with Ray."""
+
+    def planned(self, workers: WorkerCounts) -> str:
+        """The command of the coordinator, and the actors by role."""
+        plan = RayPlan.of(self._request, workers)
+        actors = [f"{count} {role}: {_needs(plan.settings, role)}\n" for role, count in plan.counts.items()]
+        where = plan.settings.address or os.environ.get(_RAY_ADDRESS) or "local"
+        coordinator, *_ = super().planned(workers).splitlines()
+        return "".join([f"{coordinator} --bind NODE_IP:0\n", f"actors of Ray at {where}:\n", *actors])
+
+    def check(self) -> None:
+        """Show the user what Ray's side says, and raise LaunchError if one of both processes has ended."""
+        self._relay()
+        super().check()
+
+    def _start_processes(self, workers: WorkerCounts, given_up: Callable[[], bool]) -> None:
+        assert self._folder is not None
+        node = self._folder / NODE_FILE
+        plan = RayPlan.of(self._request, workers).model_dump_json()
+        python = [sys.executable, "-P", "-m", "remuda.deploy.ray"]
+        self._spawn("workers", [*python, "--plan", plan, "--node-file", str(node)])
+        self._await(node, JOIN_DEADLINE_S, given_up, "Ray did not answer")
+        address = f"tcp://{node.read_text(encoding='ascii').strip()}:0"
+        self._spawn("coordinator", [*self._commands(workers)["coordinator"], "--bind", address])
+
+    def _relay(self) -> None:
+        if self._folder is None:
+            return
+        with _said(self._folder / "workers.log").open("rb") as output:
+            output.seek(self._shown_bytes)
+            for line in output:
+                if not line.endswith(b"\n"):
+                    break
+                self._shown_bytes += len(line)
+                text = line.decode(errors="replace").rstrip()
+                if text.startswith(SAID):
+                    self._request.say(text)
+
+
+def _said(path: Path) -> Path:
+    return path if path.exists() else Path(os.devnull)
+
+
+def _needs(settings: RayConfig, role: str) -> str:
+    needs = settings.of(role)
+    amounts = {"num_cpus": needs.num_cpus, "num_gpus": needs.num_gpus, "memory_bytes": needs.memory_bytes or 0}
+    return (
+        ", ".join(f"{name} {amount:g}" for name, amount in {**amounts, **needs.custom}.items() if amount) or "nothing"
+    )

@@ -1,0 +1,71 @@
+"""The process of one worker that Ray placed: it takes orders through Ray, and all else over Remuda's own sockets."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from remuda.deploy.ray.orders import Introduction, Order
+from remuda.wire.connection_file import ConnectionFileError, read
+from remuda.wire.keys.own import KEY_FILE
+from remuda.wire.keys.pair import new_pair
+from remuda.wire.keys.secret_file import write_secret
+from remuda.worker.identity import WorkerIdentity
+from remuda.worker.shutdown_guard import bound_threads
+
+_MODE = 0o600
+
+
+class RayWorker:
+    """Made an actor by RayEngine. Its methods run in the main thread of its process, one after the other."""
+
+    def __init__(self, role: str) -> None:
+        self._role = role
+        self._pair = new_pair(f"ray-{os.getpid()}")
+
+    def introduce(self) -> bytes:
+        """An Introduction, as JSON."""
+        return msgspec.json.encode(
+            Introduction(self._pair.public, platform.node(), os.getpid(), version=version("remuda"))
+        )
+
+    def work(self, order: bytes) -> int:
+        """Be the worker of this Order (as JSON) until it ends; returns its exit code. The process is of no use after
+        that."""
+        told = msgspec.json.decode(order, type=Order)
+        bound_threads(1)
+        from remuda.deploy.roles import run_worker  # imports torch
+
+        folder = Path(tempfile.mkdtemp(prefix="remuda-ray-"))
+        try:
+            return run_worker(
+                self._role,
+                WorkerIdentity(told.uuid, told.incarnation),
+                self._connection_file(told, folder),
+                runs_dirs=[Path(told.runs_dir)],
+                lifeline=None,
+                coordinator_timeout_s=told.coordinator_timeout_s,
+                former_exit=told.former_exit,
+                profile=None if told.profile is None else Path(told.profile),
+            )
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _connection_file(self, told: Order, folder: Path) -> Path:
+        """The file itself where this host sees it, since a coordinator that is started again replaces it; otherwise a
+        copy, with the key of this process beside it."""
+        seen, copy = Path(told.connection_path), folder / "connection.json"
+        copy.touch(mode=_MODE)
+        copy.write_text(told.connection, encoding="utf-8")
+        write_secret(folder / "key", self._pair)
+        os.environ[KEY_FILE] = str(folder / "key")  # a path; and what /proc shows of this process does not change
+        try:
+            return seen if read(seen).server_key == read(copy).server_key else copy
+        except ConnectionFileError:
+            return copy

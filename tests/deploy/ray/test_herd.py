@@ -1,0 +1,246 @@
+"""The herd on an engine that places and loses actors as a test wants: who is asked what, and what the user is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from remuda.deploy.ray.engine import BrokenError, FailedError, LostError
+from remuda.deploy.ray.herd import FAREWELL_S, PLACING_S, Herd, Terms
+from remuda.deploy.ray.orders import Introduction, Order
+from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXIT_REFUSED, STABLE_AFTER_S
+
+
+@dataclass
+class Stage:
+    """An engine whose actors do what the test says. Answers are numbers."""
+
+    placed: list[str] = field(default_factory=list[str])
+    asked: dict[int, tuple[int, Order | None]] = field(default_factory=dict[int, tuple[int, Order | None]])
+    """By answer, the actor and what it was told; None: to introduce itself. Only those that are not answered."""
+    answers: dict[int, bytes | int | Exception] = field(default_factory=dict[int, bytes | int | Exception])
+    renewed: list[int] = field(default_factory=list[int])
+    ended: list[int] = field(default_factory=list[int])
+    _number: int = 0
+
+    def place(self, role: str, name: str) -> int:
+        self.placed.append(name)
+        return len(self.placed) - 1
+
+    def ask_to_introduce(self, actor: int) -> int:
+        return self._ask(actor, None)
+
+    def ask_to_work(self, actor: int, order: bytes) -> int:
+        return self._ask(actor, msgspec.json.decode(order, type=Order))
+
+    def _ask(self, actor: int, order: Order | None) -> int:
+        assert actor not in self.ended
+        self._number += 1
+        self.asked[self._number] = (actor, order)
+        return self._number
+
+    def ready(self, answers: Sequence[int], timeout_s: float) -> Sequence[int]:
+        return [answer for answer in answers if answer in self.answers]
+
+    def take(self, answer: int) -> bytes | int:
+        del self.asked[answer]
+        match self.answers.pop(answer):
+            case Exception() as error:
+                raise error
+            case found:
+                return found
+
+    def renew(self, actor: int) -> None:
+        self.renewed.append(actor)
+
+    def end(self, actor: int) -> None:
+        self.ended.append(actor)
+
+    def shortage(self, role: str) -> str:
+        return "needs CPU 1; free in the cluster: CPU 0"
+
+    # --- what the test says ---
+
+    def reply(self, actor: int, found: bytes | int | Exception) -> None:
+        """To what this actor was asked last."""
+        [answer] = [number for number, (whom, _) in self.asked.items() if whom == actor]
+        self.answers[answer] = found
+
+    def order(self, actor: int) -> Order | None:
+        """What this actor works at; None if it was asked to introduce itself."""
+        [order] = [order for whom, order in self.asked.values() if whom == actor]
+        return order
+
+
+class Scene:
+    def __init__(self, folder: Path, **counts: int) -> None:
+        self.stage, self.now_s = Stage(), 1_000.0
+        self.keys: list[tuple[str, str]] = []
+        self.said: list[str] = []
+        self.file = folder / "connection.json"
+        self.file.write_text('{"address": "here"}')
+        terms = Terms(self.file, Path("/runs"), 60.0)
+        self.herd = Herd(counts, self.stage, lambda name, key: self.keys.append((name, key)), terms, self.said.append)
+        self.step()
+
+    def step(self, seconds: float = 0.0) -> None:
+        self.now_s += seconds
+        self.herd.step(self.now_s)
+
+    def reply(self, actor: int, found: bytes | int | Exception) -> None:
+        self.stage.reply(actor, found)
+        self.step()
+
+    def begin(self, actor: int) -> Order:
+        """Its process introduces itself."""
+        key = f"{len(self.keys):064x}"
+        self.reply(actor, msgspec.json.encode(Introduction(key, "node1", 7, "0.1.0")))
+        assert self.keys[-1][1] == key
+        order = self.stage.order(actor)
+        assert order is not None
+        return order
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path, collector=1)
+
+
+def test_each_worker_is_an_actor_and_its_key_is_let_in_before_it_works(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, learner=1, collector=2)
+    assert [name.split("-")[0] for name in scene.stage.placed] == ["learner", "collector", "collector"]
+    orders = [scene.begin(actor) for actor in range(3)]
+    assert [name for name, _ in scene.keys] == scene.stage.placed
+    assert len({order.uuid for order in orders}) == 3
+    assert {(order.incarnation, order.former_exit, order.connection) for order in orders} == {
+        (1, "", '{"address": "here"}')
+    }
+
+
+def test_a_lost_worker_goes_on_as_its_next_incarnation_with_a_key_of_its_own(scene: Scene) -> None:
+    first = scene.begin(0)
+    scene.reply(0, LostError("Socket closed"))
+    assert scene.said[-1].endswith("ended with the loss of its process (Socket closed); starting it again in 1 s")
+    assert scene.stage.asked == {}
+    scene.step(1.0)
+    second = scene.begin(0)
+    assert (second.uuid, second.incarnation) == (first.uuid, 2)
+    assert second.former_exit == "the loss of its process (Socket closed)"
+    assert [name for name, _ in scene.keys] == [scene.stage.placed[0]] * 2
+    assert scene.stage.placed == scene.stage.placed[:1], "Ray places the same actor again"
+
+
+def test_while_ray_starts_an_actor_again_it_is_asked_every_second(scene: Scene) -> None:
+    for _ in range(5):
+        scene.reply(0, LostError("unavailable"))
+        assert scene.stage.asked == {}
+        scene.step(1.0)
+    assert scene.begin(0).incarnation == 1
+    assert scene.said == []
+
+
+def test_a_worker_that_fails_gets_another_process_after_a_growing_pause(scene: Scene) -> None:
+    for pause_s in (1.0, 2.0, 4.0):
+        scene.begin(0)
+        scene.reply(0, EXIT_FAILED)
+        assert scene.said[-1].endswith(f"ended with exit code 1; starting it again in {pause_s:g} s")
+        scene.step(pause_s - 0.1)
+        assert scene.stage.asked == {}
+        scene.step(0.1)
+    assert scene.stage.renewed == [0, 0, 0]
+
+
+def test_one_that_lived_long_is_started_again_at_once(scene: Scene) -> None:
+    scene.begin(0)
+    scene.step(STABLE_AFTER_S)
+    scene.reply(0, LostError("gone"))
+    scene.step()
+    assert scene.begin(0).incarnation == 2
+
+
+def test_an_error_in_an_actor_is_said(scene: Scene) -> None:
+    scene.begin(0)
+    scene.reply(0, FailedError("OSError: no space left"))
+    assert "ended with an error (OSError: no space left)" in scene.said[-1]
+    assert scene.stage.renewed == [0]
+
+
+def test_one_that_was_asked_to_end_while_there_is_a_coordinator_goes_on_elsewhere(scene: Scene) -> None:
+    scene.begin(0)
+    scene.reply(0, EXIT_DONE)
+    scene.step(FAREWELL_S - 0.1)
+    assert (scene.said, scene.stage.renewed) == ([], [])
+    scene.step(0.1)
+    assert "ended with a request to end" in scene.said[-1]
+    assert scene.stage.renewed == [0]
+    scene.step(1.0)
+    assert scene.begin(0).incarnation == 2
+
+
+def test_one_that_was_sent_home_stays_there(scene: Scene) -> None:
+    scene.begin(0)
+    scene.reply(0, EXIT_DONE)
+    scene.file.unlink()  # a coordinator that ends in order removes it when its workers have left
+    scene.step(FAREWELL_S)
+    scene.step(60.0)
+    assert scene.herd.over
+    assert scene.stage.asked == {}
+    assert scene.herd.exit_code == EXIT_DONE
+    assert scene.said == []
+
+
+@pytest.mark.parametrize("exit_code", [EXIT_REFUSED, EXIT_ORPHANED])
+def test_who_was_refused_or_has_lost_its_coordinator_is_not_started_again(scene: Scene, exit_code: int) -> None:
+    scene.begin(0)
+    scene.reply(0, exit_code)
+    assert scene.herd.over
+    assert scene.herd.exit_code == exit_code
+    assert str(scene.herd.unusable).startswith("no collector is left: each ")
+
+
+def test_where_no_worker_can_begin_it_says_why_and_gives_up(scene: Scene) -> None:
+    scene.reply(0, BrokenError("ModuleNotFoundError: No module named 'remuda'"))
+    assert scene.herd.unusable == "no collector can begin: ModuleNotFoundError: No module named 'remuda'"
+
+
+def test_one_node_where_none_can_begin_does_not_end_a_run(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, collector=2)
+    scene.begin(0)
+    scene.reply(1, BrokenError("ImportError"))
+    assert scene.herd.unusable is None
+    scene.step(1.0)
+    assert len(scene.stage.placed) == 3, "another actor takes the place of the broken one"
+    assert scene.begin(2).incarnation == 1
+
+
+def test_a_role_that_keeps_dying_is_hopeless(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, collector=1, learner=1)
+    scene.begin(1)
+    for _ in range(8):
+        assert not scene.herd.hopeless
+        scene.begin(0)
+        scene.reply(0, EXIT_FAILED)
+        scene.step(32.0)
+    assert scene.herd.hopeless
+
+
+def test_who_waits_for_a_place_is_named_less_and_less_often(scene: Scene) -> None:
+    for _ in range(int(8 * PLACING_S)):
+        scene.step(1.0)
+    waits = [10, 20, 40, 80]
+    assert scene.said == [
+        f"{scene.stage.placed[0]} has waited {wait} s for a place: it needs CPU 1; free in the cluster: CPU 0"
+        for wait in waits
+    ]
+    scene.begin(0)
+
+
+def test_at_its_end_every_actor_is_ended(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, collector=2)
+    scene.begin(0)
+    scene.herd.end()
+    assert scene.stage.ended == [0, 1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.benchmarks.muzero_parallel import CONFIG, SETTINGS, Pace, pace
+from remuda.benchmarks.muzero_parallel import CONFIG, FEW_UPDATES, SETTINGS, Pace, pace
 from remuda.config.load import load_config
 from remuda.tests.benchmarks.saved_run import run_with
 
@@ -21,8 +21,9 @@ def test_a_run_that_is_hardly_begun_has_no_pace(tmp_path: Path) -> None:
         pace(run_with(tmp_path, [0.0, 1.0, 2.0]))
 
 
-def test_a_run_saves_more_checkpoints_than_are_left_out_and_keeps_them() -> None:
-    config = load_config(CONFIG, overrides=SETTINGS).config
+@pytest.mark.parametrize("more", [(), FEW_UPDATES])
+def test_a_run_saves_more_checkpoints_than_are_left_out_and_keeps_them(more: tuple[str, ...]) -> None:
+    config = load_config(CONFIG, overrides=(*SETTINGS, *more)).config
     assert config.checkpoint.interval_env_steps is not None
     saved = config.stop.max_env_steps // config.checkpoint.interval_env_steps
     assert 4 <= saved <= config.checkpoint.keep

@@ -62,7 +62,7 @@ cluster: setup ray  ## real runs on a real Slurm and a real Ray of several nodes
 	$(BIN)/pytest tests/cluster -m cluster -rs
 
 cluster-quick: setup  ## of these, a run on Slurm to its end and one whose coordinator is requeued (a minute)
-	$(BIN)/pytest tests/cluster -m cluster -rs -k "to_its_end or requeued or mistake"
+	$(BIN)/pytest tests/cluster/test_slurm.py -m cluster -rs -k "to_its_end or requeued or mistake"
 
 # Where it cannot be installed, its tests are skipped and say so.
 ray: setup

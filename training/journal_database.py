@@ -42,11 +42,11 @@ def open_database(path: Path, tables: str) -> sqlite3.Connection:
             db.execute("pragma journal_mode = wal")
             db.execute("pragma synchronous = normal")
             db.executescript(f"begin immediate; {tables} commit;")
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             db.close()
             raise
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", None) in _DAMAGE:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's own words may quote the damaged file
+        if isinstance(error, UnicodeDecodeError) or getattr(error, "sqlite_errorcode", None) in _DAMAGE:
             raise JournalDamagedError(f"{path} is damaged: {error}") from error
         raise JournalError(f"{path} cannot be opened: {error}") from error
     return db

@@ -72,7 +72,7 @@ def known_runs(runs_dir: Path) -> list[KnownRun]:
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as db:
             rows = db.execute("select experiment, run_dir, last from run order by rowid desc").fetchall()
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         return []
     return [
         KnownRun(experiment, _name(last) or Path(run_dir).name, Path(run_dir)) for experiment, run_dir, last in rows
@@ -201,7 +201,7 @@ def _open_whole(path: Path) -> sqlite3.Connection:
         db = open_database(path, _TABLES)
         try:
             [problem] = db.execute("pragma integrity_check(1)").fetchone()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             problem = str(error)
         if problem == "ok":
             _add_missing_column(db)

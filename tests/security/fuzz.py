@@ -3,12 +3,14 @@
     python -m remuda.tests.security.fuzz [--seconds 60] [DECODER ...]
 
 Each decoder of decoders.py gets a process of its own, in which atheris (libFuzzer) changes honest files and keeps what
-reaches new code. What it finds lies in `.fuzz/<decoder>/` as a file; give it to the decoder again with `--again FILE`.
+reaches new code. What it finds lies in `.fuzz/<decoder>/` as a file; `--only DECODER --again FILE` gives it to the
+decoder again.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib
 import subprocess
 import sys
@@ -53,7 +55,11 @@ def fuzz_one(name: str, seconds: float) -> None:
     warnings.simplefilter("ignore")
 
     def try_one(content: bytes) -> None:
-        decoder.given(place, content)
+        try:
+            decoder.given(place, content)
+        except BaseException:
+            (found / hashlib.sha256(content).hexdigest()[:16]).write_bytes(content)
+            raise
 
     options = [
         f"-max_total_time={seconds:.0f}",
@@ -63,6 +69,7 @@ def fuzz_one(name: str, seconds: float) -> None:
         f"-max_len={LONGEST_INPUT_BYTES}",
         f"-artifact_prefix={found}/",
         "-verbosity=0",
+        "-print_final_stats=1",
     ]
     library.Setup([sys.argv[0], *options, str(corpus)], try_one)
     library.Fuzz()

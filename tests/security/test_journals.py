@@ -52,3 +52,17 @@ def test_it_is_refused(tmp_path: Path, table: str, body: object) -> None:
         pytest.skip("nothing of the kind is in it, or any bytes are numbers")
     with contextlib.closing(RunJournal(path)) as journal, pytest.raises(JournalError, match=r"journal\.sqlite"):
         journal.read()
+
+
+def test_a_file_whose_damage_is_no_text_is_refused(tmp_path: Path) -> None:
+    """SQLite quotes the name of the damaged table in its message, which Python then cannot read. atheris found it."""
+    path = tmp_path / "journal.sqlite"
+    damaged = (
+        honest()
+        .replace(b"tablememorymemory", b"table\xf9emorymemory")
+        .replace(b"CREATE TABLE memory", b"CREATE TABLE ((((((")
+    )
+    assert damaged != honest()
+    path.write_bytes(damaged)
+    with pytest.raises(JournalError, match=r"journal\.sqlite is damaged"):
+        RunJournal(path)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
 from zmq.utils import garbage as zmq_garbage
 
 from remuda.tests.leftovers import Held, collect, end_children, left_since
@@ -14,7 +15,15 @@ from remuda.tests.leftovers import Held, collect, end_children, left_since
 # A shell lets what it starts with `&` ignore SIGINT, and children inherit that: the tests send it to their own.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# 40 examples of each property, the same every time; `--hypothesis-profile=ci` tries 100, `default` looks for new ones.
+settings.register_profile("short", settings.get_profile("ci"), max_examples=40)
+
 _FAILED = pytest.StashKey[bool]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start processes come first: they are the longest, and the short ones then fill the end evenly."""
+    items.sort(key=lambda item: item.get_closest_marker("processes") is None)
 
 
 @pytest.hookimpl(wrapper=True)

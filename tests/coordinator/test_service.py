@@ -30,7 +30,7 @@ from remuda.wire.messages import PROTOCOL_VERSION, Register, StatusRequest
 from remuda.wire.sockets import DealerSocket, Malformed, client_identity, worker_identity
 from remuda.worker.link import Link
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a coordinator by itself")]
 
 
 class Running:
@@ -76,6 +76,13 @@ def running(folder: Path, *, lifeline: int | None = None) -> Generator[Running, 
 @pytest.fixture
 def coordinator(tmp_path: Path) -> Generator[Running, None, None]:
     with running(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running, None, None]:
+    """One for all tests after which it is as before."""
+    with running(tmp_path_factory.mktemp("shared")) as opened:
         yield opened
 
 
@@ -142,18 +149,18 @@ def test_its_worker_is_sent_home_before_it_ends(coordinator: Running) -> None:
 
 
 @pytest.mark.parametrize("protocol", [PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
-def test_a_worker_of_another_protocol_is_refused_with_both_numbers(coordinator: Running, protocol: int) -> None:
-    link = coordinator.register(protocol=protocol)
+def test_a_worker_of_another_protocol_is_refused_with_both_numbers(shared: Running, protocol: int) -> None:
+    link = shared.register(protocol=protocol)
     with pytest.raises(RefusedError, match=rf"protocol {PROTOCOL_VERSION}.*speaks {protocol}") as caught:
         link.start(HANG_S)
     assert caught.value.code == "protocol"
     link.close("refused", 0.0)
-    assert coordinator.answers()
+    assert shared.answers()
 
 
-def test_frames_of_another_protocol_are_refused_in_that_protocol(coordinator: Running) -> None:
+def test_frames_of_another_protocol_are_refused_in_that_protocol(shared: Running) -> None:
     theirs = PROTOCOL_VERSION + 1
-    connection = coordinator.connection
+    connection = shared.connection
     peer = DealerSocket(connection.address, client_identity(), caller_keys(connection, "operator"))
     try:
         peer.send(Channel().post(StatusRequest(), 0.0), protocol=theirs)
@@ -169,7 +176,7 @@ def test_frames_of_another_protocol_are_refused_in_that_protocol(coordinator: Ru
         assert f"protocol {theirs}" in str(answers[-1].error)
     finally:
         peer.close()
-    assert coordinator.answers()
+    assert shared.answers()
 
 
 def raw_tcp(address: str, data: bytes) -> None:
@@ -179,14 +186,14 @@ def raw_tcp(address: str, data: bytes) -> None:
         connection.sendall(data)
 
 
-def test_it_survives_what_is_no_zeromq_at_all(coordinator: Running) -> None:
+def test_it_survives_what_is_no_zeromq_at_all(shared: Running) -> None:
     rng = np.random.default_rng(0)
-    address = coordinator.connection.address
+    address = shared.connection.address
     raw_tcp(address, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     raw_tcp(address, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")  # how TLS begins
     for _ in range(50):
         raw_tcp(address, rng.bytes(int(rng.integers(0, 300))))
-    assert coordinator.answers()
+    assert shared.answers()
 
 
 def test_it_survives_random_frames_without_filling_its_log(coordinator: Running) -> None:

@@ -156,7 +156,7 @@ def test_time_ends_a_run() -> None:
     assert finished(world).reason == "max_wall_s"
 
 
-@pytest.mark.parametrize("seed", range(25 if LONG else 8))
+@pytest.mark.parametrize("seed", range(25 if LONG else 4))
 def test_lost_repeated_and_reordered_messages_change_no_counter(seed: int) -> None:
     world = World(config(stop={"max_env_steps": 1_200}), seed=seed, faults=Faults(loss=0.1, repeat=0.2, delay_s=0.4))
     world.herd(collectors=3, evaluators=2)
@@ -167,7 +167,7 @@ def test_lost_repeated_and_reordered_messages_change_no_counter(seed: int) -> No
     assert min(world.mishaps[what] for what in ("lost", "repeated", "overtaken")) > 10
 
 
-@pytest.mark.parametrize("seed", range(15 if LONG else 5))
+@pytest.mark.parametrize("seed", range(15 if LONG else 3))
 def test_workers_that_die_and_come_back_change_no_counter(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "FAILURES_IN_A_ROW", 10**6)  # they die every few seconds: no run is that unlucky
     world = World(

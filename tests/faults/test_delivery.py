@@ -18,12 +18,12 @@ pytestmark = pytest.mark.processes
 
 def test_each_chunk_is_delivered_up_to_five_times_and_counts_once(tmp_path: Path, herds: Herds) -> None:
     """Copies come before and after the original, and after a coordinator that had accepted it was killed."""
-    user = UserFolder.make(tmp_path / "user", {**LONG, "stop": {"max_env_steps": 2_000}})
+    user = UserFolder.make(tmp_path / "user", {**LONG, "stop": {"max_env_steps": 1_200}})
     with Repeating(seed=27, delay_s=0.1) as network:
         herd = herds(network=network)
         coordinator = herd.gather()
         run = herd.submit(user)
-        for env_step in (500, 1_000):
+        for env_step in (300, 600):
             herd.wait_env_step("horse", env_step)
             until(lambda: network.waiting > 3, "announcements are on their way")
             coordinator.kill()
@@ -32,6 +32,6 @@ def test_each_chunk_is_delivered_up_to_five_times_and_counts_once(tmp_path: Path
         herd.wait_over("horse")
         herd.shut_down()
     print(f"27: {network.announced} announcements were delivered {network.delivered} times")
-    assert network.delivered > 2 * network.announced > 100
-    assert assert_exact(herd, run, user) >= 2_000
+    assert network.delivered > 2 * network.announced > 50
+    assert assert_exact(herd, run, user) >= 1_200
     assert {one.incarnation for one in herd.incarnations()} == {1}

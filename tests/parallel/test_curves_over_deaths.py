@@ -15,9 +15,11 @@ from remuda.tests.patience import until
 
 pytestmark = pytest.mark.processes
 
+END = 6_500
+"""Environment steps: more than the herd takes until it notices that it is to die at 2,500."""
 LONG: dict[str, dict[str, object]] = {
     **HELD,
-    "stop": {"max_env_steps": 9_000},
+    "stop": {"max_env_steps": END},
     "log": {**CONFIG["log"], "progress_interval_env_steps": 250, "buffer_interval_s": 2.0},
 }
 
@@ -56,7 +58,7 @@ def test_all_killed_and_started_again(tmp_path: Path) -> None:
         user.hold()
         run = herd.submit(user)
         release_after_row_0(user, run)
-        for env_step in (800, 4_000):
+        for env_step in (800, 2_500):
             herd.wait_env_step("horse", env_step)
             for process in herd.family():
                 process.kill()
@@ -67,7 +69,7 @@ def test_all_killed_and_started_again(tmp_path: Path) -> None:
         herd.shut_down()
     finally:
         herd.end()
-    assert_shown_once(run, end=9_000)
+    assert_shown_once(run, end=END)
 
 
 def test_all_killed_and_resumed(tmp_path: Path) -> None:
@@ -75,7 +77,7 @@ def test_all_killed_and_resumed(tmp_path: Path) -> None:
     user.hold()
     commands: list[Command] = []
     try:
-        for number, env_step in enumerate((1_500, 4_000)):
+        for number, env_step in enumerate((1_000, 2_500)):
             more = ("--resume",) if number else ()
             command = Command(tmp_path / f"{number}", user.root, "launch", user.config, "--run-dir", run, *more)
             commands.append(command)
@@ -89,7 +91,7 @@ def test_all_killed_and_resumed(tmp_path: Path) -> None:
     finally:
         for command in commands:
             command.end()
-    assert_shown_once(run, end=9_000)
+    assert_shown_once(run, end=END)
 
 
 def release_after_row_0(user: UserFolder, run: Path) -> None:

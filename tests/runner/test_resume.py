@@ -26,6 +26,7 @@ from remuda.runner.serial import RunResult, Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import RunFolderError
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.faults.sizes import LONG
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_taken, tiny_config
 from remuda.tests.runner.test_run_folder import rows
@@ -205,7 +206,7 @@ def test_killed_at_any_moment_of_a_save_a_run_goes_on_without_a_gap(
     killer = Killer(at=0)
     run_to_its_death(user, tmp_path / "whole", killer, monkeypatch)
     assert killer.moments > 60
-    moments = [2, 5, *range(8, 24, 2), *range(25, killer.moments, 11)]
+    moments = [*range(killer.moments)] if LONG else [2, *range(8, 24, 3), *range(26, killer.moments, 17)]
     lost = 0
     for at in moments:
         root = tmp_path / f"killed-{at}"

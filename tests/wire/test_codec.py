@@ -338,11 +338,12 @@ def test_random_frames_are_refused(frames: list[bytes]) -> None:
 
 
 def test_mutated_frames_raise_nothing_but_codec_errors() -> None:
-    """30 000 mutations of real messages: each decodes (a flipped bit in a number) or is a CodecError."""
+    """4,000 mutations of real messages: each decodes (a flipped bit in a number) or is a CodecError. A million of them:
+    tests/security/test_frames.py."""
     rng = random.Random(20260101)
     originals = [as_bytes(encode(envelope)) for envelope in _some_envelopes()]
     refused = 0
-    for _ in range(30_000):
+    for _ in range(4_000):
         frames = [*rng.choice(originals)]
         for _ in range(rng.randint(1, 3)):
             _mutate(frames, rng)
@@ -350,7 +351,7 @@ def test_mutated_frames_raise_nothing_but_codec_errors() -> None:
             decode(frames)
         except CodecError:
             refused += 1
-    assert refused > 10_000
+    assert refused > 1_300
 
 
 def _some_envelopes() -> list[Envelope]:

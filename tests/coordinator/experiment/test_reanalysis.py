@@ -16,6 +16,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.reanalysis import ASKED_AT_ONCE
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Faults, LearnerWork, ReanalyzerWork, Worker, World
+from remuda.tests.faults.sizes import LONG
 from remuda.wire.messages import (
     AnyMessage,
     ExperimentStatus,
@@ -147,7 +148,7 @@ def test_what_a_dead_one_was_asked_for_another_computes() -> None:
     assert asked <= made
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(12 if LONG else 2))
 def test_nothing_is_lost_or_counted_twice_on_a_bad_network_with_deaths(seed: int) -> None:
     faults = Faults(loss=0.1, repeat=0.2, delay_s=0.3)
     world = world_of(muzero(), seed=seed, faults=faults)

@@ -187,7 +187,7 @@ LARGE: dict[str, np.ndarray] = {"w": np.arange(20_000, dtype=np.float32), "v": n
 """A tensor so large that it is condensed before it is summed up, and a smaller one."""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_nothing_overwritten_in_a_large_tensor_goes_unnoticed(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

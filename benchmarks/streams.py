@@ -216,6 +216,7 @@ def _server() -> Generator[tuple[CallerKeys, int, RunFolder, Path]]:
         keys.save()
         runs_dir = folder / "runs"
         run = prepare(runs_dir / "run", "error", mode="parallel", now=datetime.now(UTC))
+        run.owner.touch()  # as of a run that goes on
         over = threading.Event()
         with closing(StreamServerProcess(listen("127.0.0.1", 0), runs_dir, keys.path, print)) as server:
             ticks = threading.Thread(target=_tick, args=(server, over))

@@ -12,6 +12,8 @@ from remuda.wire.keys.grants import Grants
 from remuda.wire.messages import Grant
 from remuda.wire.streams.messages import Get, Put
 
+OVER = "the run is over: nothing is kept of what comes now"
+
 
 class NotAllowedError(Exception):
     """The worker may not bring or fetch this; the text says why."""
@@ -36,6 +38,8 @@ class Places:
     def to_write(self, put: Put) -> Path:
         """Where a file that a worker brings belongs. Raises NotAllowedError."""
         run, grant = self.run(put.grant), put.grant
+        if not is_open(run.root):
+            raise NotAllowedError(OVER)
         match put.kind:
             case "description":
                 if put.file != run.env_spec.name or grant.role != "collector":
@@ -76,6 +80,11 @@ class Places:
                 return run.reanalyzer_log(grant.worker, grant.incarnation)
             case "learner":
                 raise NotAllowedError("a learner sees the runs folder, and writes its own log")
+
+
+def is_open(root: Path) -> bool:
+    """Whether a coordinator works on the run of this folder; what comes later would stay in data/ for nobody."""
+    return RunFolder(root).owner.exists()
 
 
 def check_arrived(put: Put, path: Path) -> None:

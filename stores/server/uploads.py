@@ -12,7 +12,7 @@ from pathlib import Path
 
 from remuda.buffer.chunk import ChunkError
 from remuda.storage.full_disk import DISK_IS_FULL
-from remuda.stores.server.places import check_arrived
+from remuda.stores.server.places import OVER, check_arrived, is_open
 from remuda.wire.codec import Frame
 from remuda.wire.messages import shortened
 from remuda.wire.streams.messages import Begin, FromServer, Piece, Put, Refused, Stored, Written
@@ -145,6 +145,12 @@ class Uploads:
 
     def _complete(self, upload: _Upload, now_s: float) -> None:
         """All bytes are there: check them by their own header, and give the file its name."""
+        root = upload.path.parent if upload.put.kind == "description" else upload.path.parent.parent
+        if not is_open(root):
+            self._drop(upload)
+            self._say(upload.peer, Refused(upload.put.transfer, OVER, again=False))
+            self._begin_next(now_s)
+            return
         try:
             check_arrived(upload.put, upload.temporary)
             os.replace(upload.temporary, upload.path)

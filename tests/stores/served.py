@@ -49,6 +49,7 @@ class Ranch:
         self.runs_dir = root / "runs"
         self.runs_dir.mkdir()
         self.run: RunFolder = new_run(self.runs_dir)
+        self.run.owner.touch()  # a coordinator works on it
         self.elsewhere = root / "elsewhere"
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.setblocking(False)

@@ -342,3 +342,21 @@ def test_chunks_of_other_workers_can_be_read_and_not_written(ranch: Ranch) -> No
         write_chunk(ranch.run.data, meta, columns)
         store = ranch.stores("streams", "reanalyzer", client).payloads
         at_last(lambda: store.read_chunk(announced))
+
+
+def test_what_comes_after_the_end_of_its_run_is_not_kept(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a worker whose network was away: data/ is swept already, and nobody would remove it."""
+    slow_disk(monkeypatch)
+    client = ranch.client()
+    late, _ = upload_of(ranch)
+    later, _ = upload_of(ranch, sequence=1, rows=50)
+    with ranch.serve():
+        client.start(late)
+        until(lambda: written_part(ranch) > 2 * PIECE_BYTES, "some of it has come")
+        ranch.run.owner.unlink()
+        client.start(later)
+        until(lambda: late.settled and later.settled, "both are refused")
+    assert [each.refused is not None and "the run is over" in each.refused.reason for each in (late, later)] == [
+        True
+    ] * 2
+    assert list(ranch.run.data.iterdir()) == []

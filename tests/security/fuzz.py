@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,9 @@ def fuzz_all(names: list[str], seconds: float) -> int:
     failed: list[str] = []
     for name in names:
         print(f"--- {name}: {seconds:g} s", flush=True)
-        ended = subprocess.run([sys.executable, "-m", __spec__.name, "--only", name, "--seconds", str(seconds)])
+        command = [sys.executable, "-m", __spec__.name, "--only", name, "--seconds", str(seconds)]
+        with tempfile.TemporaryDirectory(prefix="remuda-fuzz-") as folder:  # libFuzzer ends its process at once
+            ended = subprocess.run(command, env={**os.environ, "TMPDIR": folder})
         if ended.returncode:
             failed.append(name)
     print(f"fuzzed {len(names)} decoders, found something in: {', '.join(failed) or 'none of them'}")

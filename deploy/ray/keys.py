@@ -1,5 +1,7 @@
-"""Lets the processes that Ray starts in at the coordinator: each makes its own pair of keys, and only the public one
-travels."""
+"""Lets the processes that Ray starts in at the coordinator.
+
+Each makes its own pair of keys, and only the public one travels.
+"""
 
 from __future__ import annotations
 

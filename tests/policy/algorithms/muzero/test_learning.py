@@ -18,6 +18,7 @@ from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
 from remuda.policy.algorithms.muzero.analysis import ANALYSIS
 from remuda.policy.algorithms.muzero.learning import MuZero
+from remuda.policy.algorithms.muzero.networks import MuZeroNetwork
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.targets import Positions
 from remuda.policy.saved_state import StateMismatchError
@@ -299,6 +300,7 @@ def test_the_value_of_a_vector_is_the_same_in_training_and_in_a_search() -> None
     seen = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
     seen[0] *= 40.0
     network, support = algorithm.network.train(), Support(SMALL.support_size)
+    assert isinstance(network, MuZeroNetwork)
     trained = support.expectation(network.predict(network.represent(torch.tensor(seen))).value)
     acting = MuZeroPolicy(SMALL, OBSERVATION, ACTION)
     acting.load_state(algorithm.acting_state())

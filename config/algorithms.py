@@ -49,6 +49,11 @@ class AlgorithmConfig(Section):
         """The share of `Declaration.reanalyzed`; None if the algorithm declares nothing to compute again."""
         return None
 
+    @property
+    def learns_from_parts(self) -> bool:
+        """`Declaration.learns_from_parts`, of Remuda's own algorithms."""
+        return True
+
 
 class DqnConfig(AlgorithmConfig):
     """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants."""
@@ -280,6 +285,11 @@ class MuZeroConfig(AlgorithmConfig):
         """See AlgorithmConfig."""
         return self.reanalyze_ratio
 
+    @property
+    def learns_from_parts(self) -> bool:
+        """See AlgorithmConfig."""
+        return False
+
 
 def _as_setting(key: str, value: object) -> JsonValue:
     try:
@@ -338,3 +348,8 @@ class CustomConfig(AlgorithmConfig):
         if self.declaration is None:
             return 0.0
         return None if self.declaration.reanalyzed is None else self.declaration.reanalyzed.share
+
+    @property
+    def learns_from_parts(self) -> bool:
+        """See AlgorithmConfig; True as long as the declaration is not filled in."""
+        return self.declaration is None or self.declaration.learns_from_parts

@@ -144,6 +144,9 @@ class Declaration(Section):
     self_play: bool = False
     """The policy makes the moves of all sides, so the mean return of an evaluation does not say how well it plays: of
     the checkpoints that were evaluated the newest counts as the best."""
+    learns_from_parts: bool = False
+    """`learn` may be given a part of each batch, in each of several ranks that learn together; see `Algorithm.ranks`.
+    Needed for `learner.ranks` above 1."""
     reanalyzed: ReanalyzedColumns | None = None
     """What workers of the role reanalyzer may compute again; only with `reuse` replay."""
 

@@ -110,7 +110,12 @@ class LearnerConfig(Section):
     prefetch_batches: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 16
     """Replay only: batches per request. The next request is under way while the learner trains on these."""
     device: str = "cpu"
-    """A torch device: cpu, cuda, cuda:1."""
+    """A torch device: cpu, cuda, cuda:1. With several ranks, cuda is a GPU for each of them."""
+    ranks: Annotated[int, Field(gt=0, le=64), BeforeValidator(no_bool)] = 1
+    """Processes that learn together, on the learner's machine: each computes the gradient of its part of every batch,
+    and all take the same step, which is that of one process with the whole batch. For networks and batches so large
+    that an update takes much longer than a message. DQN, PPO, IMPALA, and your own algorithms if they declare it.
+    Serial mode has one."""
     initialize_from: str | None = None
     """Checkpoint file with the initial weights of a new run; nothing else is taken from it. A relative path starts at
     the folder of the config file. The option --initialize-from RUN sets this to the best checkpoint of that run."""
@@ -301,6 +306,9 @@ class LimitsConfig(Section):
     that is loaded counts as progress."""
     save_s: PositiveFloat = 1_800.0
     """Seconds for saving a checkpoint. The end of a run waits this long for the last one."""
+    rank_s: PositiveFloat = 60.0
+    """Seconds that one learner rank waits for another in an update. Then the learner has failed, and starts again from
+    the last checkpoint. Less than the two minutes above, or the learner is dismissed without this reason."""
 
 
 class ExperimentConfig(Section):
@@ -362,7 +370,25 @@ class ExperimentConfig(Section):
             )
         if self.policy.segment_steps is not None:
             self._check_segments(self.policy.segment_steps)
+        if self.learner.ranks > 1:
+            self._check_ranks()
         return self
+
+    def _check_ranks(self) -> None:
+        """Raise ValueError if several learner ranks could not learn together."""
+        if not self.policy.learns_from_parts:
+            raise ValueError(
+                f"learner.ranks is {self.learner.ranks}, and policy.type {self.policy.type} cannot learn from parts of "
+                "a batch (its declaration does not say learns_from_parts): set it to 1"
+            )
+        rows = self.learner.batch_size
+        if self.policy.segment_steps is not None:
+            rows = self.learner.segments_per_update or self.env.num_envs * self.collector.count
+        if rows < self.learner.ranks:
+            raise ValueError(
+                f"learner.ranks ({self.learner.ranks}) is more than the rows of a batch ({rows}): a rank would have "
+                "none"
+            )
 
     def _check_segments(self, horizon_steps: int) -> None:
         """Raise ValueError if an on-policy run would need more memory than any machine has."""

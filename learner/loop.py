@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from remuda.learner.diverged import DivergedError, finite
 from remuda.learner.metrics import Metrics, on_host
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
-from remuda.policy.base import Algorithm
+from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.denormals import denormals_are_zero
 from remuda.policy.row_plan import RowPlan
 
@@ -77,9 +77,12 @@ class LearnerLoop:
         train_iter: int = 0,
         with_statistics: Collection[str] = (),
         timers: Timers | None = None,
+        learn: Callable[[Arrays], LearnResult] | None = None,
     ) -> None:
-        """`with_statistics` is the declaration's."""
+        """`with_statistics` is the declaration's. `learn` is called with each batch in place of the algorithm's, which
+        several ranks do together."""
         self.algorithm = algorithm
+        self._learn = learn or algorithm.learn
         self.train_iter = train_iter
         self._source = source
         self._timers = timers or Timers()
@@ -101,8 +104,10 @@ class LearnerLoop:
         *,
         train_iter: int,
         timers: Timers,
+        learn: Callable[[Arrays], LearnResult] | None = None,
     ) -> LearnerLoop:
-        """A loop that publishes, reports and averages as the config says; `train_iter` is where it continues."""
+        """A loop that publishes, reports and averages as the config says; `train_iter` is where it continues, and
+        `learn` what learns in place of the algorithm."""
         return cls(
             algorithm,
             source,
@@ -111,6 +116,7 @@ class LearnerLoop:
             train_iter=train_iter,
             with_statistics=declaration(config).with_statistics,
             timers=timers,
+            learn=learn,
         )
 
     def step(self) -> Step:
@@ -120,7 +126,7 @@ class LearnerLoop:
         if batch is None:
             return Step(trained=False)
         with self._timers("update"), denormals_are_zero():
-            result = self.algorithm.learn(batch.columns)
+            result = self._learn(batch.columns)
         before, self.train_iter = self.train_iter, self.train_iter + result.updates
         self._metrics.add(result.metrics)
         if GRAD_NORM in result.metrics:

@@ -95,10 +95,13 @@ class LearnerOutputs:
             self._export(algorithm, progress.counters)
         return record
 
-    def report(self, metrics: Mapping[str, float], *, train_iter: int, env_step: int) -> None:
-        """Log the algorithm's metrics, averaged since the last report, and how collectors explore now."""
+    def report(self, metrics: Mapping[str, float], *, train_iter: int, env_step: int, world_size: int = 1) -> None:
+        """Log the algorithm's metrics, averaged since the last report, how many ranks learned, and how collectors
+        explore now."""
         variables = {**metrics, **declaration(self.config).exploration_at(env_step)}
-        self.logbook.emit(LearnReport(train_iter=train_iter, env_step=env_step, variables=variables))
+        self.logbook.emit(
+            LearnReport(train_iter=train_iter, env_step=env_step, variables=variables, world_size=world_size)
+        )
 
     def _show_weights(self, algorithm: Algorithm, counters: Counters) -> None:
         """Show histograms of the weights that were saved."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -49,6 +50,9 @@ from remuda.wire.messages import (
 from remuda.worker.affinity import settle
 from remuda.worker.link import Link
 
+if TYPE_CHECKING:
+    from remuda.learner.ranks.leading import LearnerRanks
+
 PUBLISH_DEADLINE_S = 30.0
 
 
@@ -75,6 +79,9 @@ class LearnerWork:
         """Warnings about the checkpoint from which it continues; they are in its own log too."""
         train_iter = self._begin()
         self._say(place)
+        self._ranks = self._start_ranks()
+        ranks = config.learner.ranks
+        self._training_text = "training" if ranks == 1 else f"training, world_size {ranks}"
         plan = row_plan(config)
         self._on_policy = plan.on_policy
         self._prefetch = Prefetch(
@@ -89,7 +96,13 @@ class LearnerWork:
             left_out=self._leave_out,
         )
         self._loop = LearnerLoop.of(
-            config, plan, self._algorithm, self._prefetch, train_iter=train_iter, timers=self.timers
+            config,
+            plan,
+            self._algorithm,
+            self._prefetch,
+            train_iter=train_iter,
+            timers=self.timers,
+            learn=None if self._ranks is None else self._ranks.learn,
         )
         self._warnings: SimpleQueue[str] = SimpleQueue()
         """Lines from the publishing thread; only this thread writes the log."""
@@ -147,6 +160,8 @@ class LearnerWork:
 
     def step(self) -> bool:
         """One update, if there is a batch for it."""
+        if self._ranks is not None:
+            self._ranks.wait()
         if not self._training:
             return False
         if self._on_policy and self._publish_due:  # the disk has refused for long
@@ -163,7 +178,7 @@ class LearnerWork:
             if self._publish_due:
                 self._publish()
             return False
-        self._link.activity("working", "training")
+        self._link.activity("working", self._training_text)
         self._link.progress(self._progress_base + self._loop.train_iter)
         self._offer_target()
         self._publish_due |= step.publish_due
@@ -195,7 +210,9 @@ class LearnerWork:
         return self._draining
 
     def close(self) -> None:
-        """End the publishing threads and close the log."""
+        """End the other ranks and the publishing threads, and close the log."""
+        if self._ranks is not None:
+            self._ranks.close()
         self._publisher.close()
         if self._target is not None:
             self._target.close()
@@ -228,11 +245,30 @@ class LearnerWork:
         self._outputs.loaded(path, warnings)
         return state.progress.counters.train_iter
 
+    def _start_ranks(self) -> LearnerRanks | None:
+        """Start the other ranks, if there are to be any; they begin with the algorithm as it is now."""
+        if self._config.learner.ranks == 1:
+            return None
+        from remuda.learner.ranks.leading import LearnerRanks  # torch.distributed, which a learner alone does not need
+
+        self._link.activity("preparing", f"starting {self._config.learner.ranks - 1} learner ranks")
+        try:
+            ranks = LearnerRanks(self._config, self._algorithm)
+        except BaseException:
+            end_printed()
+            self._log.close()
+            raise
+        pids = ", ".join(f"{rank}: pid {pid}" for rank, pid in enumerate(ranks.pids, start=1))
+        self._say(f"world_size {ranks.world_size}: each batch is split between this process, rank 0, and rank {pids}")
+        return ranks
+
     def _load(self, replay: Sequence[IndexedChunk]) -> None:
         """Load all live chunks. It may take minutes; each file counts as progress, so this learner is not reported
         stuck."""
         self._link.activity("preparing", "loading replay")
         for chunk in replay:
+            if self._ranks is not None:
+                self._ranks.wait()
             self._prefetch.load([chunk])
             self._link.progress(self._link.progressed + 1)
 
@@ -298,7 +334,12 @@ class LearnerWork:
     def _report(self) -> None:
         metrics = self._loop.take_metrics()
         train_iter = self._loop.train_iter
-        self._outputs.report(metrics, train_iter=train_iter, env_step=self._prefetch.counters.env_step)
+        self._outputs.report(
+            metrics,
+            train_iter=train_iter,
+            env_step=self._prefetch.counters.env_step,
+            world_size=self._config.learner.ranks,
+        )
         self._say_published()
         self._told_train_iter = train_iter
         self._link.send(LearnerReport(self._assign.lease, train_iter, metrics))

@@ -18,13 +18,16 @@ class LearnReport(Report):
     variables: Mapping[str, float]
     """The average of each metric by its name; of some metrics the other statistics too, as `total_loss_max` of
     `total_loss`."""
+    world_size: int = 1
+    """The ranks that learned together; shown if there are several."""
 
     @property
     def topic(self) -> Topic:
         return "learn"
 
     def fields(self) -> dict[str, Value]:
-        return {self._shown(name): value for name, value in self.variables.items()}
+        ranks: dict[str, Value] = {"world_size": self.world_size} if self.world_size > 1 else {}
+        return ranks | {self._shown(name): value for name, value in self.variables.items()}
 
     def text(self) -> str:
         return f"=== Training Iteration {self.train_iter} Result ===\n{grid(self.fields())}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from remuda.policy.ranks import ONE_RANK, Ranks
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -26,11 +27,14 @@ class LearnResult:
 
     metrics: Mapping[str, float | torch.Tensor]
     """Metrics by name; see remuda.config.declaration. Each is one number, or a tensor [n] of n numbers: one per
-    gradient update or row. A metric without any number is left out."""
+    gradient update or row. A metric without any number is left out. In several ranks one number is that of the whole
+    batch, and the same in all; the tensors of all ranks are put together."""
     priorities: torch.Tensor | None
-    """float32 [batch]: absolute errors, before exponent and offset; None if the algorithm has none."""
+    """float32 [batch]: absolute errors, before exponent and offset; None if the algorithm has none. In several ranks
+    those of the part of the batch that this rank was given."""
     updates: int = 1
-    """The number of gradient updates: an on-policy algorithm passes over its batch several times."""
+    """The number of gradient updates: an on-policy algorithm passes over its batch several times. The same in all
+    ranks."""
 
 
 class Actor(ABC):
@@ -119,6 +123,12 @@ class Algorithm(ABC):
     action: ActionSpec
     network: torch.nn.Module
     """The network that is trained and acts. The learner's log shows it; state()["model"] is its state_dict."""
+    ranks: Ranks = ONE_RANK
+    """The ranks that learn together; others are set before the first update. Where the declaration says
+    `learns_from_parts`, `learn` is given a part of each batch in each of them, and leaves the same weights in all:
+    those that one rank would have learned from the whole batch. So before a gradient is clipped it is averaged over the
+    ranks, weighted by the rows of which it is the mean:
+    `self.ranks.average(len(rows), self._parameters.gradient, loss)`."""
 
     def portable(self) -> PortablePolicy | None:
         """The acting side with these weights, for model/. Shares the network: copy it before you keep it.

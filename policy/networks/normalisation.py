@@ -8,6 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from remuda.policy.ranks import Ranks
+
 CLIP = 10.0
 """Normalised numbers are clipped to ± this: one outlier must not drown a batch."""
 
@@ -30,17 +32,38 @@ class Moments:
         """The moments before the first row."""
         return cls(np.zeros(size), np.ones(size), 0.0)
 
+    @classmethod
+    def of(cls, rows: NDArray[np.floating]) -> Moments:
+        """The moments of `rows` [n, k], whatever n."""
+        if not len(rows):
+            return cls.empty(rows.shape[1])
+        return cls(rows.mean(axis=0, dtype=np.float64), rows.var(axis=0, dtype=np.float64), float(len(rows)))
+
+    @classmethod
+    def of_all(cls, ranks: Ranks, rows: NDArray[np.floating]) -> Moments:
+        """The moments of the rows [n, k] of all ranks together; each has an n of its own. The same in all of them."""
+        own = cls.of(rows)
+        if ranks.world_size == 1:
+            return own
+        together = cls.empty(rows.shape[1])
+        for part in ranks.gather(np.concatenate([[own.count], own.mean, own.variance])):
+            mean, variance = np.split(part[1:], 2)
+            together = together.joined(cls(mean, variance, float(part[0])))
+        return together
+
     def including(self, rows: NDArray[np.floating]) -> Moments:
-        """The moments with `rows` [n, k] added, whatever n: the parallel update of Chan, Golub & LeVeque (1983)."""
-        added = len(rows)
-        if not added:
+        """The moments with `rows` [n, k] added, whatever n."""
+        return self.joined(Moments.of(rows))
+
+    def joined(self, other: Moments) -> Moments:
+        """The moments of both together: the parallel update of Chan, Golub & LeVeque (1983)."""
+        if not other.count:
             return self
-        mean, variance = rows.mean(axis=0, dtype=np.float64), rows.var(axis=0, dtype=np.float64)
-        count = self.count + added
-        delta, share = mean - self.mean, added / count
+        count = self.count + other.count
+        delta, share = other.mean - self.mean, other.count / count
         return Moments(
             self.mean + delta * share,
-            self.variance * (1 - share) + variance * share + delta * delta * share * (1 - share),
+            self.variance * (1 - share) + other.variance * share + delta * delta * share * (1 - share),
             count,
         )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -21,9 +22,11 @@ from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork
 from remuda.policy.files.policy_file import LoadedPolicy, load, publish
+from remuda.policy.ranks import RankLostError
 from remuda.policy.row_plan import RowPlan, row_plan
 from remuda.storage.fence import Fence
 from remuda.tests.buffer.chunks import meta_of
+from remuda.tests.patience import until
 from remuda.tests.policy.cases import batch, dqn
 from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, small_config, stores_of
 from remuda.tests.worker.recording_link import RecordingLink
@@ -52,8 +55,8 @@ COUNTERS = Counters(env_step=640, train_iter=99, episode=12, policy_version=3, w
 class Coordinator:
     """The other side of one learner's link: hands out chunks and draws rows from them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.config = small_config()
+    def __init__(self, folder: Path, config: ExperimentConfig | None = None) -> None:
+        self.config = config or small_config()
         self.run = new_run(folder)
         self.link = RecordingLink()
         self.rng = np.random.default_rng(0)
@@ -441,3 +444,34 @@ def test_with_nothing_readable_the_lease_ends_with_an_error(coordinator: Coordin
     coordinator.answer(work)
     with pytest.raises(NothingReadableError):
         work.step()
+
+
+@pytest.mark.processes
+def test_two_ranks_publish_what_one_would_and_a_dead_one_ends_the_lease(
+    coordinator: Coordinator, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    learner = {**coordinator.config.learner.model_dump(), "ranks": 2}
+    two = Coordinator(tmp_path_factory.mktemp("two"), small_config(learner=learner))
+    two.collect()
+    alone, work = coordinator.begin(), two.begin()
+    try:
+        log = log_of(two)
+        assert "world_size 2: each batch is split between this process, rank 0, and rank 1: pid " in log
+        for one, works in ((coordinator, alone), (two, work)):
+            one.train(works, 6)
+            works.drain()
+        assert [policy.train_iter for policy in two.published][-1] == 6
+        for name, values in two.in_file().state.items():
+            np.testing.assert_allclose(values, coordinator.in_file().state[name], rtol=1e-4, atol=1e-5)
+        psutil.Process(int(log.split("rank 1: pid ")[1].split()[0])).kill()
+        until(lambda: lost(work), "the dead rank is noticed, with no batch as well")
+    finally:
+        work.close()
+
+
+def lost(work: LearnerWork) -> bool:
+    try:
+        work.step()
+    except RankLostError as error:
+        return str(error).endswith("ended by SIGKILL")
+    return False

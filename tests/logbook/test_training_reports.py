@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport, LearnReport
@@ -83,3 +85,9 @@ def test_the_buffers_throughput(past_s: float, shown: str) -> None:
         "| Value | 1.500000               |\n"
         "+-------+------------------------+"
     )
+
+
+def test_several_ranks_are_told() -> None:
+    alone = LearnReport(train_iter=300, env_step=1, variables={"cur_lr": 0.001})
+    assert alone.fields() == {"cur_lr_avg": 0.001}
+    assert replace(alone, world_size=2).fields() == {"world_size": 2, "cur_lr_avg": 0.001}

@@ -7,7 +7,7 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "policy",
     (
-        {"saved_state", "schedules", "spaces"},
+        {"ranks", "saved_state", "schedules", "spaces"},
         {"networks"},
         {"base"},
         {"acting"},

@@ -43,6 +43,7 @@ class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
                 **self.further_columns,
             },
             with_statistics=("total_loss", "policy_loss", "value_loss", "entropy", "value", "grad_norm"),
+            learns_from_parts=True,
         )
 
     def make_policy(self, setup: Setup[ActorCriticSettings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

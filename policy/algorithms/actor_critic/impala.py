@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from remuda.config.algorithms import ImpalaConfig
 from remuda.config.schema import ExperimentConfig
@@ -31,7 +32,7 @@ def policy_loss(log_prob: torch.Tensor, advantages: torch.Tensor) -> torch.Tenso
 
 def policy_slope(advantages: torch.Tensor) -> torch.Tensor:
     """The gradient of `policy_loss` by `log_prob`."""
-    return advantages / -len(advantages)
+    return advantages / -max(1, len(advantages))
 
 
 def value_loss(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -41,7 +42,7 @@ def value_loss(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def value_slope(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The gradient of `value_loss` by `values`."""
-    return 2.0 / len(values) * (values - targets)
+    return 2.0 / max(1, len(values)) * (values - targets)
 
 
 class Impala(ActorCritic):
@@ -61,7 +62,7 @@ class Impala(ActorCritic):
         self._anneal()
         segments = self._prepare(batch)
         valid = segments.outcome.valid
-        if not valid.any():
+        if not segments.whole:
             return self._result()
 
         outputs, backward = self._outputs.vjp(segments.observations)
@@ -85,19 +86,28 @@ class Impala(ActorCritic):
             policy_loss(log_prob, advantages), value_loss(values, targets), distribution.entropy().mean()
         )
         slopes = self._slopes(policy_slope(advantages), value_slope(values, targets))
+        moved = self._moved(log_ratio[valid])
         grad_norm = self._descend(
             distribution,
             segments.actions,
             slopes,
             lambda of_steps: backward(Outputs(*map(segments.per_observation, of_steps))),
+            *losses,
+            moved,
         )
-
-        moved = log_ratio[valid]
         return self._result(
             losses,
-            approx_kl=divergence(moved),  # of the newest policy from the one that acted
-            clip_fraction=float((moved > math.log(self._policy.rho_clip) + ROUNDING).mean()),
-            explained_variance=explained_variance(values.cpu().numpy(), targets.cpu().numpy()),
+            approx_kl=moved[0],
+            clip_fraction=moved[1],
+            explained_variance=explained_variance(self.ranks, values.cpu().numpy(), targets.cpu().numpy()),
             value=values / segments.reward_scale,
             grad_norm=grad_norm,
         )
+
+    def _moved(self, log_ratio: NDArray[np.float32]) -> torch.Tensor:
+        """The divergence of the newest policy from the one that acted, and the share of clipped weights, both means
+        over the steps [n]: a tensor [2]."""
+        if not len(log_ratio):
+            return torch.zeros(2)
+        clipped = (log_ratio > math.log(self._policy.rho_clip) + ROUNDING).mean()
+        return torch.tensor([divergence(log_ratio), float(clipped)])

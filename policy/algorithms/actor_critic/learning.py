@@ -22,10 +22,11 @@ from remuda.policy.algorithms.actor_critic.torch_distributions import Categorica
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.normalisation import CLIP, running_returns
+from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
 from remuda.policy.networks.portable import PortableActorCritic
 from remuda.policy.networks.tensors import model_misfits, to_tensor
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
+from remuda.policy.ranks import Ranks
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 
@@ -46,6 +47,10 @@ class Segments:
     """float32 [n]: by the policy that acted."""
     reward_scale: float
     """The factor by which the environment's rewards were multiplied; values have the same scale."""
+    first: int
+    """The number of valid slots in the parts of the batch that lower ranks have."""
+    whole: int
+    """The number of valid slots in the whole batch: n, and those of the other ranks."""
 
     def per_slot(self, values: torch.Tensor) -> NDArray[np.float32]:
         """Values [B * (T + 1)] of the observations as float32 [B, T + 1] on the host."""
@@ -124,7 +129,7 @@ class ActorCritic(Algorithm):
         reward, scale = batch["reward"], 1.0
         if self._shared.normalize_rewards:
             sums = running_returns(reward, done, valid, batch["return_so_far"], discount=self._shared.discount)
-            returns = self._network.returns.load().including(sums[:, None])
+            returns = self._network.returns.load().joined(Moments.of_all(self.ranks, sums[:, None]))
             self._network.returns.store(returns)
             scale = returns.scale[0]
             reward = (reward * scale).clip(-CLIP, CLIP).astype(np.float32)
@@ -133,13 +138,15 @@ class ActorCritic(Algorithm):
         encoded = self.observation.encode(seen, self._numbers)
         segment, slot = np.nonzero(valid)
         steps = segment * (slots + 1) + slot
-        self._env_steps += len(steps)
+        counts = self.ranks.gather(np.array([len(steps)], np.float64))[:, 0]
+        first, whole = int(counts[: self.ranks.rank].sum()), int(counts.sum())
+        self._env_steps += whole
         self._updates += 1
         with torch.no_grad():
             observations = self._network.normalised(to_tensor(encoded, self._device))
         moments = self._network.observations
         if self._shared.normalize_observations and moments is not None:  # after they were used, see the class
-            moments.store(moments.load().including(encoded[steps]))
+            moments.store(moments.load().joined(Moments.of_all(self.ranks, encoded[steps])))
         return Segments(
             observations,
             outcome,
@@ -147,6 +154,8 @@ class ActorCritic(Algorithm):
             to_tensor(self._as_drawn(batch["action"][valid]), self._device),
             to_tensor(batch["log_prob"][valid], self._device),
             scale,
+            first,
+            whole,
         )
 
     def _anneal(self) -> float:
@@ -174,20 +183,27 @@ class ActorCritic(Algorithm):
     def _slopes(self, policy: torch.Tensor, value: torch.Tensor) -> Slopes:
         """Weigh their gradients likewise: of the policy's loss by each log probability, of the value's by each value,
         both [n], and of the mean entropy."""
-        by_entropy = -self._shared.entropy_coefficient / len(policy)
+        by_entropy = -self._shared.entropy_coefficient / max(1, len(policy))
         return Slopes(policy, self._shared.value_coefficient * value, by_entropy)
 
     def _descend(
-        self, distribution: Categorical | Gaussian, actions: torch.Tensor, slopes: Slopes, backward: Backward
+        self,
+        distribution: Categorical | Gaussian,
+        actions: torch.Tensor,
+        slopes: Slopes,
+        backward: Backward,
+        *means: torch.Tensor,
     ) -> torch.Tensor:
-        """Take one step of Adam down a loss of these actions; return the gradient's norm before clipping.
+        """Take one step of Adam down a loss of these actions [n]; return the gradient's norm before clipping.
 
-        `backward` leads from the gradient by the distributions and values, [n, …], to that by the parameters.
+        `backward` leads from the gradient by the distributions and values, [n, …], to that by the parameters. `means`
+        over the actions become those over the actions of all ranks.
         """
         backward(Outputs(distribution.gradient(actions, slopes.log_prob, slopes.entropy), slopes.values))
         if isinstance(distribution, Gaussian):
             assert self._log_std_gradient is not None
             self._log_std_gradient.copy_(distribution.log_std_gradient(actions, slopes.log_prob, slopes.entropy))
+        self.ranks.average(len(actions), self._parameters.gradient, *means)
         norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
         self._optimizer.step()
         return norm
@@ -254,7 +270,9 @@ class ActorCritic(Algorithm):
         return network.to(self._device)
 
 
-def explained_variance(values: NDArray[np.float32], targets: NDArray[np.float32]) -> float:
-    """The share of the targets' variance that the values predict: 1 all, 0 none; 0 if the targets do not vary."""
-    variance = float(targets.var()) if len(targets) else 0.0
-    return 1.0 - float((targets - values).var()) / variance if variance > 0 else 0.0
+def explained_variance(ranks: Ranks, values: NDArray[np.float32], targets: NDArray[np.float32]) -> float:
+    """The share of the targets' variance, [n] in each rank, that the values predict: 1 all, 0 none; 0 if the targets do
+    not vary."""
+    moments = Moments.of_all(ranks, np.stack([targets, targets - values], axis=1))
+    variance, left = moments.variance if moments.count else (0.0, 0.0)
+    return 1.0 - float(left / variance) if variance > 0 else 0.0

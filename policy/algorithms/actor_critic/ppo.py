@@ -16,6 +16,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic, Losses, Segments, explained_variance
 from remuda.policy.algorithms.actor_critic.returns import generalized_advantages
 from remuda.policy.base import Arrays, LearnResult
+from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -49,7 +50,7 @@ def policy_slope(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) 
     """The gradient of `policy_loss` by the logarithm of `ratio`: 0 where the clipped gain is smaller."""
     gain = ratio * advantages  # and its own derivative, as the ratio is
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip) * advantages
-    return torch.where(gain <= clipped, gain, 0.0) / -len(gain)
+    return torch.where(gain <= clipped, gain, 0.0) / -max(1, len(gain))
 
 
 def value_loss(
@@ -74,7 +75,7 @@ def value_slope(
         held = old_values + moved.clamp(-clip, clip)
         held_errs_more = (held - returns).square() > errors.square()
         errors = torch.where((moved.abs() > clip) & held_errs_more, 0.0, errors)
-    return 2.0 / len(errors) * errors
+    return 2.0 / max(1, len(errors)) * errors
 
 
 class Ppo(ActorCritic):
@@ -96,7 +97,7 @@ class Ppo(ActorCritic):
         steps, explained = self._valued(segments)
         order = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same
         taken: list[_Taken] = []
-        for minibatch in self._minibatches(steps, order):
+        for minibatch in self._minibatches(steps, segments, order):
             step = self._step(minibatch, clip=clip)
             if step is None:
                 break
@@ -110,11 +111,13 @@ class Ppo(ActorCritic):
             return self._result(updates=0, **of_batch)
         losses, log_ratios, norms = zip(*taken, strict=True)
         log_ratio = torch.cat(log_ratios)
+        approx_kl, clip_fraction = _divergence(log_ratio), ((log_ratio.exp() - 1.0).abs() > clip).float().mean()
+        self.ranks.average(len(log_ratio), approx_kl, clip_fraction)
         return self._result(
             Losses(*(torch.stack(parts) for parts in zip(*losses, strict=True))),
             updates=len(taken),
-            approx_kl=_divergence(log_ratio),
-            clip_fraction=((log_ratio.exp() - 1.0).abs() > clip).float().mean(),
+            approx_kl=approx_kl,
+            clip_fraction=clip_fraction,
             grad_norm=torch.stack(norms),
             **of_batch,
         )
@@ -125,8 +128,11 @@ class Ppo(ActorCritic):
         outputs, backward = self._outputs.vjp(steps.observations)
         distribution = self._distribution(outputs.policy)
         log_ratio = distribution.log_prob(steps.actions) - steps.log_prob
-        if config.target_kl is not None and _divergence(log_ratio) > 1.5 * config.target_kl:
-            return None
+        if config.target_kl is not None:
+            divergence = _divergence(log_ratio)
+            self.ranks.average(len(log_ratio), divergence)
+            if divergence > 1.5 * config.target_kl:
+                return None
         ratio = log_ratio.exp()
         losses = self._losses(
             policy_loss(ratio, steps.advantages, clip=clip),
@@ -137,7 +143,7 @@ class Ppo(ActorCritic):
             policy_slope(ratio, steps.advantages, clip=clip),
             value_slope(outputs.values, steps.returns, steps.values, clip=config.value_clip),
         )
-        return _Taken(losses, log_ratio, self._descend(distribution, steps.actions, slopes, backward))
+        return _Taken(losses, log_ratio, self._descend(distribution, steps.actions, slopes, backward, *losses))
 
     def _valued(self, segments: Segments) -> tuple[_Steps, float]:
         """The valid slots with their advantages and returns, and what of the returns the values had explained."""
@@ -147,24 +153,27 @@ class Ppo(ActorCritic):
         )[segments.outcome.valid]
         old_values = values[:, :-1][segments.outcome.valid]
         returns = advantages + old_values
-        if self._policy.normalize_advantages and len(advantages):
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        if self._policy.normalize_advantages:
+            whole = Moments.of_all(self.ranks, advantages[:, None])
+            advantages = ((advantages - whole.mean) / (np.sqrt(whole.variance) + 1e-8)).astype(np.float32)
         columns = (to_tensor(column, self._device) for column in (advantages, returns, old_values))
         observations = segments.observations[segments.steps]
         steps = _Steps(observations, segments.actions, segments.log_prob, *columns)
-        return steps, explained_variance(old_values, returns)
+        return steps, explained_variance(self.ranks, old_values, returns)
 
-    def _minibatches(self, steps: _Steps, rng: np.random.Generator) -> Iterator[_Steps]:
-        """Every step once per epoch, in shares whose sizes differ by at most one, shuffled again each epoch."""
-        n = len(steps.log_prob)
-        minibatches = min(self._policy.minibatches, n)
-        for _ in range(self._policy.epochs if n else 0):
+    def _minibatches(self, steps: _Steps, segments: Segments, rng: np.random.Generator) -> Iterator[_Steps]:
+        """Every step once per epoch, in shares of the whole batch whose sizes differ by at most one, shuffled again
+        each epoch. Of each share the steps that this rank has, which may be none."""
+        minibatches = min(self._policy.minibatches, segments.whole)
+        for _ in range(self._policy.epochs if segments.whole else 0):
             if minibatches == 1:  # the whole batch, in whatever order
                 yield steps
                 continue
-            order = to_tensor(rng.permutation(n), self._device)
-            shares = [torch.tensor_split(column[order], minibatches) for column in steps]
-            yield from map(_Steps, *shares)
+            order = rng.permutation(segments.whole) - segments.first
+            own = (order >= 0) & (order < len(steps.log_prob))
+            sizes = [int(share.sum()) for share in np.array_split(own, minibatches)]
+            columns = [column[to_tensor(order[own], self._device)] for column in steps]
+            yield from map(_Steps, *(torch.split(column, sizes) for column in columns))
 
 
 def _divergence(log_ratio: torch.Tensor) -> torch.Tensor:

@@ -35,6 +35,7 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
             },
             with_statistics=("total_loss", "q_value", "td_error", "grad_norm"),
             exploration={"epsilon": _epsilon(config, settings)},
+            learns_from_parts=True,
         )
 
     def make_policy(self, setup: Setup[DqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

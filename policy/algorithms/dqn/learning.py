@@ -82,6 +82,7 @@ class Dqn(Algorithm):
 
         gradient = weights * huber_slope(error) / len(error)
         backward(torch.zeros_like(values).scatter_(1, action, gradient.unsqueeze(1)))
+        self.ranks.average(len(error), self._parameters.gradient, loss)
         grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
         self._optimizer.step()
         self._updates += 1

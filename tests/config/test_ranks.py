@@ -1,0 +1,55 @@
+"""Several learner ranks are refused where they could not learn together."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from remuda.config.declaration import Declaration, Steps
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms import ENTRIES, declaration
+
+
+def config(policy: object, **learner: object) -> ExperimentConfig:
+    sections = {"name": "x", "env": {"id": "CartPole-v1"}, "policy": policy, "learner": {"ranks": 2, **learner}}
+    return ExperimentConfig.model_validate(sections)
+
+
+def declared(*, learns_from_parts: bool) -> dict[str, object]:
+    steps = Steps(n_step=1, discount=0.9)
+    says = Declaration(rows=steps, reuse="replay", monitored=("loss",), learns_from_parts=learns_from_parts)
+    return {"type": "mine:Mine", "declaration": says.model_dump()}
+
+
+@pytest.mark.parametrize("policy", [{"type": "muzero"}, declared(learns_from_parts=False)])
+def test_an_algorithm_that_needs_whole_batches_is_refused(policy: dict[str, object]) -> None:
+    message = f"learner.ranks is 2, and policy.type {policy['type']} cannot learn from parts of a batch"
+    with pytest.raises(ValidationError, match=message):
+        config(policy)
+    assert config(policy, ranks=1).learner.ranks == 1
+
+
+@pytest.mark.parametrize(
+    "policy", [{"type": "dqn"}, {"type": "ppo"}, {"type": "impala"}, declared(learns_from_parts=True)]
+)
+def test_one_that_declares_it_is_taken(policy: dict[str, object]) -> None:
+    assert config(policy).learner.ranks == 2
+
+
+def test_a_custom_algorithm_is_judged_once_its_declaration_is_known() -> None:
+    assert config({"type": "mine:Mine"}).learner.ranks == 2
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_settings_say_the_same_as_declarations(name: str) -> None:
+    """The config is checked by the settings, before there is a declaration."""
+    alone = config({"type": name}, ranks=1)
+    assert declaration(alone).learns_from_parts == alone.policy.learns_from_parts
+
+
+def test_every_rank_has_a_row() -> None:
+    with pytest.raises(ValidationError, match=r"learner.ranks \(4\) is more than the rows of a batch \(3\)"):
+        config({"type": "dqn"}, ranks=4, batch_size=3)
+    with pytest.raises(ValidationError, match=r"learner.ranks \(4\) is more than the rows of a batch \(3\)"):
+        config({"type": "ppo"}, ranks=4, segments_per_update=3)
+    assert config({"type": "ppo"}, ranks=4, segments_per_update=4).learner.ranks == 4

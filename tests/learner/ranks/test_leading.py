@@ -1,0 +1,99 @@
+"""Rank 0 with real processes beside it: they learn with it, and their end is noticed and explained."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from remuda.config.schema import ExperimentConfig
+from remuda.learner.ranks import processes
+from remuda.learner.ranks.leading import LearnerRanks
+from remuda.policy.base import Algorithm
+from remuda.policy.ranks import RankLostError
+from remuda.tests.patience import until
+from remuda.tests.policy.cases import batch
+from remuda.tests.worker.leases import algorithm_of, small_config
+
+pytestmark = pytest.mark.processes
+Starts = Callable[[ExperimentConfig, Algorithm], LearnerRanks]
+
+
+@pytest.fixture
+def start() -> Iterator[Starts]:
+    started: list[LearnerRanks] = []
+
+    def begin(config: ExperimentConfig, algorithm: Algorithm) -> LearnerRanks:
+        started.append(LearnerRanks(config, algorithm))
+        return started[-1]
+
+    yield begin
+    for ranks in started:
+        ranks.close()
+
+
+def two_ranks(**limits: float) -> ExperimentConfig:
+    return small_config(learner={"batch_size": 8, "ranks": 2}, limits=limits)
+
+
+def test_they_learn_what_one_process_learns_until_one_is_killed(start: Starts) -> None:
+    config = two_ranks()
+    alone, learning = algorithm_of(config), algorithm_of(config)
+    ranks = start(config, learning)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        ranks.wait()
+        rows = batch(rng, rows=9)
+        whole, expected = ranks.learn(rows), alone.learn(rows)
+        assert whole.priorities is not None
+        assert expected.priorities is not None
+        np.testing.assert_allclose(whole.priorities.numpy(), expected.priorities.numpy(), rtol=1e-4, atol=1e-5)
+    for name, values in learning.acting_state().items():
+        np.testing.assert_allclose(values, alone.acting_state()[name], rtol=1e-4, atol=1e-5)
+
+    (pid,) = ranks.pids
+    rank = psutil.Process(pid)
+    rank.send_signal(signal.SIGKILL)
+    until(lambda: rank.status() == psutil.STATUS_ZOMBIE, "rank 1 is dead")
+    with pytest.raises(RankLostError, match=rf"^learner rank 1 \(pid {pid}\) ended by SIGKILL$"):
+        ranks.learn(batch(rng, rows=9))
+    with pytest.raises(RankLostError, match="ended by SIGKILL"):
+        ranks.wait()
+
+
+def test_one_that_hangs_is_given_up_after_its_limit_and_ended(start: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "END_S", 0.1)
+    config = two_ranks(rank_s=2.0)
+    ranks = start(config, algorithm_of(config))
+    (pid,) = ranks.pids
+    rank = psutil.Process(pid)
+    rank.suspend()
+    with pytest.raises(RankLostError, match=r"within 2 s \(limits.rank_s\), or has ended"):
+        ranks.learn(batch(np.random.default_rng(0), rows=9))
+    ranks.close()
+    assert not rank.is_running()
+
+
+STABLE = """
+from pathlib import Path
+import gymnasium
+
+def make():
+    if (Path(__file__).parent / "lame").exists():
+        raise RuntimeError("the horse is lame")
+    return gymnasium.make("CartPole-v1")
+"""
+
+
+def test_one_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    (tmp_path / "stable_of_ranks.py").write_text(STABLE)
+    changes = {"env": {"make": "stable_of_ranks:make", "num_envs": 4}, "source_dir": str(tmp_path)}
+    config = ExperimentConfig.model_validate(two_ranks().model_dump() | changes)
+    algorithm = algorithm_of(small_config())
+    (tmp_path / "lame").touch()
+    with pytest.raises(RankLostError, match=r"learner rank 1 \(pid \d+\) ended by an error: .*the horse is lame"):
+        LearnerRanks(config, algorithm)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.collector.unrolls import UnrollRows
-from remuda.config.declaration import Segments, Steps, Unrolls
+from remuda.config.declaration import RowShape, Segments, Steps, Unrolls
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import environment_seeds, generator
 from remuda.environments.vectors import Vector
@@ -29,21 +29,23 @@ def make_rollout(
     timers: Timers | None = None,
 ) -> Rollout:
     """`index` and `generation` say whose random numbers it uses: which collector, and which to hold that place."""
+    declared = declaration(config)
     return Rollout(
         vector,
         policy,
-        rows=_rows(config),
+        rows=_rows(declared.rows),
         rng=generator(config.seed, "collector", index, "exploration", incarnation=generation),
         seeds=environment_seeds(config.seed, "collector", index, config.env.num_envs, incarnation=generation),
         clock=clock,
         progress=progress,
         timers=timers,
         episode_info=config.env.episode_info,
+        metrics=declared.collected,
     )
 
 
-def _rows(config: ExperimentConfig) -> Rows:
-    match declaration(config).rows:
+def _rows(shape: RowShape) -> Rows:
+    match shape:
         case Steps() as rows:
             return NStepRows(n_step=rows.n_step, discount=rows.discount)
         case Segments() as rows:

@@ -10,6 +10,7 @@ import numpy as np
 
 from remuda.buffer.chunk import chunk_name
 from remuda.collector.episodes import EpisodeTotals
+from remuda.collector.metrics import metric_means
 from remuda.collector.n_step import Bools
 from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
@@ -20,7 +21,7 @@ from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, clips_rewards, reset_with_info, single_spaces, tell_legal_actions
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
-from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
+from remuda.wire.messages import ChunkId, ChunkMeta, MetricMean, PolicyRef
 
 LARGEST_REWARD = 1e30
 """Rewards are learned from as float32, which ends at 3.4e38, and in sums."""
@@ -55,6 +56,8 @@ class Collected:
     episode_info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     """What else is known of them, by name: the discounted return, and what they reported; those that reported nothing
     are left out."""
+    metrics: dict[str, MetricMean] = field(default_factory=dict[str, MetricMean])
+    """What the policy says of these steps; see Policy.collected_metrics."""
 
     @property
     def rows(self) -> int:
@@ -75,6 +78,7 @@ class Collected:
             episode_returns=self.episode_returns,
             episode_lengths=self.episode_lengths,
             episode_info=self.episode_info,
+            metrics=self.metrics,
         )
 
 
@@ -106,10 +110,11 @@ class Rollout:
         progress: Callable[[int], None] = lambda env_steps: None,
         timers: Timers | None = None,
         episode_info: Sequence[str] = (),
+        metrics: Sequence[str] = (),
     ) -> None:
         """`rng` is for exploration; `seeds` has one per environment; `progress` is called with the steps as they are
         taken; `clock` returns seconds; `episode_info` names what environments report of an episode with its last
-        step."""
+        step; `metrics` is Declaration.collected."""
         if len(seeds) != vector_env.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {vector_env.num_envs} environments: give one each")
         self.policy = policy
@@ -134,12 +139,14 @@ class Rollout:
             num_envs=vector_env.num_envs,
             kept=rows.kept,
             recorded=policy.recorded(),
+            measured=policy.measured(),
             keeps_float64=policy.keeps_float64,
         )
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
         self._episodes = EpisodeTotals(vector_env.num_envs, discount=rows.discount)
         self._info_names = tuple(episode_info)
         self._info: dict[str, list[float]] = {}
+        self._metric_names = frozenset(metrics)
         self._vector_steps = 0
         self._clips_rewards = clips_rewards(vector_env)
         self._must_reset = True
@@ -155,7 +162,8 @@ class Rollout:
         """Take at least `env_steps` steps, rounded up to whole steps of the vector; `policy_ref` says who acts. Rows of
         single steps are given out sooner when `longest_s` has passed, then with at least one step of the vector.
 
-        Raises CorruptExperienceError, and whatever the environments or the policy raise (see the class)."""
+        Raises CorruptExperienceError, MetricError, and whatever the environments or the policy raise (see the class).
+        """
         if env_steps < 1:
             raise ValueError(f"a chunk has at least one step, not {env_steps}")
         started_s = self._clock()
@@ -173,6 +181,7 @@ class Rollout:
             self._check()  # names the environment whose broken numbers the policy may have choked on
             raise
         real = self._check()
+        metrics = self._metrics(real)
         self._trace.pending[self._trace.new] = real
         score = reward = self._trace.reward[self._trace.new]
         if self._clips_rewards:
@@ -190,7 +199,8 @@ class Rollout:
         policy = acted[first_slot]
         collect_s = self._clock() - started_s
         info = {DISCOUNTED_RETURN: ended.discounted.tolist(), **self._info}
-        return Collected(columns, taken, policy, ended.returns.tolist(), ended.lengths.tolist(), collect_s, info)
+        returns, lengths = ended.returns.tolist(), ended.lengths.tolist()
+        return Collected(columns, taken, policy, returns, lengths, collect_s, info, metrics)
 
     def flush(self) -> Collected:
         """Return the rows that wait for later steps, each ending at the last observation there is: for the end of a
@@ -259,6 +269,14 @@ class Rollout:
                 f"returned an observation beyond {LARGEST_OBSERVATION:g}, too large to normalise",
             )
         return real
+
+    def _metrics(self, real: Bools) -> dict[str, MetricMean]:
+        """What the policy says of the new slots that are `real` steps."""
+        steps = int(np.count_nonzero(real)) if self._metric_names else 0
+        if not steps:
+            return {}
+        columns = {name: values[self._trace.new][real] for name, values in self._trace.noted.items()}
+        return metric_means(self.policy, columns, self._metric_names, steps=steps)
 
     def _refuse(self, bad: Bools, problem: str) -> None:
         """Raise for the first of `bad` [time, env, …]."""

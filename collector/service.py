@@ -276,6 +276,7 @@ class CollectorWork:
                 reward_mean=statistics.pop("reward_mean"),
                 reward_std=statistics.pop("reward_std"),
                 statistics=statistics,
+                metrics=dict(report.window.metrics),
             )
         )
 

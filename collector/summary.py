@@ -5,7 +5,7 @@ from __future__ import annotations
 from remuda.collector.rollout import Collected
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow
-from remuda.logbook.statistics import merged
+from remuda.logbook.statistics import merged, weighted_means
 from remuda.wire.messages import Counters
 
 
@@ -67,6 +67,7 @@ class CollectSummary:
                 episode_returns=[value for collected in window for value in collected.episode_returns],
                 episode_lengths=[value for collected in window for value in collected.episode_lengths],
                 episode_info=merged(collected.episode_info for collected in window),
+                metrics=weighted_means(collected.metrics for collected in window),
             ),
             totals=CollectTotals(
                 env_steps=self._env_steps,

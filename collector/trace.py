@@ -27,16 +27,20 @@ class Trace:
         num_envs: int,
         kept: int,
         recorded: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+        measured: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
         keeps_float64: bool = False,
     ) -> None:
-        """`recorded` is Policy.recorded: shape and dtype of what is kept of each action, by name; `keeps_float64` is
-        Actor's."""
+        """`recorded` and `measured` are Policy's: shape and dtype of what is kept of each action, by name, for rows and
+        for metrics alone; `keeps_float64` is Actor's."""
         self.kept = kept
         self.end = kept  # the next free slot
         self.num_envs = num_envs
         self.recorded: dict[str, Array] = {}
         """[time, env, …]: what the policy recorded of its actions, by name; 0 where it did not act."""
-        self._recorded_layouts = dict(recorded or {})
+        self.noted: dict[str, Array] = {}
+        """The same, and what is for metrics alone."""
+        self._recorded_names = tuple(recorded or {})
+        self._noted_layouts = {**(measured or {}), **(recorded or {})}
         seen = column_layout(observation, what="observation", keeps_float64=keeps_float64)
         self._layouts = (seen, column_layout(action, what="action"))
         self._allocate(kept)
@@ -53,8 +57,9 @@ class Trace:
         self.done: Bools = np.zeros(size, np.bool_)
         self.over: Bools = np.zeros(size, np.bool_)
         self.pending: Bools = np.zeros(size, np.bool_)
-        layouts = self._recorded_layouts
-        self.recorded = {name: np.zeros((*size, *shape), dtype) for name, (shape, dtype) in layouts.items()}
+        layouts = self._noted_layouts
+        self.noted = {name: np.zeros((*size, *shape), dtype) for name, (shape, dtype) in layouts.items()}
+        self.recorded = {name: self.noted[name] for name in self._recorded_names}
 
     def begin(self, steps: int) -> None:
         """Start a stretch of at most `steps` slots, dropping the slots of one that was not finished."""
@@ -97,7 +102,7 @@ class Trace:
     def record(self, recorded: Mapping[str, Array]) -> None:
         """Keep what the policy says of the actions [env, …] of the slot that is filled next."""
         for name, values in recorded.items():
-            self.recorded[name][self.end] = values
+            self.noted[name][self.end] = values
 
     def append_reset(self, observation: Array) -> None:
         """Begin with a reset of all environments: episodes under way end with the last slot, as if truncated there."""
@@ -106,7 +111,7 @@ class Trace:
         self.observations[self.kept + 1] = observation
         self.reward[self.kept] = 0.0
         self.terminated[self.kept] = self.done[self.kept] = self.over[self.kept] = False
-        for values in self.recorded.values():
+        for values in self.noted.values():
             values[self.kept] = 0
         self.end = self.kept + 1
 
@@ -129,4 +134,4 @@ class Trace:
 
     def _per_slot(self) -> tuple[Array, ...]:
         own = (self.actions, self.reward, self.terminated, self.done, self.over, self.pending)
-        return (*own, *self.recorded.values())
+        return (*own, *self.noted.values())

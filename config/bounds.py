@@ -4,3 +4,5 @@ from __future__ import annotations
 
 MOST_EVALUATION_EPISODES = 100_000
 """Of one evaluation, all evaluators together: the results of all of them fit into one message."""
+MOST_COLLECTED = 50
+"""Metrics of an algorithm that collectors report: every announcement of a chunk holds them."""

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from remuda.config.bounds import MOST_COLLECTED
 from remuda.config.numbers import Discount, Float, Fraction, Horizon, NonNegative, NSteps, UnrollSteps
 from remuda.config.section import Section
 
@@ -17,6 +18,16 @@ MOST_NAMES = 200
 BESIDES_MEAN = ("std", "max", "min", "median")
 """The other four of the five statistics that logs show."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_./-]{0,99}$")]
+CollectedName = Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9_]{0,99}$")]
+"""Of a collected metric, which is a column of progress.txt, too: those that are always there begin with a capital."""
+IN_COLLECTORS_LOG = frozenset({
+    "train_iter", "episode_count", "envstep_count", "train_sample_count", "step_count", "collect_time", "each_reward",
+    "avg_envstep_per_episode", "avg_sample_per_episode", "avg_envstep_per_sec", "avg_train_sample_per_sec",
+    "avg_episode_per_sec", "avg_step_per_episode", "avg_time_per_step", "avg_time_per_episode",
+    "total_envstep_count", "total_train_sample_count", "total_episode_count", "total_duration",
+    *(f"{name}_{of}" for name in ("reward", "length", "discounted_return") for of in ("mean", *BESIDES_MEAN)),
+})  # fmt: skip
+"""What the log of a collector, or the commander's of collectors, always shows under these names."""
 
 
 class Steps(Section):
@@ -147,6 +158,9 @@ class Declaration(Section):
     learns_from_parts: bool = False
     """`learn` may be given a part of each batch, in each of several ranks that learn together; see `Algorithm.ranks`.
     Needed for `learner.ranks` above 1."""
+    collected: Annotated[tuple[CollectedName, ...], Field(max_length=MOST_COLLECTED)] = ()
+    """Names of the metrics that `Policy.collected_metrics` returns. The collectors' logs and curves, progress.txt and
+    the sinks show the mean of each over the steps that were collected since the last report."""
     reanalyzed: ReanalyzedColumns | None = None
     """What workers of the role reanalyzer may compute again; only with `reuse` replay."""
 
@@ -158,6 +172,14 @@ class Declaration(Section):
         unknown = [f"{column}: {metric}" for column, metric in self.loss_columns.items() if metric not in told]
         if unknown:
             raise ValueError(f"loss_columns show what is not in monitored: {', '.join(unknown)}")
+        return self
+
+    @model_validator(mode="after")
+    def _collected_metrics_have_names_of_their_own(self) -> Declaration:
+        names = self.collected
+        taken = [name for name in names if name in IN_COLLECTORS_LOG or name in self.loss_columns]
+        if taken or len(set(names)) < len(names):
+            raise ValueError(f"collected names what logs or progress.txt have already: {', '.join(taken or names)}")
         return self
 
     @model_validator(mode="after")

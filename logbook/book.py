@@ -190,14 +190,15 @@ def serial_logbook(
     loss_columns: Sequence[str] | None,
     *,
     episode_info: Sequence[str] = (),
+    collected: Sequence[str] = (),
     evaluates: bool = True,
     resumed: Counters | None = None,
 ) -> Logbook:
     """Open all logs of a serial run. Messages of the commander are in the evaluator's log.
 
-    `episode_info` names further numbers that episodes report; they get columns in progress.txt. Evaluations get columns
-    if the run `evaluates`. `resumed` are the counters a resumed run continues from: curves and progress rows beyond
-    them are cut off.
+    `episode_info` names further numbers that episodes report, `collected` means over the steps that are collected; they
+    get columns in progress.txt. Evaluations get columns if the run `evaluates`. `resumed` are the counters a resumed
+    run continues from: curves and progress rows beyond them are cut off.
     """
     buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
     evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)
@@ -225,7 +226,7 @@ def serial_logbook(
             "film": (pages,),
         },
         writers=(curves,),
-        progress_file=_progress(run, loss_columns, episode_info, evaluates, resumed),
+        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, resumed),
         timers_file=run.timers,
         series=file,
     )
@@ -265,6 +266,7 @@ def commander_logbook(
     loss_columns: Sequence[str],
     *,
     episode_info: Sequence[str] = (),
+    collected: Sequence[str] = (),
     evaluates: bool = True,
     resumed: Counters | None = None,
 ) -> Logbook:
@@ -298,7 +300,7 @@ def commander_logbook(
             "film": (PageView(curves),),
         },
         writers=(curves, buffer_curves),
-        progress_file=_progress(run, loss_columns, episode_info, evaluates, resumed),
+        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, resumed),
         timers_file=run.timers,
         series=file,
     )
@@ -308,10 +310,16 @@ def _progress(
     run: RunFolder,
     loss_columns: Sequence[str] | None,
     episode_info: Sequence[str],
+    collected: Sequence[str],
     evaluates: bool,
     resumed: Counters | None,
 ) -> ProgressFile:
     step = None if resumed is None else resumed.env_step
     return ProgressFile(
-        run.progress, loss_columns, episode_info=episode_info, evaluates=evaluates, resumed_env_step=step
+        run.progress,
+        loss_columns,
+        episode_info=episode_info,
+        collected=collected,
+        evaluates=evaluates,
+        resumed_env_step=step,
     )

@@ -27,6 +27,8 @@ class CollectWindow:
     """Environment steps of the same episodes."""
     episode_info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
     """What else is known of them, by name: the discounted return, and what they reported."""
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Means over the steps, as Declaration.collected names them."""
 
     def statistics(self) -> dict[str, float]:
         """Five each, of returns, lengths and what else is known."""
@@ -78,7 +80,7 @@ class CollectReport(Report):
             "total_episode_count": totals.episodes,
             "total_duration": totals.duration_s,
         }
-        return {**fields, **_beyond(statistics, fields)}
+        return {**fields, **_beyond(statistics, fields), **window.metrics}
 
     def text(self) -> str:
         return f"collect end:\n{lines(self.fields())}"
@@ -182,6 +184,8 @@ class WorkerReport(Report):
     statistics: Mapping[str, float] = field(default_factory=dict[str, float])
     """More of returns, lengths and what episodes reported; nan likewise. The averages per episode go by its
     `length_mean`."""
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Of collectors: means over the steps, as Declaration.collected names them."""
 
     @property
     def topic(self) -> Topic:
@@ -201,6 +205,7 @@ class WorkerReport(Report):
             "reward_mean": self.reward_mean,
             "reward_std": self.reward_std,
             **self.statistics,
+            **self.metrics,
         }
 
     def text(self) -> str:

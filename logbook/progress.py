@@ -32,6 +32,8 @@ class ProgressRow:
     """Environment steps of the same."""
     info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
     """Further values of these episodes, by name: the discounted return, and what they reported."""
+    collected: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Means over the steps that were collected, as Declaration.collected names them; nan if there is none."""
     test_returns: Sequence[float] = ()
     """As `returns`, of evaluation episodes."""
     test_lengths: Sequence[int] = ()
@@ -71,6 +73,7 @@ class ProgressRow:
             **{name: value for name, value in further.items() if name in of_run},
             **info,
             **{name: value for name, value in further.items() if name not in of_run},
+            **self.collected,
             "Time": self.wall_s,
         }
 
@@ -101,7 +104,7 @@ class ProgressRow:
             "wall_s": self.wall_s,
         }
         by_role: dict[str, Mapping[str, float]] = {
-            "collector": episode_statistics(self.returns, self.lengths, self.info),
+            "collector": {**episode_statistics(self.returns, self.lengths, self.info), **self.collected},
             "evaluator": self._test_record(),
             "learner": self.metrics,
         }
@@ -127,14 +130,16 @@ class ProgressFile:
         loss_columns: Sequence[str] | None,
         *,
         episode_info: Sequence[str] = (),
+        collected: Sequence[str] = (),
         evaluates: bool = True,
         resumed_env_step: int | None = None,
     ) -> None:
-        """`episode_info` names further values of episodes, which get their own columns. If `loss_columns` is None,
+        """`episode_info` names further values of episodes, which get their own columns, and so does each name in
+        `collected`. If `loss_columns` is None,
         every loss and every value of episodes gets a column when it first appears. A run that `evaluates` has columns
         for evaluations, even if it did not when the file was begun."""
         self._grows = loss_columns is None
-        columns = _columns(loss_columns or (), episode_info, evaluates=evaluates)
+        columns = _columns(loss_columns or (), episode_info, collected, evaluates=evaluates)
         self._table = Table(path, columns, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
         self.path = path
         self.next_epoch = int(float(self._table.last_row.get("Epoch", -1))) + 1
@@ -144,7 +149,7 @@ class ProgressFile:
         """Append one row. Raises ValueError for a new name that cannot be the name of a column."""
         values = {**row.losses, **row.values()}
         lacks_tests = row.evaluates and _TEST_RETURNS[0] not in self._table.columns
-        wanted = values if self._grows else row.tests() if lacks_tests else {}
+        wanted = values if self._grows else {**row.collected, **(row.tests() if lacks_tests else {})}
         if new := [name for name in wanted if name not in self._table.columns]:
             self._table.widen(new)
         self._table.append(values)
@@ -155,10 +160,15 @@ class ProgressFile:
         self._table.close()
 
 
-def _columns(loss_columns: Sequence[str], episode_info: Sequence[str], *, evaluates: bool) -> list[str]:
+def _columns(
+    loss_columns: Sequence[str], episode_info: Sequence[str], collected: Sequence[str], *, evaluates: bool
+) -> list[str]:
     """The columns: first those that other tools know, the losses after the steps, the time last."""
     info: dict[str, list[float]] = {name: [] for name in episode_info}
-    row = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0, info=info, test_info=info, evaluates=evaluates)
+    means = dict.fromkeys(collected, math.nan)
+    row = ProgressRow(
+        epoch=0, env_step=0, losses={}, wall_s=0.0, info=info, test_info=info, collected=means, evaluates=evaluates
+    )
     fixed = list(row.values())
     steps = fixed.index(_STEP_COLUMN) + 1
     columns = [*fixed[:steps], *loss_columns, *fixed[steps:]]

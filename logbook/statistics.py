@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from remuda.wire.messages import MetricMean
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -66,6 +68,16 @@ def merged(infos: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, list[flo
         for name, values in info.items():
             all_.setdefault(name, []).extend(values)
     return all_
+
+
+def weighted_means(chunks: Iterable[Mapping[str, MetricMean]]) -> dict[str, float]:
+    """The mean of each metric over the steps of several chunks, by name; always finite."""
+    all_: dict[str, list[MetricMean]] = {}
+    for chunk in chunks:
+        for name, mean in chunk.items():
+            all_.setdefault(name, []).append(mean)
+    steps = {name: sum(mean.steps for mean in means) for name, means in all_.items()}
+    return {name: sum(mean.mean * (mean.steps / steps[name]) for mean in means) for name, means in all_.items()}
 
 
 def ratio(total: float, count: float) -> float:

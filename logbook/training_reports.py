@@ -95,13 +95,16 @@ class BufferThroughputReport(Report):
     """Episodes since the run began."""
     payload_bytes: int = 0
     """Bytes of the experience that the rows in the index belong to, and of what the learner has still to load."""
+    reanalyze_time_ms: float | None = None
+    """How long reanalyzers took for a chunk on average, of those that came in the past seconds; nan if none came, None
+    in runs without reanalyzers."""
 
     @property
     def topic(self) -> Topic:
         return "buffer_throughput"
 
     def fields(self) -> dict[str, Value]:
-        return {
+        fields: dict[str, Value] = {
             "pushed_in": self.pushed_in,
             "sampled_out": self.sampled_out,
             "removed": self.removed,
@@ -112,6 +115,7 @@ class BufferThroughputReport(Report):
             "num_collected_episodes": self.num_collected_episodes,
             "memory_usage_mb/buffer": self.payload_bytes / 2**20,
         }
+        return fields if self.reanalyze_time_ms is None else {**fields, "reanalyze_time_ms": self.reanalyze_time_ms}
 
     def text(self) -> str:
         past = f"{round(self.past_s, 1):g}"

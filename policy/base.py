@@ -81,7 +81,12 @@ class Policy(ValuingActor):
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
 
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        """Shape (of one step) and dtype of each column that `act_recording` records."""
+        """Shape (of one step) and dtype of each column that `act_recording` records: rows hold them."""
+        return {}
+
+    def measured(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        """Shape (of one step) and dtype of each further column that `act_recording` returns for `collected_metrics`
+        alone: they are not stored."""
         return {}
 
     def act_recording(
@@ -97,6 +102,22 @@ class Policy(ValuingActor):
         A column `action` replaces the actions that the environment gets in the record (those may be clipped).
         """
         return self.act(observations, exploration, rng, deterministic=False, legal=legal), {}
+
+    def collected_metrics(self, columns: Arrays) -> Arrays:
+        """Say what the steps of a chunk mean for the logs, under names that `Declaration.collected` lists.
+
+        Called once per chunk with steps, where the declaration lists some. Logs show the mean of each metric over all
+        steps since the last report. If it raises, so does the chunk's `Rollout.collect`: nothing of it is counted.
+
+        Args:
+            columns: what `act_recording` returned, as `recorded` and `measured` name it: each [n, …], of all n
+                environment steps of the chunk, in order of time, then of environment.
+
+        Returns:
+            By name, one number for each step: [n]. A number that is not finite says that the step has none. A metric
+            may be left out.
+        """
+        return {}
 
 
 class Reanalyzer(ABC):

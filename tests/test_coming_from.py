@@ -90,10 +90,11 @@ def names() -> set[str]:
     row = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0, info=info, test_info=info)
     known = {*row.values(), *row.record(), *ExperimentStatus.__struct_fields__, "nan"}
     known |= {*CheckpointRecord.__struct_fields__}
-    for kind in BUILT_IN:
-        config = ExperimentConfig.model_validate({"name": "x", "env": {"id": "x"}, "policy": {"type": kind}})
+    policies: list[dict[str, object]] = [{"type": kind} for kind in BUILT_IN]
+    for policy in (*policies, {"type": "muzero", "gumbel": True}):
+        config = ExperimentConfig.model_validate({"name": "x", "env": {"id": "x"}, "policy": policy})
         declared = declaration(config)
-        known |= {*declared.loss_columns, *declared.told, *declared.exploration}
+        known |= {*declared.loss_columns, *declared.told, *declared.exploration, *declared.collected}
         known |= {f"learner/{name}" for name in declared.told}
         known |= {f"learner_step/{name}_avg" for name in declared.monitored}
     for role, report in (

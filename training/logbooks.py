@@ -22,6 +22,7 @@ class LogbookOfMode(Protocol):
         loss_columns: Sequence[str],
         *,
         episode_info: Sequence[str],
+        collected: Sequence[str],
         evaluates: bool,
         resumed: Counters | None,
     ) -> Logbook:
@@ -39,10 +40,12 @@ def open_logbook(
 ) -> Logbook:
     """Open a run's logs, cut off where a resumed run continues; with the sinks of the config unless others are
     given."""
+    declared = declaration(config)
     log = of_mode(
         folder,
-        tuple(declaration(config).loss_columns),
+        tuple(declared.loss_columns),
         episode_info=config.env.episode_info,
+        collected=declared.collected,
         evaluates=config.evaluator.episodes > 0,
         resumed=resumed,
     )

@@ -20,6 +20,7 @@ from remuda.wire.messages import (
     Histogram,
     IndexedChunk,
     IndexedReanalysis,
+    MetricMean,
     PolicyRef,
     Reanalysis,
     Role,
@@ -231,12 +232,14 @@ class RowSnapshot(Snapshot, frozen=True):
 
 
 class EpisodesSnapshot(Snapshot, frozen=True):
-    """Training episodes that ended in one chunk; or no episodes and a row that shows those before it."""
+    """Training episodes that ended in one chunk, and means over its steps; or neither and a row that shows those
+    before it."""
 
     returns: list[float]
     lengths: list[int]
     info: dict[str, list[float]] = {}
     row: RowSnapshot | None = None
+    metrics: dict[str, MetricMean] = {}
 
 
 class NewEpisodes(Snapshot, frozen=True):

@@ -6,6 +6,7 @@ notice.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from msgspec import Struct
@@ -14,7 +15,8 @@ from remuda.buffer.chunk import chunk_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook, is_its_own
-from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.policy.algorithms import declaration
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import (
     AnyMessage,
@@ -109,17 +111,16 @@ class Claims:
         self.most_env_steps = 2 * (self.replay.plan.chunk_slots + self.num_envs)
         """The most in one chunk: a chunk ends with a whole step of the vector, and may end a good deal later than it
         should."""
+        self.metrics = frozenset(declaration(self.config).collected)
+        """The names that collectors may report means under."""
 
     def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
         """Why this cannot be true; None if it can. Leases that are over are not checked here."""
         lease = self.leases.find(getattr(message, "lease", 0))
         if lease is None:
             return None
-        if not lease.is_held_by(speaker.worker, speaker.incarnation):
-            return f"it speaks for lease {lease.number}, which is not its own"
-        role = _ROLES.get(type(message))
-        if role is not None and role != lease.role:
-            return f"it says {type(message).__name__}, which only a {role} can, and is a {lease.role}"
+        if why := _of_lease(lease, message, speaker):
+            return why
         if isinstance(message, ChunkReady):  # most are
             return self.of_chunk(message, speaker)
         match message:
@@ -131,6 +132,8 @@ class Claims:
                 return self.of_reanalysis(message, speaker) or self.reanalysis.disbelief(message)
             case CheckpointSaved():
                 return self._of_checkpoint(message)
+            case CollectorReport():
+                return self._of_metrics(message.metrics.keys())
             case WorkerFailed(hopeless=True) if lease.role != "learner":
                 return f"it says that the run is hopeless, which only a learner can, and is a {lease.role}"
             case _:
@@ -153,6 +156,10 @@ class Claims:
             return f"its chunk {meta.file} has {meta.rows} rows of {meta.env_steps} environment steps"
         if meta.policy.epoch > self.flow.epoch:
             return f"its chunk {meta.file} is of policy epoch {meta.policy.epoch}, and the newest is {self.flow.epoch}"
+        if any(metric.steps > meta.env_steps for metric in meta.metrics.values()):
+            return f"its chunk {meta.file} has means over more than its {meta.env_steps} environment steps"
+        if why := self._of_metrics(meta.metrics.keys()):
+            return why
         if self.flow.is_beyond_credit(message.lease, self.replay.plan.slots(meta)):
             return f"its chunk {meta.file} was collected far beyond its credit"
         return None
@@ -167,6 +174,10 @@ class Claims:
         if meta.target.epoch > self.flow.epoch:
             return f"its reanalysis {meta.file} is of epoch {meta.target.epoch}, and the newest is {self.flow.epoch}"
         return None
+
+    def _of_metrics(self, names: Set[str]) -> str | None:
+        unknown = sorted(names - self.metrics)
+        return f"it reports {unknown[0]!r}, which its algorithm does not declare" if unknown else None
 
     def _of_request(self, message: BatchRequest) -> str | None:
         plan = self.replay.plan
@@ -197,3 +208,13 @@ class Claims:
         if record.policy.epoch > self.flow.epoch:
             return f"its checkpoint is of epoch {record.policy.epoch}, and it was given {self.flow.epoch}"
         return None
+
+
+def _of_lease(lease: Lease, message: AnyMessage, speaker: Speaker) -> str | None:
+    """Why this worker cannot say this under this lease."""
+    if not lease.is_held_by(speaker.worker, speaker.incarnation):
+        return f"it speaks for lease {lease.number}, which is not its own"
+    role = _ROLES.get(type(message))
+    if role is not None and role != lease.role:
+        return f"it says {type(message).__name__}, which only a {role} can, and is a {lease.role}"
+    return None

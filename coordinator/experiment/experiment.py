@@ -375,7 +375,7 @@ class Experiment:
         if not counters.wall_s:
             return []  # its time has not begun
         reports = self.replay.reports(counters, now_s, newest=self._flow.policy, last=last)
-        return [Emit(self.identity.id, report) for report in reports]
+        return [Emit(self.identity.id, self._reanalysis.completed(report)) for report in reports]
 
     def _vital_signs(self, now_s: float, *, last: bool = False) -> list[Step]:
         report = self._vitals.due(self._status.counters(now_s), now_s, last=last)

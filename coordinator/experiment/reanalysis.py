@@ -11,12 +11,15 @@ again before its target network is further than the one before was.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from remuda.buffer.reanalysis_file import HEADER_AT_MOST_BYTES, reanalysis_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import DeleteChunks, SendToLease, Step
 from remuda.environments.seeding import generator
+from remuda.logbook.reports import Report
+from remuda.logbook.statistics import ratio
+from remuda.logbook.training_reports import BufferThroughputReport
 from remuda.policy.algorithms import reanalyzed_by_workers
 from remuda.training.changed_rows import ChangedRows
 from remuda.training.effects import LogLine
@@ -88,6 +91,8 @@ class ReanalysisBook:
         """The learner was told of all reanalyses up to this number."""
         self._given_rows = 0
         self._compute_s = 0.0
+        self._reported = (0, 0.0)
+        """Reanalyses and seconds that tables of the buffer have told of."""
         self._found_none = False
         self._changed = ChangedRows[int]()
         self.accepted = 0
@@ -195,6 +200,15 @@ class ReanalysisBook:
         )
         return [LogLine(self._experiment, text)]
 
+    def completed(self, report: Report) -> Report:
+        """The same report. A table of the buffer tells, in runs with reanalyzers, how long a chunk took them since the
+        table before."""
+        if not self._share or not isinstance(report, BufferThroughputReport):
+            return report
+        chunks, compute_s = self.accepted - self._reported[0], self._compute_s - self._reported[1]
+        self._reported = self.accepted, self._compute_s
+        return replace(report, reanalyze_time_ms=ratio(1e3 * compute_s, chunks))
+
     # --- the learner ---
 
     def hand_out_new(self) -> list[IndexedReanalysis]:
@@ -281,6 +295,7 @@ class ReanalysisBook:
         self._targets, self._given_rows = list(snapshot.targets), snapshot.given_rows
         self._compute_s = snapshot.compute_s
         self.accepted, self.rows, self.target = snapshot.accepted, snapshot.rows, snapshot.target
+        self._reported = self.accepted, self._compute_s
         for row in sorted(snapshot.newest, key=lambda row: row.reanalysis.number):
             first_row, meta = row.key, row.reanalysis.meta
             if self._replay.chunk_of(first_row) is None:

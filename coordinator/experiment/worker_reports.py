@@ -20,6 +20,7 @@ def collector_report(message: CollectorReport, worker: str, env_step: int) -> Wo
         reward_mean=message.reward_mean,
         reward_std=message.reward_std,
         statistics=message.statistics,
+        metrics=message.metrics,
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from remuda.collector.rollout import Collected
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
-from remuda.wire.messages import Counters, PolicyRef
+from remuda.wire.messages import Counters, MetricMean, PolicyRef
 
 
 def chunk(*returns: float, env_steps: int = 10, rows: int = 9) -> Collected:
@@ -94,3 +96,17 @@ def test_a_resumed_run_s_totals_go_on() -> None:
     assert report is not None
     totals = report.totals
     assert (totals.env_steps, totals.train_samples, totals.episodes, totals.duration_s) == (1_010, 1_009, 21, 0.25)
+
+
+def test_metrics_are_means_over_all_steps_since_the_last_report() -> None:
+    summary = CollectSummary(0)
+    for metrics in ({"speed": MetricMean(1.0, 10)}, {"speed": MetricMean(4.0, 5), "height": MetricMean(7.0, 2)}, {}):
+        summary.add(replace(chunk(1.0), metrics=metrics))
+    report = summary.due(train_iter=0, env_step=30)
+    assert report is not None
+    assert report.window.metrics == {"speed": pytest.approx((1.0 * 10 + 4.0 * 5) / 15), "height": 7.0}
+    summary.add(replace(chunk(1.0), metrics={"speed": MetricMean(9.0, 10)}))
+    report = summary.due(train_iter=1, env_step=40)
+    assert report is not None
+    assert report.window.metrics == {"speed": 9.0}
+    assert report.fields()["speed"] == 9.0

@@ -65,6 +65,14 @@ def test_it_comes_back_from_a_message_as_it_was() -> None:
         ({"reuse": "twice"}, "'replay' or 'once'"),
         ({"loss_columns": {"Loss Q": "loss"}}, "match pattern"),
         ({"columns": {}}, "not permitted"),
+        ({"collected": ("reward_mean",)}, "collected names what logs or progress.txt have already: reward_mean"),
+        ({"collected": ("speed", "train_iter")}, "already: train_iter"),
+        ({"collected": ("lr",), "loss_columns": {"lr": "loss"}}, "already: lr"),
+        ({"collected": ("speed", "speed")}, "already: speed, speed"),
+        ({"collected": ("Time",)}, "match pattern"),
+        ({"collected": ("a/b",)}, "match pattern"),
+        ({"collected": (101 * "a",)}, "match pattern"),
+        ({"collected": tuple(f"metric_{number}" for number in range(51))}, "at most 50"),
     ],
 )
 def test_what_makes_no_sense_is_refused(changes: dict[str, Any], problem: str) -> None:

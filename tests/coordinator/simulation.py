@@ -883,7 +883,8 @@ class World:
         self.disk.add(file)
         assert isinstance(worker.work, ReanalyzerWork)
         target = self.target_files[worker.work.assign.experiment]
-        meta = Reanalysis(id, file, chunk.meta.chunk, chunk.first_row, chunk.meta.rows, target, 50, 0)
+        compute_s = (1 + sequence % 5) / 1_000
+        meta = Reanalysis(id, file, chunk.meta.chunk, chunk.first_row, chunk.meta.rows, target, 50, 0, compute_s)
         self.reanalyses[id] = meta
         return meta
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from remuda.config.declaration import IN_COLLECTORS_LOG
 from remuda.logbook.episode_reports import (
     CollectReport,
     CollectTotals,
@@ -14,6 +17,7 @@ from remuda.logbook.episode_reports import (
     EvaluationReport,
     WorkerReport,
 )
+from remuda.logbook.statistics import episode_statistics
 
 STATISTICS = ("mean", "std", "max", "min", "median")
 UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"
@@ -78,6 +82,34 @@ def test_what_the_environment_reports_stands_behind_the_promised_names() -> None
     )
     assert list(report.fields())[-5:] == [f"won_{s}" for s in STATISTICS]
     assert report.fields()["won_mean"] == 0.5
+
+
+def worker_report(**changes: Any) -> WorkerReport:
+    given: dict[str, Any] = {
+        "role": "collector", "worker": UUID, "episode_count": 2, "step_count": 80, "duration_s": 4.0,
+        "reward_mean": 10.0, "reward_std": 1.0,
+    }  # fmt: skip
+    return WorkerReport(train_iter=100, env_step=5_000, **given | changes)
+
+
+def test_metrics_of_the_policy_stand_behind_all_others_under_their_own_names() -> None:
+    window = CollectWindow(
+        env_steps=8, train_samples=8, duration_s=1.0, episode_returns=[1.0], episode_lengths=[8],
+        episode_info={"boxes": [1.0]}, metrics={"speed": 2.5},
+    )  # fmt: skip
+    report = replace(collected([9.0], [30]), window=window)
+    assert list(report.fields().items())[-2:] == [("boxes_median", 1.0), ("speed", 2.5)]
+    assert report.text().endswith("\nboxes_median: 1.000000\nspeed: 2.500000")
+    told = worker_report(statistics={"reward_max": 11.0}, metrics={"speed": 2.5})
+    assert list(told.fields().items())[-2:] == [("reward_max", 11.0), ("speed", 2.5)]
+
+
+def test_no_metric_can_have_the_name_of_what_is_always_there() -> None:
+    info = {"discounted_return": [1.0]}
+    statistics = episode_statistics([1.0], [1], info)
+    always = collected([9.0], [30])
+    always = replace(always, window=replace(always.window, episode_info=info))
+    assert {*always.fields(), *worker_report(statistics=statistics).fields()} == IN_COLLECTORS_LOG
 
 
 def test_where_no_episode_ended_there_is_nan_and_no_crash() -> None:

@@ -181,3 +181,25 @@ def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path, text: str)
 def test_column_names_that_would_break_the_table_are_refused(tmp_path: Path, columns: list[str]) -> None:
     with pytest.raises(ValueError, match="distinct identifiers"):
         ProgressFile(tmp_path / "p", columns)
+
+
+def test_means_over_collected_steps_have_columns_under_their_own_names(tmp_path: Path) -> None:
+    file = ProgressFile(tmp_path / "p", ["LossQ"], episode_info=["won"], collected=["speed_mean", "height"])
+    shown = ProgressRow(epoch=0, env_step=8, losses={}, wall_s=1.0, collected={"speed_mean": 2.5, "height": math.nan})
+    file.row(shown)
+    file.row(ProgressRow(epoch=1, env_step=9, losses={}, wall_s=2.0))
+    file.close()
+    header, first, second = (line.split("\t") for line in (tmp_path / "p").read_text().splitlines())
+    assert header[-4:] == ["MedianTestWon", "speed_mean", "height", "Time"]
+    assert (first[-3:], second[-3:]) == (["2.5", "nan", "1.0"], ["nan", "nan", "2.0"])
+    assert shown.record()["collector/speed_mean"] == 2.5
+
+
+def test_a_file_of_an_earlier_version_gets_their_columns_where_it_is_continued(tmp_path: Path) -> None:
+    write(tmp_path / "p", 1)
+    file = ProgressFile(tmp_path / "p", ["LossQ"], collected=["speed_mean"])
+    file.row(ProgressRow(epoch=2, env_step=2_000, losses={}, wall_s=3.0, collected={"speed_mean": 2.5}))
+    file.close()
+    header, first, second = (line.split("\t") for line in (tmp_path / "p").read_text().splitlines())
+    assert header[-2:] == ["Time", "speed_mean"]
+    assert (first[-2:], second[-2:]) == (["2.5", "nan"], ["3.0", "2.5"])

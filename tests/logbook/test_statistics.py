@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config.declaration import BESIDES_MEAN
-from remuda.logbook.statistics import Statistics, mean, ratio
+from remuda.logbook.statistics import Statistics, mean, ratio, weighted_means
+from remuda.wire.messages import LARGEST_METRIC, MetricMean
 
 FINITE = st.floats(-1e150, 1e150, allow_subnormal=False)
 ODD = st.sampled_from([math.nan, math.inf, -math.inf])
@@ -77,3 +78,16 @@ def test_of_many_values_the_median_is_numpys_too() -> None:
         assert (spread.median, spread.max, spread.min) == (np.median(values), values.max(), values.min())
         values[size // 3] = math.nan
         assert all(math.isnan(value) for value in vars(Statistics.of(values)).values())
+
+
+def test_means_are_weighted_by_their_steps_and_a_chunk_without_one_has_no_say() -> None:
+    chunks = [{"a": MetricMean(2.0, 3)}, {"b": MetricMean(-1.0, 1)}, {"a": MetricMean(6.0, 1), "b": MetricMean(1.0, 7)}]
+    assert weighted_means(chunks) == {"a": 3.0, "b": 0.75}
+    assert weighted_means([]) == {}
+
+
+@given(st.lists(st.tuples(st.floats(-LARGEST_METRIC, LARGEST_METRIC), st.integers(1, 2**53)), min_size=1, max_size=9))
+def test_means_of_means_are_finite_and_between_them(told: list[tuple[float, int]]) -> None:
+    found = weighted_means({"a": MetricMean(value, steps)} for value, steps in told)["a"]
+    slack = 1e-9 * max(abs(value) for value, _ in told)
+    assert min(value for value, _ in told) - slack <= found <= max(value for value, _ in told) + slack

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -91,3 +92,15 @@ def test_several_ranks_are_told() -> None:
     alone = LearnReport(train_iter=300, env_step=1, variables={"cur_lr": 0.001})
     assert alone.fields() == {"cur_lr_avg": 0.001}
     assert replace(alone, world_size=2).fields() == {"world_size": 2, "cur_lr_avg": 0.001}
+
+
+@pytest.mark.parametrize(("time_ms", "shown"), [(None, None), (12.5, 12.5), (math.nan, "nan")])
+def test_the_time_of_reanalyzers_is_told_in_runs_that_have_some(time_ms: float | None, shown: object) -> None:
+    report = BufferThroughputReport(
+        train_iter=1, env_step=2, wall_s=61.0, past_s=60.0, pushed_in=640, sampled_out=5_120, removed=0,
+        current_have=640, reanalyze_time_ms=time_ms,
+    )  # fmt: skip
+    fields = report.fields()
+    assert list(fields)[-1] == ("memory_usage_mb/buffer" if shown is None else "reanalyze_time_ms")
+    if shown is not None:
+        assert str(fields["reanalyze_time_ms"]) == str(shown)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from remuda.buffer.chunk import read_meta
+from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.conftest import Launcher, wait_until_held
-from remuda.tests.parallel.reading import index, progress
+from remuda.tests.parallel.reading import index, key_values, progress, texts
 from remuda.tests.parallel.test_deaths import kill_first
 from remuda.tests.parallel.user_folder import HELD, SMALL_MUZERO, UserFolder
 
@@ -35,7 +37,18 @@ def test_it_survives_deaths_is_resumed_and_played(tmp_path: Path, launched: Laun
     metas = [read_meta(path) for path in (run / "data").iterdir()]
     assert max(Counter(meta.chunk for meta in metas).values()) == 1
     assert sum(meta.env_steps for meta in metas) == before["env_step"] >= 2000
-    assert int(progress(run)[-1]["TestEnvInteracts"]) == before["env_step"]
+    rows = progress(run)
+    assert int(rows[-1]["TestEnvInteracts"]) == before["env_step"]
+    entropies = [float(row["visit_entropy_mean"]) for row in rows if row["visit_entropy_mean"] != "nan"]
+    assert len(entropies) > 1
+    assert all(0.0 <= entropy <= math.log(2) for entropy in entropies), "of two actions"
+    logs = [run / "log" / "commander" / "commander_collector_logger.txt", *(run / "log" / "collector").glob("*.txt")]
+    for log in logs:  # as far as a collector lived to report
+        for text in (*texts(log, "collect end"), *texts(log, "[COLLECTOR]")):
+            assert 0.0 <= float(key_values(text)["visit_entropy_mean"]) <= math.log(2)
+    shown = curves(run / "log" / "commander" / "commander_tb_logger")
+    for axis in ("iter", "step"):
+        assert len(shown[f"collector_{axis}/visit_entropy_mean"]) == len(shown[f"collector_{axis}/episode_count"]) > 0
 
     again = launched(user.root, *launch, "--set", "stop.max_env_steps=2600", "--resume").ended()
     assert again.code == 0, again.err

@@ -9,8 +9,9 @@ import pytest
 from remuda.buffer.chunk import REANALYSIS_SUFFIX, read_meta
 from remuda.buffer.reanalysis_file import read_reanalysis
 from remuda.policy.algorithms.muzero.acting import ROOT_VALUE, SEARCH_POLICY
+from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.conftest import Launcher, wait_until_held
-from remuda.tests.parallel.reading import index, joined, texts
+from remuda.tests.parallel.reading import index, joined, table, texts
 from remuda.tests.parallel.test_deaths import kill_first
 from remuda.tests.parallel.user_folder import HELD, SMALL_MUZERO, UserFolder
 from remuda.tests.patience import until
@@ -56,6 +57,10 @@ def test_a_killed_one_is_replaced_and_everything_adds_up(tmp_path: Path, launche
     metas = [read_meta(path) for path in (run / "data").iterdir() if REANALYSIS_SUFFIX not in path.name]
     assert sum(meta.env_steps for meta in metas) == index(run)["checkpoints"][-1]["env_step"] >= 3000
 
+    shown = curves(run / "log" / "buffer" / "buffer_tb_logger")["buffer_sec/reanalyze_time_ms"]
+    assert all(time_ms > 0 for _, time_ms in shown)
+    tables = texts(run / "log" / "buffer" / "buffer_logger.txt", "In the past")
+    assert 0 < len(shown) <= sum(table(text)["reanalyze_time_ms"] != "nan" for text in tables)
     said = f"{book.rows} rows of {book.accepted} chunks were computed again"
     assert len(texts(run / "log" / "commander" / "commander_logger.txt", said)) == 1
     (taken,) = texts(run / "log" / "learner" / "learner_logger.txt", "took over")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import math
 import re
 import stat
 from contextlib import closing
@@ -27,6 +29,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists, RunFolderError
 from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.runs import Flag, Ticking, forget_steps, run_tiny, steps_really_taken, tiny_config
 from remuda.wire.messages import ExperimentStatus
 
@@ -68,6 +71,30 @@ def test_runs_of_other_algorithms_give_the_same_numbers_twice_too(user: Path, tm
     assert len(one) >= 3
     for file, weights in one.items():
         assert all(torch.equal(weights[name], two[file][name]) for name in weights)
+
+
+@pytest.mark.parametrize("gumbel", [False, True])
+def test_how_muzeros_searches_went_is_in_the_collectors_log_the_curves_and_progress(
+    user: Path, tmp_path: Path, gumbel: bool
+) -> None:
+    policy = MUZERO.replace("}", f", gumbel: {str(gumbel).lower()}}}")
+    config = tiny_config(user, f"policy={policy}", "stop.max_env_steps=150", "log.sinks=[jsonl]")
+    run = RunFolder(run_tiny(config, Start(tmp_path / "run")).run_dir)
+    names = ["visit_entropy_mean", *(["completed_value_mean"] if gumbel else [])]
+    text, shown = run.serial_collector_log.read_text(), curves(run.serial_tb)
+    header, *rows = (line.split("\t") for line in run.progress.read_text().splitlines())
+    assert header[-1 - len(names) :] == [*names, "Time"]
+    sunk = [json.loads(line) for line in run.progress_jsonl.read_text().splitlines()]
+    for name in names:
+        assert text.count(f"\n{name}: ") == text.count("collect end:") > 0
+        assert (
+            len(shown[f"collector_step/{name}"]) == len(shown[f"collector_iter/{name}"]) == text.count("collect end:")
+        )
+        assert f"collector/{name}" in sunk[-1]
+        told = [float(row[header.index(name)]) for row in rows if row[header.index(name)] != "nan"]
+        assert len(told) > 1
+        assert name != "visit_entropy_mean" or all(0.0 <= value <= math.log(2) for value in told), "of two actions"
+    assert ("completed_value_mean" in text) is gumbel
 
 
 def test_a_disk_that_takes_no_description_of_the_environment_holds_nothing_up(

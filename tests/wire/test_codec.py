@@ -39,6 +39,7 @@ from remuda.wire.messages import (
     Histogram,
     IndexedChunk,
     Leave,
+    MetricMean,
     PolicyRef,
     Registered,
     Rejected,
@@ -155,7 +156,7 @@ def test_golden_bytes() -> None:
     assert as_bytes(
         encode(Envelope(7, 0, 6, ChunkAccepted(ChunkId(UUID, 2, 9), 128, PolicyRef(1, 3, 40), {"eps": 0.5})))
     ) == [
-        b"R\x07",
+        b"R\x08",
         b"\x94\x07\x00\x06\x86\xa4type\xadChunkAccepted"
         b"\xa5chunk\x83\xa6worker\xd9$" + UUID.encode() + b"\xabincarnation\x02\xa8sequence\x09"
         b"\xb0credit_env_steps\xcc\x80\xa6policy\x83\xa5epoch\x01\xa7version\x03\xaatrain_iter\x28"
@@ -405,6 +406,37 @@ def test_a_chunk_has_a_length_for_each_return() -> None:
         decode(tampered(ChunkReady(1, meta), forget_a_length))
     with pytest.raises(ValueError, match="1 returns of 2 episodes"):
         structs.replace(meta, episode_returns=[1.0])
+
+
+@pytest.mark.parametrize(
+    ("metrics", "problem"),
+    [
+        ({"speed": {"mean": float("nan"), "steps": 1}}, "mean"),
+        ({"speed": {"mean": float("inf"), "steps": 1}}, "mean"),
+        ({"speed": {"mean": 1e301, "steps": 1}}, "mean"),
+        ({"speed": {"mean": 1.0, "steps": 0}}, "steps"),
+        ({"": {"mean": 1.0, "steps": 1}}, "matching regex"),
+        ({"x" * 101: {"mean": 1.0, "steps": 1}}, "matching regex"),
+        ({"[/red]": {"mean": 1.0, "steps": 1}}, "matching regex"),
+        ({f"x{number}": {"mean": 1.0, "steps": 1} for number in range(51)}, "length <= 50"),
+    ],
+)
+def test_means_over_collected_steps_are_few_finite_numbers_under_short_names(metrics: Any, problem: str) -> None:
+    meta = ChunkMeta(ChunkId(UUID, 1, 0), "x.chunk", 8, 8, 99, 0, PolicyRef(), 0.1, metrics={"a": MetricMean(1.0, 8)})
+
+    def replace_them(fields: Any, frames: list[Frame]) -> None:
+        assert fields["meta"]["metrics"] == {"a": {"mean": 1.0, "steps": 8}}
+        fields["meta"]["metrics"] = metrics
+
+    with pytest.raises(CodecError, match=problem):
+        decode(tampered(ChunkReady(1, meta), replace_them))
+
+    def report_them(fields: Any, frames: list[Frame]) -> None:
+        fields["metrics"] = {name: metric["mean"] for name, metric in metrics.items()}
+
+    if problem != "steps":
+        with pytest.raises(CodecError):
+            decode(tampered(CollectorReport(1, 0, 0, 8, 0.1, 0.0, 0.0), report_them))
 
 
 def test_an_evaluation_has_a_length_for_each_return() -> None:

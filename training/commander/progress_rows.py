@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.statistics import merged
+from remuda.logbook.statistics import merged, weighted_means
 from remuda.policy.algorithms import declaration
 from remuda.training.commander.cadence import boundary_at, next_boundary
 from remuda.training.commander.evaluation import Awaited, EvaluationResult, due_env_step
@@ -28,7 +29,8 @@ class ProgressRows:
     def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
         self._interval = config.log.progress_interval_env_steps
         self._budget_env_steps = config.stop.max_env_steps
-        self._columns = declaration(config).loss_columns
+        declared = declaration(config)
+        self._columns, self._collected = declared.loss_columns, declared.collected
         self._evaluates = config.evaluator.episodes > 0
         self._evaluation_interval = config.evaluator.interval_env_steps
         self._newest: deque[tuple[float, int]] = deque(maxlen=config.evaluator.window_episodes)
@@ -38,7 +40,7 @@ class ProgressRows:
         self._reached_env_step = -1
         """The counters when the newest row was reached, whether it is written or not."""
         self._ended: list[EpisodesSnapshot] = []
-        """Episodes since the last written row, by chunk, and the waiting rows among them."""
+        """Episodes and means over steps since the last written row, by chunk, and the waiting rows among them."""
         self._waiting: list[int] = []
         """Positions of these rows in `_ended`."""
         self._told: int | None = None
@@ -56,9 +58,10 @@ class ProgressRows:
             self._reach(0, Counters() if resumed is None else resumed.counters)
 
     def chunk(self, meta: ChunkMeta) -> None:
-        """Episodes that ended in a counted chunk."""
-        if meta.episode_returns:
-            self._ended.append(EpisodesSnapshot(meta.episode_returns, meta.episode_lengths, meta.episode_info))
+        """Episodes that ended in a counted chunk, and the means over its steps."""
+        if meta.episode_returns or meta.metrics:
+            returns, lengths, info = meta.episode_returns, meta.episode_lengths, meta.episode_info
+            self._ended.append(EpisodesSnapshot(returns, lengths, info, metrics=meta.metrics))
         if not self._evaluates:
             self._newest.extend(zip(meta.episode_returns, meta.episode_lengths, strict=True))
 
@@ -140,13 +143,14 @@ class ProgressRows:
         return shown
 
     def _row(self, row: RowSnapshot, ended: Sequence[EpisodesSnapshot], test: EvaluationResult | None) -> ProgressRow:
-        metrics = row.metrics
+        metrics, collected = row.metrics, weighted_means(chunk.metrics for chunk in ended)
         return ProgressRow(
             epoch=self._epoch,
             env_step=row.env_step,
             returns=[value for chunk in ended for value in chunk.returns],
             lengths=[value for chunk in ended for value in chunk.lengths],
             info=merged(chunk.info for chunk in ended),
+            collected={name: collected.get(name, math.nan) for name in self._collected},
             test_returns=() if test is None else test.returns,
             test_lengths=() if test is None else test.lengths,
             test_info={} if test is None else test.info,

@@ -45,6 +45,7 @@ from remuda.wire.messages.from_workers import (
     WorkerVitals,
 )
 from remuda.wire.messages.parts import (
+    LARGEST_METRIC,
     MOST_ACTION_DIMENSIONS,
     MOST_BUCKETS,
     MOST_FILM_BYTES,
@@ -69,6 +70,10 @@ from remuda.wire.messages.parts import (
     LogPlace,
     LongText,
     Message,
+    MetricMean,
+    MetricName,
+    Metrics,
+    MetricValue,
     Part,
     PathText,
     Phase,
@@ -119,6 +124,7 @@ from remuda.wire.messages.to_workers import (
 )
 
 __all__ = [
+    "LARGEST_METRIC",
     "MAX_DIFF_BYTES",
     "MAX_LOG_BYTES",
     "MOST_ACTION_DIMENSIONS",
@@ -180,6 +186,10 @@ __all__ = [
     "LogText",
     "LongText",
     "Message",
+    "MetricMean",
+    "MetricName",
+    "MetricValue",
+    "Metrics",
     "NotReanalyzed",
     "Numbers",
     "Origin",
@@ -222,7 +232,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (

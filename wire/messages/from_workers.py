@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Meta, field
 from numpy.typing import NDArray
 
+from remuda.config.bounds import MOST_COLLECTED
 from remuda.wire.messages.parts import (
     MOST_ACTION_DIMENSIONS,
     AnyReturns,
@@ -22,6 +23,8 @@ from remuda.wire.messages.parts import (
     Histogram,
     LongText,
     Message,
+    MetricName,
+    MetricValue,
     Part,
     Phase,
     PolicyRef,
@@ -103,6 +106,10 @@ class CollectorReport(Message, frozen=True):
     statistics: Numbers = field(default_factory=dict[str, float])
     """More statistics of returns, lengths and env.episode_info: `reward_median`, `length_max`; nan if no episode
     finished."""
+    metrics: Annotated[dict[MetricName, MetricValue], Meta(max_length=MOST_COLLECTED)] = field(
+        default_factory=dict[str, float]
+    )
+    """Means over these steps, under the names of Declaration.collected."""
 
 
 class TimedBlock(Part, frozen=True):

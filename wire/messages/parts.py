@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from remuda.config.bounds import MOST_EVALUATION_EPISODES
+from remuda.config.bounds import MOST_COLLECTED, MOST_EVALUATION_EPISODES
 
 Role = Literal["collector", "evaluator", "learner", "reanalyzer"]
 ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator", "reanalyzer")
@@ -39,6 +39,12 @@ AnyReturns = Annotated[list[float], _EPISODES]
 """Returns, which may be infinite or nan if the environment's rewards are."""
 EpisodeInfo = Annotated[dict[ShortText, Annotated[list[Finite], _EPISODES]], Meta(max_length=1_000)]
 """Values of episodes by name: `discounted_return` and those of env.episode_info; not every episode need have one."""
+
+LARGEST_METRIC = 1e300
+"""Of collected metrics: weighted sums of such numbers are finite, too."""
+MetricName = Annotated[str, Meta(pattern=r"^[a-z][A-Za-z0-9_]{0,99}\Z")]
+"""One of Declaration.collected."""
+MetricValue = Annotated[float, Meta(ge=-LARGEST_METRIC, le=LARGEST_METRIC)]
 
 MOST_BUCKETS = 100
 """Of a histogram."""
@@ -96,6 +102,17 @@ class ChunkId(Part, frozen=True, order=True):
     sequence: Count
 
 
+class MetricMean(Part, frozen=True):
+    """What a chunk says of one of the algorithm's collected metrics."""
+
+    mean: MetricValue
+    steps: Annotated[int, Meta(ge=1, le=2**53)]
+    """The environment steps that it is the mean of: those of the chunk that have a value."""
+
+
+Metrics = Annotated[dict[MetricName, MetricMean], Meta(max_length=MOST_COLLECTED)]
+
+
 class ChunkMeta(Part, frozen=True):
     """All that is known about a chunk without opening its payload. Also stored in the payload's header."""
 
@@ -118,6 +135,8 @@ class ChunkMeta(Part, frozen=True):
     """Lengths of the same episodes."""
     episode_info: EpisodeInfo = field(default_factory=dict[str, list[float]])
     """More values of these episodes."""
+    metrics: Metrics = field(default_factory=dict[str, MetricMean])
+    """Means over the steps of the chunk, under the names of Declaration.collected."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if numbers contradict each other."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms import MuZeroConfig
+from remuda.policy.algorithms.muzero.entry import COMPLETED_VALUE, VISIT_ENTROPY
 from remuda.policy.algorithms.muzero.model import SearchedModel
 from remuda.policy.algorithms.muzero.model_policy import ModelPolicy
 from remuda.policy.algorithms.muzero.search.search import SearchResult, choose, search
@@ -18,6 +19,9 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 SEARCH_POLICY, ROOT_VALUE = "search_policy", "root_value"
 """Columns that are recorded: the share of the search's visits, [actions], and the value it found."""
+VISITS = "visits"
+"""Of Gumbel MuZero's searches alone, [actions]: its `search_policy` is the improved policy, so their shares are not
+stored."""
 ILLEGAL = -1.0
 """Recorded in place of the share of an action that was illegal. So whoever searches again knows it, and where
 environments say nothing of it nothing more is stored."""
@@ -50,6 +54,10 @@ class MuZeroPolicy(ModelPolicy):
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """See Policy."""
         return {SEARCH_POLICY: ((self._actions,), "float32"), ROOT_VALUE: ((), "float32")}
+
+    def measured(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        """See Policy."""
+        return {VISITS: ((self._actions,), "int32")} if self._config.gumbel else {}
 
     def act(
         self,
@@ -87,7 +95,17 @@ class MuZeroPolicy(ModelPolicy):
             found = self._searched(observations, noise.astype(np.float32), legal)
             chosen = choose(found.visits, exploration[TEMPERATURE], rng)
         policy = found.policy if legal is None else np.where(legal, found.policy, np.float32(ILLEGAL))
-        return self._action.to_environment(chosen), {SEARCH_POLICY: policy, ROOT_VALUE: found.value}
+        columns = {SEARCH_POLICY: policy, ROOT_VALUE: found.value}
+        if self._config.gumbel:
+            columns[VISITS] = found.visits
+        return self._action.to_environment(chosen), columns
+
+    def collected_metrics(self, columns: Arrays) -> Arrays:
+        """See Policy: how far the searches' visits were spread, in nats, and with Gumbel MuZero the values they
+        found."""
+        if not self._config.gumbel:
+            return {VISIT_ENTROPY: entropies(columns[SEARCH_POLICY])}
+        return {VISIT_ENTROPY: entropies(columns[VISITS]), COMPLETED_VALUE: columns[ROOT_VALUE]}
 
     def searched(self, observations: np.ndarray, legal: NDArray[np.bool_]) -> SearchResult:
         """Search from each observation [n, …] without noise, among its `legal` actions [n, actions]."""
@@ -110,6 +128,15 @@ class MuZeroPolicy(ModelPolicy):
             noise=noise,
             noise_fraction=0.0 if noise is None else self._config.root_noise_fraction,
         )
+
+
+def entropies(shares: NDArray[np.generic]) -> NDArray[np.float64]:
+    """The entropy of each distribution in nats, [n], of shares or counts [n, actions]; those below 0 are no part of
+    it."""
+    counted = np.maximum(shares.astype(np.float64), 0.0)
+    probability = counted / counted.sum(axis=1, keepdims=True)
+    logs = np.log(probability, out=np.zeros_like(probability), where=probability > 0)
+    return np.asarray(0.0 - (probability * logs).sum(axis=1))
 
 
 def search_settings(config: MuZeroConfig) -> SearchSettings:

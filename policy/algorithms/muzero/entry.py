@@ -31,6 +31,8 @@ MONITORED = (
     "analysis/dormant_ratio_dynamics",
     "analysis/latent_state_l2_norms",
 )
+VISIT_ENTROPY, COMPLETED_VALUE = "visit_entropy_mean", "completed_value_mean"
+"""What collectors report of their searches: the entropy of the visits in nats, and the value of the root."""
 DECAY_PARTS = 2
 """The temperature changes over one of so many parts of a run."""
 
@@ -70,6 +72,7 @@ class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
                 "grad_norm",
             ),
             exploration={} if settings.gumbel else {"collect_mcts_temperature": _temperature(config, settings)},
+            collected=(VISIT_ENTROPY, COMPLETED_VALUE) if settings.gumbel else (VISIT_ENTROPY,),
             self_play=settings.players == 2,
             reanalyzed=ReanalyzedColumns(columns=("search_policy", "root_value"), share=settings.reanalyze_ratio),
         )

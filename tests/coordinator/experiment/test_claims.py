@@ -16,6 +16,7 @@ from remuda.coordinator.events import Received
 from remuda.coordinator.experiment.claims import NOBODY, Speaker, speaker_at
 from remuda.coordinator.experiment.credit import ANNOUNCED_AHEAD
 from remuda.coordinator.experiment.experiment import Experiment
+from remuda.logbook.episode_reports import WorkerReport
 from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import Worker, World
 from remuda.tests.keys import somebody_for
@@ -30,11 +31,13 @@ from remuda.wire.messages import (
     ChunkMeta,
     ChunkReady,
     ChunkUnreadable,
+    CollectorReport,
     Drained,
     EvaluationDone,
     EvaluationFilmed,
     Film,
     LearnerReport,
+    MetricMean,
     PolicyPublished,
     PolicyRef,
     Role,
@@ -249,6 +252,15 @@ LIES = {
         "collector",
         lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, policy=PolicyRef(2**53, 1, 1))),
     ),
+    "a metric that nobody declared": Lie(
+        "collector",
+        lambda w, me: ChunkReady(
+            me.lease, chunk_of(me.uuid, me.incarnation, metrics={"visit_entropy_mean": MetricMean(1.0, 8)})
+        ),
+    ),
+    "a report of a metric that nobody declared": Lie(
+        "collector", lambda w, me: CollectorReport(me.lease, 1, 0, 8, 0.1, 0.0, 0.0, metrics={"speed": 1.0})
+    ),
     "the end of the run": Lie("collector", lambda w, me: WorkerFailed(me.lease, "no", "nowhere", hopeless=True)),
     "the learner's lease": Lie("collector", lambda w, me: request(w, of(w, "learner"), loaded_row=2**53)),
     "an end of the learner's lease": Lie("collector", lambda w, me: Drained(of(w, "learner").lease)),
@@ -270,6 +282,25 @@ def test_who_says_what_cannot_be_loses_its_lease_and_nobody_else_does(lie: Lie) 
     for _ in range(60):
         world.step()
     assert world.experiment().env_step > before, "another takes its place, and the run goes on"
+
+
+def test_the_mean_of_a_declared_metric_is_over_the_steps_of_its_chunk_at_most() -> None:
+    world = World(config(policy={"type": "muzero", "n_step": 1, "unroll_steps": 1}))
+    world.herd(collectors=2)
+    world.submit()
+    while not world.status().experiments or not of(world, "collector", 1).lease:
+        world.step()
+    honest, liar = of(world, "collector", 0), of(world, "collector", 1)
+    for worker, more in ((honest, 0), (liar, 1)):
+        meta = world.write_chunk(worker, PolicyRef())
+        metrics = {"visit_entropy_mean": MetricMean(0.5, meta.env_steps + more)}
+        said_by(world, worker, ChunkReady(worker.lease, replace(meta, metrics=metrics)))
+    told = CollectorReport(honest.lease, 1, 0, 8, 0.1, 0.0, 0.0, metrics={"visit_entropy_mean": 0.5})
+    said_by(world, honest, told)
+    assert (honest.refused, liar.refused) == (None, "dismissed")
+    assert any("has means over more than its" in text for _, text in world.said)
+    (report,) = (each for each in world.reports if isinstance(each, WorkerReport) and each.metrics)
+    assert report.fields()["visit_entropy_mean"] == 0.5
 
 
 def test_a_collector_cannot_run_far_ahead_of_its_credit() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from remuda.buffer.reanalysis_file import reanalysis_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.reanalysis import ASKED_AT_ONCE
+from remuda.logbook.training_reports import BufferThroughputReport
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Faults, LearnerWork, ReanalyzerWork, Worker, World
 from remuda.tests.faults.sizes import LONG
@@ -113,6 +115,31 @@ def test_none_is_taken_where_there_is_nothing_to_do() -> None:
     world = world_of(muzero(ratio=0.0))
     assert finished(world).reanalyzed_rows == 0
     assert not any(worker.assignments for worker in reanalyzers(world))
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_each_table_of_the_buffer_tells_how_long_the_chunks_since_the_one_before_took(crashes: bool) -> None:
+    world = world_of(muzero(log={"buffer_interval_s": 1}))
+    if crashes:
+        run_until_reanalyzed(world, 200)
+        world.crash()
+    finished(world)
+    taken_ms = {1e3 * each.compute_s for each in world.reanalyses.values()}
+    assert len(taken_ms) > 1
+    tables = [report for report in world.reports if isinstance(report, BufferThroughputReport)]
+    told = [report.reanalyze_time_ms for report in tables if report.reanalyze_time_ms is not None]
+    assert len(told) == len(tables) > 2
+    means = [time_ms for time_ms in told if not math.isnan(time_ms)]
+    assert means
+    assert min(taken_ms) - 1e-6 <= min(means) <= max(means) <= max(taken_ms) + 1e-6
+
+
+def test_runs_without_reanalyzers_have_no_such_column() -> None:
+    world = world_of(config(log={"buffer_interval_s": 5}), reanalyzers=0)
+    finished(world)
+    tables = [report for report in world.reports if isinstance(report, BufferThroughputReport)]
+    assert tables
+    assert all("reanalyze_time_ms" not in table.fields() for table in tables)
 
 
 def test_a_reanalyzer_that_does_nothing_is_asked_for_two_chunks_and_holds_up_nobody() -> None:

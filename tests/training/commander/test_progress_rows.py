@@ -16,7 +16,7 @@ from remuda.training.commander.commander import Commander
 from remuda.training.commander.evaluation import Awaited, EvaluationResult
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.snapshot import NewEpisodes, ProgressSnapshot
-from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
+from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, MetricMean
 
 SETTINGS = config(
     log={"progress_interval_env_steps": 100},
@@ -137,6 +137,58 @@ def test_where_the_budget_is_used_up_the_last_row_stands_at_the_budget() -> None
     assert rows.due(Counters(env_step=2_013)) == []
     rows.evaluated(evaluation(201, 2_013))
     assert places(rows.last(Counters(env_step=2_013))) == [(2, 2_000, 2_013)]
+
+
+SEARCHING = config(
+    policy={"type": "muzero", "gumbel": True},
+    log={"progress_interval_env_steps": 100},
+    evaluator={"episodes": 0},
+    stop={"max_env_steps": 2_000},
+)
+
+
+def measured(number: int, **metrics: float) -> ChunkMeta:
+    """Of 10 * (number + 1) steps, in which no episode ended."""
+    steps = 10 * (number + 1)
+    return replace(
+        meta_of(number, 10), env_steps=steps, metrics={name: MetricMean(mean, steps) for name, mean in metrics.items()}
+    )
+
+
+def test_a_row_shows_the_means_of_the_steps_since_the_row_before() -> None:
+    rows = ProgressRows(SEARCHING)
+    rows.chunk(measured(0, visit_entropy_mean=0.5, completed_value_mean=2.0))
+    rows.chunk(measured(1, visit_entropy_mean=0.2))
+    (first,) = rows.due(Counters(env_step=100))
+    (second,) = rows.due(Counters(env_step=200))
+    rows.chunk(measured(2, visit_entropy_mean=0.1))
+    (third,) = rows.due(Counters(env_step=300))
+    assert first.collected == {
+        "visit_entropy_mean": pytest.approx((0.5 * 10 + 0.2 * 20) / 30),
+        "completed_value_mean": 2,
+    }
+    assert {name: str(value) for name, value in second.collected.items()} == dict.fromkeys(first.collected, "nan")
+    assert third.collected["visit_entropy_mean"] == 0.1
+
+
+def test_means_wait_for_their_row_over_a_restart() -> None:
+    rows = ProgressRows(SEARCHING)
+    rows.chunk(measured(0, visit_entropy_mean=0.5))
+    new = rows.news()
+    assert new is not None
+    body = msgspec.msgpack.encode(replace(rows.snapshot(), ended=new.chunks))
+    again = ProgressRows(SEARCHING)
+    again.restore(msgspec.msgpack.decode(body, type=ProgressSnapshot))
+    again.chunk(measured(2, visit_entropy_mean=0.1))
+    (row,) = again.due(Counters(env_step=100))
+    assert row.collected["visit_entropy_mean"] == pytest.approx((0.5 * 10 + 0.1 * 30) / 40)
+
+
+def test_only_declared_means_are_shown() -> None:
+    rows = ProgressRows(SEARCHING)
+    rows.chunk(measured(0, speed=0.5))  # of the header of a file in data/
+    (row,) = rows.due(Counters(env_step=100))
+    assert set(row.collected) == {"visit_entropy_mean", "completed_value_mean"}
 
 
 def test_rows_that_wait_outlive_the_coordinator() -> None:

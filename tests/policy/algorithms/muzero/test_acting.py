@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from remuda.environments.unsupported import UnsupportedSpaceError
-from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
+from remuda.policy.algorithms import declaration
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, entropies
 from remuda.policy.files.model_artifact import traced_policy
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.tests.policy.algorithms.muzero.cases import ACTION, OBSERVATION, SMALL, batch, changed, muzero
+from remuda.tests.policy.algorithms.muzero.cases import ACTION, OBSERVATION, SMALL, batch, changed, config, muzero
 
 EXPLORES = {"collect_mcts_temperature": 1.0}
 
@@ -120,6 +121,31 @@ def test_where_all_are_legal_it_makes_no_difference_to_say_so() -> None:
     unsaid = acting.act_recording(observations(), EXPLORES, np.random.default_rng(0))
     np.testing.assert_array_equal(said[0], unsaid[0])
     np.testing.assert_array_equal(said[1]["search_policy"], unsaid[1]["search_policy"])
+
+
+def test_the_entropy_of_visits_by_hand() -> None:
+    shares = np.array([[0.5, 0.5], [1.0, 0.0], [0.25, 0.75]], np.float32)
+    expected = [np.log(2), 0.0, 0.25 * np.log(4) + 0.75 * np.log(4 / 3)]
+    np.testing.assert_allclose(entropies(shares), expected, rtol=1e-12)
+    np.testing.assert_allclose(entropies(np.array([[4, 4], [8, 0], [2, 6]], np.int32)), expected, rtol=1e-12)
+    assert not np.signbit(entropies(shares)).any()
+    illegal = np.array([[0.5, ILLEGAL, 0.5], [ILLEGAL, 1.0, ILLEGAL]], np.float32)
+    np.testing.assert_allclose(entropies(illegal), [np.log(2), 0.0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("gumbel", [False, True])
+def test_collectors_report_what_the_declaration_says_of_the_visits_and_of_the_values(gumbel: bool) -> None:
+    acting = policy(gumbel=gumbel)
+    _, noted = acting.act_recording(observations(), EXPLORES, np.random.default_rng(0))
+    assert set(noted) == {*acting.recorded(), *acting.measured()}
+    metrics = acting.collected_metrics(noted)
+    assert tuple(metrics) == declaration(config(changed(gumbel=gumbel))).collected
+    visits = noted["visits"] if gumbel else noted["search_policy"] * SMALL.simulations
+    assert visits.sum(axis=1) == pytest.approx(SMALL.simulations), "the visits, and no improved policy"
+    np.testing.assert_allclose(metrics["visit_entropy_mean"], entropies(visits), rtol=1e-6)
+    if gumbel:
+        np.testing.assert_array_equal(metrics["completed_value_mean"], noted["root_value"])
+        assert np.abs(metrics["visit_entropy_mean"] - entropies(noted["search_policy"])).max() > 0.01
 
 
 def test_the_value_is_the_networks() -> None:

@@ -96,7 +96,8 @@ class RankGroup(Ranks):
 
     def close(self) -> None:
         """Close the connections; no further call is possible. May be called again."""
-        self.__dict__.pop("_gloo", None)  # its destructor does it
+        if hasattr(self, "_gloo"):
+            del self._gloo  # its destructor does it
 
     def send(self, to: int, kind: int, body: bytes = b"") -> None:
         """Send a message to one rank; it must receive it. Raises RankLostError."""

@@ -75,8 +75,8 @@ class LearnerRanks:
     def close(self) -> None:
         """End the other ranks; may be called again."""
         self._algorithm.ranks = ONE_RANK
+        self._processes.close()  # first: a rank that loses its connection says so, as an error
         self._group.close()
-        self._processes.close()
 
     def _begun(self, config: ExperimentConfig) -> RankGroup:
         """Connect, and wait until the others are ready."""

@@ -52,4 +52,5 @@ def test_a_dead_rank_costs_updates_and_no_experience(tmp_path: Path, herds: Herd
     until(lambda: not following.is_running(), "rank 1 has ended with rank 0")
     herd.wait_over("horse")
     herd.shut_down()
+    assert [*herd.root.glob("remuda-ranks-*")] == [], "nobody's folder is left, though rank 0 was killed"
     assert assert_exact(herd, run, user) >= 2_000

@@ -1,5 +1,8 @@
 """Two or three ranks learn from parts of a batch what one rank learns from the whole: weights, metrics, priorities."""
 
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

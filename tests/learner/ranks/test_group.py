@@ -1,5 +1,8 @@
 """Ranks average and gather, send and receive, and no call waits longer than its deadline."""
 
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -65,6 +65,14 @@ def test_they_learn_what_one_process_learns_until_one_is_killed(start: Starts) -
         ranks.wait()
 
 
+def test_they_end_in_order_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    config = two_ranks()
+    ranks = LearnerRanks(config, algorithm_of(config))
+    ranks.learn(batch(np.random.default_rng(0), rows=9))
+    ranks.close()
+    assert capfd.readouterr() == ("", "")
+
+
 def test_one_that_hangs_is_given_up_after_its_limit_and_ended(start: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "END_S", 0.1)
     config = two_ranks(rank_s=2.0)

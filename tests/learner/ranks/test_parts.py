@@ -1,5 +1,8 @@
 """Batches are split into parts, and results are put together as if one rank had learned from the whole."""
 
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import numpy as np

@@ -44,5 +44,5 @@ def test_three_of_five_seeds_never_lose_to_a_perfect_player(tmp_path: Path) -> N
         assert untaught["perfect", "opponent"][2] > 50
         lost[seed] = max(games[2] for games in taught.values())
     assert sum(not games for games in lost.values()) >= REQUIRED, lost
-    assert not lost[0], "the example as it stands"
-    assert max(lost.values()) <= 15, lost
+    assert not lost[1], "the example as it stands"
+    assert max(lost.values()) <= 8, lost

@@ -35,13 +35,14 @@ class Commands:
 
     def _commands(self, workers: WorkerCounts) -> Iterator[list[str]]:
         limits = [part for limit in self._request.limits for part in ("--limit", limit)]
-        yield ["remuda", "coordinator", "--runs-dir", str(self._request.runs_dir), *limits]
+        where = ["--runs-dir", str(self._request.runs_dir)]
+        yield ["remuda", "coordinator", *where, *limits]
         counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "learner": workers.learners}
         counts["reanalyzer"] = workers.reanalyzers
         patience = ["--coordinator-timeout", str(self._request.settings.coordinator_timeout_s)]
         for role, count in counts.items():
             if count > 0:
-                yield ["remuda", "worker", role, "--count", str(count), *patience]
+                yield ["remuda", "worker", role, "--count", str(count), *where, *patience]
 
     def planned(self, workers: WorkerCounts) -> str:
         return "".join(f"{shlex.join(command)}\n" for command in self._commands(workers))

@@ -170,10 +170,14 @@ class TestProvenance:
         assert provenance["learner.learning_rate"] == "default"
 
 
+FREE_FORM = {"kwargs", "custom", "node_selector"}
+"""Settings whose value is a mapping."""
+
+
 def _leaves(section: dict[str, object], prefix: str = "") -> set[str]:
     leaves: set[str] = set()
     for name, value in section.items():
-        is_section = isinstance(value, dict) and name != "kwargs"
+        is_section = isinstance(value, dict) and name not in FREE_FORM
         leaves |= _leaves(json.loads(json.dumps(value)), f"{prefix}{name}.") if is_section else {prefix + name}
     return leaves
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from remuda.storage.run_folder import RunFolder
 from remuda.stores.server.places import NotAllowedError, Places
 from remuda.tests.buffer.chunks import WORKER, meta_of
 from remuda.tests.security.sizes import FRAMES
@@ -31,7 +32,9 @@ def grant(run_dir: str, **changes: object) -> Grant:
 
 @pytest.fixture
 def places(tmp_path: Path) -> Places:
-    (tmp_path / "runs" / "x" / "data").mkdir(parents=True)
+    run = RunFolder(tmp_path / "runs" / "x")
+    run.data.mkdir(parents=True)
+    run.owner.touch()  # a coordinator works on it
     return Places(tmp_path / "runs", GRANTS)
 
 

@@ -157,7 +157,7 @@ _OPERATIONS: dict[str, Callable[[_Machine, object], None]] = {
     "SETITEM": _filling(2),
     "BUILD": _filling(1),
 }
-"""By their names in pickletools; torch's own reader knows no others."""
+"""What each operation does, by its name in pickletools. torch's own reader knows the same operations and no others."""
 
 
 def require_plain_pickle(content: bytes) -> None:

@@ -47,7 +47,7 @@ class _Download:
 
 
 class Downloads:
-    """All files on their way from here. Reads no clock and knows no socket."""
+    """All files that workers are fetching. Callers give the time, and send what it says."""
 
     def __init__(self, say: Say) -> None:
         self._say = say

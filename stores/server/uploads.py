@@ -48,7 +48,7 @@ class _Upload:
 
 
 class Uploads:
-    """All files on their way here. Reads no clock and knows no socket."""
+    """All files that workers are bringing. Callers give the time, and send what it says."""
 
     def __init__(self, say: Say) -> None:
         self._say = say

@@ -262,6 +262,7 @@ def test_a_launch_that_is_killed_takes_all_of_it_along(stable: Stable) -> None:
     command.process.kill()
     until(lambda: not command.family(), "the end of coordinator and herd")
     until(lambda: stable.is_ended, "the end of Ray")
+    assert command.process.wait() == -signal.SIGKILL, "it was killed, and did not end by itself before"
 
 
 # --- what cannot be ---

@@ -283,6 +283,7 @@ def test_a_log_that_lost_its_end_gets_it_again(ranch: Ranch) -> None:
         arrived.write_text("one\n")
         path.write_text("one\ntwo\nthree\n")
         until(lambda: arrived.read_text() == "one\ntwo\nthree\n", "all of it is there")
+    assert arrived.read_text() == path.read_text(), "nothing was added when the server ended"
 
 
 def test_a_worker_whose_server_is_away_goes_on_and_says_what_it_waits_for(ranch: Ranch) -> None:

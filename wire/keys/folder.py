@@ -84,6 +84,7 @@ class KeysFolder:
 
     def revoke(self, name: str) -> Identity:
         """Let the owner of the key with this name in no more. Raises KeyFileError, and OSError."""
+        _public_of(name, self.listed(), self.authorized)  # before the lock, which would make a folder that is gone
         with locked(self.path):
             known = self.listed()
             public = _public_of(name, known, self.authorized)
@@ -98,6 +99,7 @@ class KeysFolder:
             self.server = new_pair(SERVER)
             write_secret(self.path / SERVER, self.server, replace=True)
             return self.server.public
+        _public_of(name, self.listed(), self.authorized)  # before the lock, which would make a folder that is gone
         with locked(self.path):
             known = self.listed()
             former = _public_of(name, known, self.authorized)

@@ -48,6 +48,11 @@ async def asked(connect: Connect, request: bytes = SMALL) -> bytes:
     """The whole answer on a connection of its own; empty if there is none."""
     reader, writer = await connect()
     writer.write(request)
+    return await rest(reader)
+
+
+async def rest(reader: asyncio.StreamReader) -> bytes:
+    """What still comes until the connection is closed; nothing if it is broken off."""
     try:
         return await reader.read()
     except ConnectionError:
@@ -110,21 +115,23 @@ def test_one_that_sends_nothing_is_let_go_at_its_deadline() -> None:
 
 def test_one_that_sends_a_byte_now_and_then_is_let_go_as_well() -> None:
     async def test(server: Server, connect: Connect) -> None:
-        _, writer = await connect()
+        reader, writer = await connect()
         await until(lambda: server.connections == 1)
         while server.connections:
             writer.write(b"G")
             await asyncio.sleep(0.005)
+        assert await rest(reader) == b"", "it is not answered, and its connection is closed"
 
     served(test, deadline_s=0.1)
 
 
 def test_one_that_does_not_read_is_let_go() -> None:
     async def test(server: Server, connect: Connect) -> None:
-        _, writer = await connect()  # its reader takes no more than 128 KiB unasked
+        reader, writer = await connect()  # its reader takes no more than 128 KiB unasked
         writer.write(b"GET /large HTTP/1.1\r\n\r\n")
         await until(lambda: server.connections == 1)
         await until(lambda: server.connections == 0)
+        assert len(await rest(reader)) < len(LARGE), "the answer was cut off"
 
     served(test, deadline_s=0.5)
 
@@ -147,5 +154,6 @@ def test_one_that_goes_in_the_middle_is_forgotten() -> None:
         await until(lambda: server.connections == 1)
         writer.transport.abort()
         await until(lambda: server.connections == 0)
+        assert (await asked(connect)).endswith(b"well\n"), "others are answered"
 
     served(test)

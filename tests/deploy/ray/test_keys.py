@@ -35,3 +35,4 @@ def test_a_folder_that_is_gone_with_its_coordinator_is_no_error(tmp_path: Path) 
         for path in (tmp_path / ".keys").iterdir():
             path.unlink()
         (tmp_path / ".keys").rmdir()
+    assert not (tmp_path / ".keys").exists(), "it is not made again"

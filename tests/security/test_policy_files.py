@@ -18,18 +18,9 @@ from remuda.policy.files.policy_file import PolicyFileError, load, publish
 from remuda.policy.networks.finite import NotFinite
 from remuda.tests.collector.test_service import Coordinator
 from remuda.tests.poison import Poison
+from remuda.tests.policy.files.published import REF, STATE, never
 from remuda.tests.worker.leases import EXPERIMENT
 from remuda.wire.messages import PolicyRef
-
-STATE: dict[str, np.ndarray] = {
-    "a.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
-    "b": np.array(3, np.int64),
-}
-REF = PolicyRef(epoch=2, version=5, train_iter=50)
-
-
-def never(warning: str) -> None:
-    raise AssertionError(f"unexpected warning: {warning}")
 
 
 @pytest.fixture

@@ -19,18 +19,8 @@ from remuda.policy.files.policy_file import PolicyFileError, StaleEpoch, load, l
 from remuda.storage.lock import holding
 from remuda.storage.untrusted import open_regular
 from remuda.tests.patience import HANG_S
+from remuda.tests.policy.files.published import REF, STATE, never
 from remuda.wire.messages import PolicyRef
-
-STATE: dict[str, np.ndarray] = {
-    "a.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
-    "b": np.array(3, np.int64),
-    "c": np.zeros((0, 2)),
-}
-REF = PolicyRef(epoch=2, version=5, train_iter=50)
-
-
-def never(warning: str) -> None:
-    raise AssertionError(f"unexpected warning: {warning}")
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.files.policy_file import publish
-from remuda.policy.row_plan import row_plan
+from remuda.policy.row_plan import RowPlan, row_plan
 from remuda.storage.checkpoint_index import unlisted
 from remuda.storage.fence import Fence, SupersededError
 from remuda.storage.run_folder import RunFolder
@@ -84,17 +84,7 @@ class LearnerWork:
         self._training_text = "training" if ranks == 1 else f"training, world_size {ranks}"
         plan = row_plan(config)
         self._on_policy = plan.on_policy
-        self._prefetch = Prefetch(
-            lease=assign.lease,
-            batches=plan.batches_per_request,
-            batch_size=plan.rows_per_update,
-            ring=ColumnRing(plan.capacity),
-            requests_in_flight=plan.requests_in_flight,
-            read=self._read,
-            unreadable=self._report_unreadable,
-            read_again=self._read_again,
-            left_out=self._leave_out,
-        )
+        self._prefetch = self._new_prefetch(plan)
         self._loop = LearnerLoop.of(
             config,
             plan,
@@ -113,22 +103,7 @@ class LearnerWork:
         self._training = True
         self._draining = False
         self._publish_due = False
-        self._publisher = Publisher(
-            self._policy_file,
-            assign.epoch,
-            published=self._published,
-            say=self._warnings.put,
-            write=partial(publish, replace=self._fence.replacing),
-        )
-        self._target = TargetPublisher.of(
-            config,
-            self._algorithm,
-            assign,
-            link,
-            folder=self._folder,
-            say=self._warnings.put,
-            replace=self._fence.replacing,
-        )
+        self._publisher, self._target = self._new_publisher(), self._new_target_publisher()
         try:
             self._load(assign.replay)
             self._prefetch.rewrite(assign.reanalyses)
@@ -244,6 +219,42 @@ class LearnerWork:
         self.warnings = warnings
         self._outputs.loaded(path, warnings)
         return state.progress.counters.train_iter
+
+    def _new_prefetch(self, plan: RowPlan) -> Prefetch:
+        """What asks for batches and reads their rows, before they are needed."""
+        return Prefetch(
+            lease=self._assign.lease,
+            batches=plan.batches_per_request,
+            batch_size=plan.rows_per_update,
+            ring=ColumnRing(plan.capacity),
+            requests_in_flight=plan.requests_in_flight,
+            read=self._read,
+            unreadable=self._report_unreadable,
+            read_again=self._read_again,
+            left_out=self._leave_out,
+        )
+
+    def _new_publisher(self) -> Publisher:
+        """What writes policies, in a thread of its own."""
+        return Publisher(
+            self._policy_file,
+            self._assign.epoch,
+            published=self._published,
+            say=self._warnings.put,
+            write=partial(publish, replace=self._fence.replacing),
+        )
+
+    def _new_target_publisher(self) -> TargetPublisher | None:
+        """What writes target networks for reanalyzers, where there are some."""
+        return TargetPublisher.of(
+            self._config,
+            self._algorithm,
+            self._assign,
+            self._link,
+            folder=self._folder,
+            say=self._warnings.put,
+            replace=self._fence.replacing,
+        )
 
     def _start_ranks(self) -> LearnerRanks | None:
         """Start the other ranks, if there are to be any; they begin with the algorithm as it is now."""

@@ -88,7 +88,8 @@ def coordinator(
     from remuda.coordinator.__main__ import GRACE_S
     from remuda.coordinator.listening import CannotListenError
     from remuda.coordinator.monitoring.address import HttpAddressError
-    from remuda.coordinator.service import Service, Settings
+    from remuda.coordinator.service import Service
+    from remuda.coordinator.settings import Settings
     from remuda.logbook.best_effort import best_effort_stderr
     from remuda.storage.ownership import FolderOwnedError
     from remuda.training.journal_database import JournalError

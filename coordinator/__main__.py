@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from remuda.coordinator.limits import Limits
-from remuda.coordinator.service import Service, Settings
+from remuda.coordinator.service import Service
+from remuda.coordinator.settings import Settings
 from remuda.logbook.best_effort import best_effort_stderr
 from remuda.worker.gc_freeze import gc_frozen
 from remuda.worker.profile import profiled

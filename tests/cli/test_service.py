@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from remuda.cli import connecting
-from remuda.coordinator.service import Service, Settings
+from remuda.coordinator.service import Service
+from remuda.coordinator.settings import Settings
 from remuda.storage.folder_token import FolderToken
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.keys import connection_to

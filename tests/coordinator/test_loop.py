@@ -13,7 +13,8 @@ import pytest
 
 from remuda.client import Client
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.service import Service, Settings
+from remuda.coordinator.service import Service
+from remuda.coordinator.settings import Settings
 from remuda.tests.patience import HANG_S, until
 from remuda.wire import codec, sockets
 from remuda.wire.connection_file import read

@@ -20,7 +20,7 @@ ROOMS = Rooms(
             "stream_server",
             "turn_watch",
         },
-        {"connections", "leases", "worker"},
+        {"connections", "leases", "settings", "worker"},
         {"files_offer", "registry"},
         {"experiment"},
         {"events"},

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from remuda.environments.unsupported import UnsupportedSpaceError
     from remuda.policy.acting.network_policy import NetworkPolicy
     from remuda.policy.base import Algorithm, LearnResult, Policy, Reanalyzer, ReanalyzingAlgorithm
-    from remuda.policy.entry import AlgorithmEntry, Setup
+    from remuda.policy.entry import AlgorithmEntry, ReanalyzingEntry, Setup
     from remuda.policy.files.functions import load_policy, load_value
     from remuda.policy.spaces import ActionSpec, ObservationSpec
     from remuda.runner.custom_loop import run_context
@@ -39,6 +39,7 @@ __all__ = [
     "ReanalyzedColumns",
     "Reanalyzer",
     "ReanalyzingAlgorithm",
+    "ReanalyzingEntry",
     "Segments",
     "Setup",
     "Steps",
@@ -72,6 +73,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "ReanalyzedColumns": "config.declaration",
         "Reanalyzer": "policy.base",
         "ReanalyzingAlgorithm": "policy.base",
+        "ReanalyzingEntry": "policy.entry",
         "Segments": "config.declaration",
         "Setup": "policy.entry",
         "Steps": "config.declaration",

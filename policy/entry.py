@@ -75,11 +75,14 @@ class AlgorithmEntry(ABC, Generic[Settings]):
             seed: decides the first weights, and whatever else is drawn.
         """
 
+
+class ReanalyzingEntry(AlgorithmEntry[Settings]):
+    """Of an algorithm whose declaration names `reanalyzed` columns; its `make_algorithm` makes a
+    ReanalyzingAlgorithm."""
+
+    @abstractmethod
     def make_reanalyzer(self, setup: Setup[Settings], *, device: str = "cpu") -> Reanalyzer:
         """Build what computes columns again, for workers of the role reanalyzer; it does so once a state is loaded.
-
-        Only for algorithms whose declaration names `reanalyzed` columns; their `make_algorithm` makes a
-        ReanalyzingAlgorithm.
 
         Args:
             setup: what it is built from.
@@ -87,6 +90,4 @@ class AlgorithmEntry(ABC, Generic[Settings]):
 
         Raises:
             UnsupportedSpaceError: the algorithm cannot work with such observations or actions.
-            NotImplementedError: the algorithm has nothing to compute again.
         """
-        raise NotImplementedError(f"{type(self).__name__} has nothing to compute again")

@@ -16,7 +16,7 @@ from remuda.policy.algorithms.actor_critic.entries import ImpalaEntry, PpoEntry
 from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.algorithms.muzero.entry import MuZeroEntry
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
-from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+from remuda.policy.entry import AlgorithmEntry, Chosen, ReanalyzingEntry, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Entry = AlgorithmEntry[AlgorithmConfig]
@@ -72,6 +72,11 @@ def make_reanalyzer(
     """Build what computes the declaration's `reanalyzed` columns again; it does so once a state is loaded, on `device`.
     Raises UnsupportedSpaceError and UnknownAlgorithmError, as make_algorithm does."""
     entry, settings = _entry_of(config)
+    if not isinstance(entry, ReanalyzingEntry):
+        raise UnknownAlgorithmError(
+            f"policy.type {config.policy.type!r}: {type(entry).__name__} is not derived from remuda.ReanalyzingEntry, "
+            "so it makes nothing that computes rows again: set reanalyzer.count to 0"
+        )
     return entry.make_reanalyzer(Setup(config, settings, observation, action), device=device)
 
 

@@ -6,7 +6,7 @@ from remuda.config.algorithms import MuZeroConfig
 from remuda.config.declaration import Declaration, ReanalyzedColumns, Unrolls
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
-from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+from remuda.policy.entry import Chosen, ReanalyzingEntry, Setup
 
 MONITORED = (
     "cur_lr",
@@ -37,7 +37,7 @@ DECAY_PARTS = 2
 """The temperature changes over one of so many parts of a run."""
 
 
-class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
+class MuZeroEntry(ReanalyzingEntry[MuZeroConfig]):
     """See AlgorithmEntry."""
 
     settings = MuZeroConfig
@@ -92,7 +92,7 @@ class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
         return MuZero(setup.config, setup.observation, setup.action, seed)
 
     def make_reanalyzer(self, setup: Setup[MuZeroConfig], *, device: str = "cpu") -> Reanalyzer:
-        """See AlgorithmEntry. Imports torch."""
+        """See ReanalyzingEntry. Imports torch."""
         from remuda.policy.algorithms.muzero.reanalyzing import MuZeroReanalyzer
 
         return MuZeroReanalyzer(setup.settings, setup.observation, setup.action, device=device)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda.policy.algorithms import declaration
+from remuda.policy.algorithms import UnknownAlgorithmError, declaration, make_reanalyzer
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, ROOT_VALUE, SEARCH_POLICY
 from remuda.policy.algorithms.muzero.learning import MuZero
 from remuda.policy.algorithms.muzero.reanalyzing import MuZeroReanalyzer
 from remuda.policy.algorithms.muzero.search.search import SearchResult
 from remuda.policy.algorithms.muzero.targets import Positions
 from remuda.policy.saved_state import StateMismatchError
+from remuda.tests.policy import cases
 from remuda.tests.policy.algorithms.muzero.cases import (
     ACTION,
     OBSERVATION,
@@ -135,3 +136,8 @@ def test_a_learner_that_leaves_it_to_others_uses_what_rows_hold() -> None:
     policy, taken_s = algorithm._policies(stored, positions)
     np.testing.assert_array_equal(policy[positions.acted], positions.of_columns(stored[SEARCH_POLICY])[positions.acted])
     assert taken_s == 0.0
+
+
+def test_an_algorithm_that_computes_nothing_again_makes_no_reanalyzer() -> None:
+    with pytest.raises(UnknownAlgorithmError, match=r"DqnEntry is not derived from remuda\.ReanalyzingEntry"):
+        make_reanalyzer(cases.config(), cases.OBSERVATION, cases.ACTION)

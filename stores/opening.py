@@ -15,9 +15,9 @@ from remuda.storage.folder_token import sees
 from remuda.storage.run_folder import RunFolder
 from remuda.stores.client import StreamClient
 from remuda.stores.files import file_stores
+from remuda.stores.log_stream import LogStream
 from remuda.stores.ports import RunStores
 from remuda.stores.streams import stream_stores
-from remuda.stores.transfers import LogStream
 from remuda.wire.keys.own import CallerKeys
 from remuda.wire.messages import Assign, Registered, Role
 

@@ -1,7 +1,7 @@
-"""The worker's side of each transfer, as a state machine: what to say next, and what an answer means.
+"""The worker's side of a file's transfer, as a state machine: what to say next, and what an answer means.
 
 A transfer ends settled: done, or refused for good. After a break in the connection, or where the server was started
-again, it is opened again and goes on where the server says. Nothing here knows a socket or a clock of its own.
+again, it is opened again and goes on where the server says. Callers give the time, and send what it says.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from remuda.wire.streams.messages import (
     FromWorker,
     Get,
     GetKind,
-    LogAppend,
-    LogHas,
     NothingNewer,
     Opened,
     Piece,
@@ -44,9 +42,6 @@ _ROOM_BYTES = WINDOW_BYTES - PIECE_BYTES + 1
 """As long as less is on its way, there is room for a whole piece."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 """Before something that was refused for now is tried again; the pauses double."""
-LOG_PIECE_BYTES = 128 << 10
-LOG_INTERVAL_S = 0.5
-"""Between two looks at a log for more."""
 
 Saying = tuple[FromWorker, Frame | None]
 
@@ -292,80 +287,3 @@ class Download(OneFile):
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-class LogStream:
-    """A log that is written on this machine, and grows in the run folder as it grows here. It has no end of its own."""
-
-    def __init__(self, grant: Grant, path: Path) -> None:
-        self._grant, self._path = grant, path
-        self._number = 0
-        self._there = 0
-        """Bytes that the run folder has."""
-        self._asked = False
-        """Whether a piece is on its way."""
-        self._due_s = 0.0
-        self._ending = False
-        self.settled = False
-        self.problem = ""
-
-    @property
-    def expects(self) -> bool:
-        """Whether a piece is on its way."""
-        return self._asked and not self.settled
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the run folder has all that was written here so far."""
-        return self._there >= self._size()
-
-    def open(self, number: int, now_s: float) -> None:
-        """See Transfer."""
-        self._number, self._asked, self._due_s = number, False, now_s
-
-    def hurry(self) -> None:
-        """Send what there is without a pause; for the end of the work."""
-        self._due_s = 0.0
-
-    def say(self, now_s: float) -> Iterator[Saying]:
-        """See Transfer."""
-        if self._asked or self.settled or now_s < self._due_s:
-            return
-        data = self._read()
-        if not data:
-            self._due_s = now_s + LOG_INTERVAL_S
-            return
-        yield LogAppend(self._number, self._grant, self._there, checksum_of(data)), data
-        self._asked = True
-
-    def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
-        """See Transfer."""
-        match message:
-            case LogHas():
-                self._asked, self.problem = False, ""
-                self._there = message.size_bytes
-                self._due_s = now_s if not self.is_complete else now_s + LOG_INTERVAL_S
-            case Refused():
-                self._asked, self.problem = False, message.reason
-                self._due_s = now_s + LONGEST_PAUSE_S
-                self.settled = not message.again
-            case _:
-                pass
-
-    def give_up(self, reason: str) -> None:
-        """See Transfer."""
-        self.settled = True
-
-    def _size(self) -> int:
-        try:
-            return self._path.stat().st_size
-        except OSError:
-            return 0
-
-    def _read(self) -> bytes:
-        try:
-            with open(self._path, "rb") as file:
-                file.seek(self._there)
-                return file.read(LOG_PIECE_BYTES)
-        except OSError:
-            return b""

@@ -15,9 +15,10 @@ import pytest
 from remuda.buffer.chunk import encode_chunk, read_chunk, write_chunk
 from remuda.policy.files.policy_file import publish
 from remuda.stores.client import StreamClient
+from remuda.stores.log_stream import LogStream
 from remuda.stores.ports import CheckpointGoneError, NotNowError, RunStores
 from remuda.stores.server import uploads
-from remuda.stores.transfers import Download, LogStream, Upload
+from remuda.stores.transfers import Download, Upload
 from remuda.tests.patience import until
 from remuda.tests.stores.served import OTHER, WORKER, Ranch, chunk
 from remuda.tests.stores.test_ports import at_last

@@ -11,7 +11,8 @@ import zmq
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import chunk_name, encode_chunk
-from remuda.stores.transfers import Download, LogStream, Upload
+from remuda.stores.log_stream import LogStream
+from remuda.stores.transfers import Download, Upload
 from remuda.tests.keys import caller, connection_to, keys_folder, raw_dealer
 from remuda.tests.patience import until
 from remuda.tests.stores.served import OTHER, WORKER, Ranch, Server, chunk

@@ -17,7 +17,6 @@ ends every job at its start."""
 @dataclass
 class _Job:
     role: str
-    state: str = "PENDING"
     fate: Fate = "alive"
     running_since_s: float | None = None
 
@@ -62,7 +61,7 @@ class WorkerJobs:
             job = self._jobs.get(id)
             if job is None or job.fate != "alive":
                 continue
-            job.state, job.fate = found.state, found.fate
+            job.fate = found.fate
             if found.state == "RUNNING" and job.running_since_s is None:
                 job.running_since_s = now_s
             elif found.state == "PENDING":

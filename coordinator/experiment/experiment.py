@@ -353,10 +353,6 @@ class Experiment:
             ),
         ]
 
-    @property
-    def _live_files(self) -> frozenset[str]:
-        return self.replay.live_files() | self._reanalysis.live_files
-
     def _updates_owed(self) -> list[Step]:
         """A line about updates that the learner did not do; readers who compare runs should know it."""
         owed, per_insert = self._flow.updates_owed(), self._commander.config.buffer.samples_per_insert

@@ -78,19 +78,11 @@ class Representation(nn.Sequential):
         return normalised(input)
 
 
-def layers(widths: Sequence[int]) -> list[nn.Module]:
-    """Fully connected layers, each followed by layer normalisation and relu."""
+def layers(widths: Sequence[int], *, batch: bool = False) -> list[nn.Module]:
+    """Fully connected layers, each followed by layer normalisation (with `batch`: batch normalisation) and relu."""
     made: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(widths):
-        made += [nn.Linear(inputs, outputs), LayerNorm(), nn.ReLU()]
-    return made
-
-
-def batch_normalised_layers(widths: Sequence[int]) -> list[nn.Module]:
-    """Fully connected layers, each followed by batch normalisation and relu."""
-    made: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise(widths):
-        made += [nn.Linear(inputs, outputs), BatchNorm(outputs), nn.ReLU()]
+        made += [nn.Linear(inputs, outputs), BatchNorm(outputs) if batch else LayerNorm(), nn.ReLU()]
     return made
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import nn
 
-from remuda.policy.algorithms.muzero.layers import BatchNorm, Representation, batch_normalised_layers
+from remuda.policy.algorithms.muzero.layers import BatchNorm, Representation, layers
 
 CONSISTENCY = "consistency."
 """Names of the tensors that only training needs begin so."""
@@ -120,9 +120,9 @@ class Consistency(nn.Module):
         """`latent`: the numbers of a latent state."""
         super().__init__()
         self.projection = nn.Sequential(
-            *batch_normalised_layers((latent, units, units)), nn.Linear(units, units), BatchNorm(units)
+            *layers((latent, units, units), batch=True), nn.Linear(units, units), BatchNorm(units)
         )
-        self.prediction = nn.Sequential(*batch_normalised_layers((units, bottleneck)), nn.Linear(bottleneck, units))
+        self.prediction = nn.Sequential(*layers((units, bottleneck), batch=True), nn.Linear(bottleneck, units))
 
     def forward(self, imagined: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
         """Cosine of the angle between the two latent states [n, …], [n]; no gradient goes to the states `seen`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -19,6 +20,8 @@ ADDRESS = "RAY_ADDRESS"
 """Ray's own environment variable with the address of a cluster."""
 OBJECT_STORE_BYTES = 100 << 20
 """Of a Ray that is started here. No experience passes through it, and Ray asks for 75 MiB at least."""
+REACH_S = 10.0
+"""How long a cluster's address may take to accept a connection."""
 _LOCAL_IP = "127.0.0.1"
 
 Actor: TypeAlias = Any
@@ -87,6 +90,7 @@ class RayEngine:
         address = settings.address or os.environ.get(ADDRESS) or "local"
         former = signal.getsignal(signal.SIGTERM)
         try:
+            _reach(address)
             self._ray.init(
                 address=address,
                 log_to_driver=False,
@@ -170,6 +174,13 @@ class RayEngine:
     def _free(self, wanted: Mapping[str, float]) -> dict[str, float]:
         free: dict[str, float] = self._ray.available_resources()
         return {name: free.get(name, 0.0) for name in wanted}
+
+
+def _reach(address: str) -> None:
+    """Raise OSError at once where nothing listens at host:port: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
 
 
 def needed(resources: RayResources) -> dict[str, float]:

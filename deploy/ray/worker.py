@@ -42,7 +42,7 @@ class RayWorker:
         bound_threads(1)
         from remuda.deploy.roles import run_worker  # imports torch
 
-        folder = Path(tempfile.mkdtemp(prefix="remuda-ray-"))
+        folder = _own_folder(told.uuid)
         try:
             return run_worker(
                 self._role,
@@ -69,3 +69,12 @@ class RayWorker:
             return seen if read(seen).server_key == read(copy).server_key else copy
         except ConnectionFileError:
             return copy
+
+
+def _own_folder(uuid: str) -> Path:
+    """A new folder that others cannot open, in place of one that a killed process of the same worker has left on this
+    host: nobody else would remove it. Raises FileExistsError where another user has taken its name."""
+    folder = Path(tempfile.gettempdir()) / f"remuda-ray-{uuid}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    return folder

@@ -248,7 +248,7 @@ def test_one_ctrl_c_saves_and_two_end_at_once(stable: Stable) -> None:
     command.process.send_signal(signal.SIGINT)
     ended = command.ended()
     assert ended.code == 0, ended.err
-    assert "horse stopped: a client asked to stop" in ended.out
+    assert "horse stopped; best return" in ended.out
     stable.nothing_is_left(command)
     again = stable.launch(user, "--resume")
     until(lambda: len(stable.joined("learner")) == 2, "the run goes on")

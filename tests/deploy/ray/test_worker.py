@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -69,6 +70,22 @@ def test_where_the_file_can_be_seen_it_is_used_itself(tmp_path: Path, played: Pl
     connection_file.write(here, connection_to("tcp://127.0.0.1:5555"))
     assert RayWorker("collector").work(order(here, here.read_text())) == 4
     assert played.file == here
+
+
+def test_what_a_killed_process_of_this_worker_left_on_this_host_is_removed(
+    tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    left = tmp_path / "tmp" / f"remuda-ray-{UUID}" / "key"
+    left.parent.mkdir(parents=True)
+    left.write_text("of a process that was killed")
+    here = tmp_path / "connection.json"
+    connection_file.write(here, connection_to("tcp://127.0.0.1:5555"))
+    worker = RayWorker("collector")
+    introduction = msgspec.json.decode(worker.introduce(), type=Introduction)
+    assert worker.work(order(here, here.read_text())) == 4
+    assert played.public == introduction.public_key, "not the key that was left"
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_a_file_of_another_coordinator_at_that_path_is_not_used(tmp_path: Path, played: Played) -> None:

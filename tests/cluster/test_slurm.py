@@ -196,6 +196,7 @@ def test_a_cancelled_coordinator_ends_the_launch_and_says_how_to_go_on(
     user = user_of(tmp_path, ENDLESS)
     run = launched(user)
     until(lambda: run.going_on() and len(workers(run, "collector")) == 2, "both collectors")
+    until(lambda: (run.run / "ckpt" / "index.json").exists(), "a checkpoint to go on from")
     [head] = cluster.jobs("-head", "RUNNING")
     cluster.says("scancel", head)
     ended = run.command.ended()

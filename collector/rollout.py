@@ -141,6 +141,7 @@ class Rollout:
             recorded=policy.recorded(),
             measured=policy.measured(),
             keeps_float64=policy.keeps_float64,
+            state_size=policy.state_size,
         )
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
         self._episodes = EpisodeTotals(vector_env.num_envs, discount=rows.discount)
@@ -226,7 +227,7 @@ class Rollout:
         while taken < enough and trace.end < last_slot and (clock() < end_s or not taken):
             with acting:
                 seen = trace.observations[trace.end]
-                actions, recorded = act(seen, exploration, rng, legal=self._legal)
+                actions, recorded = act(seen, exploration, rng, legal=self._legal, state=trace.carry())
             with stepping:
                 observations, reward, terminated, truncated, info = env.step(actions)
             self._note_legal(info)

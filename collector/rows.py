@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from remuda.collector.frames import observation_columns
-from remuda.collector.n_step import Floats, n_step_windows
+from remuda.collector.n_step import Floats, Integers, n_step_windows
 from remuda.collector.trace import Trace
 from remuda.environments.spaces import Array
 
@@ -42,6 +42,7 @@ class NStepRows:
     Columns: obs and next_obs [rows, …], action [rows, …], reward float32 [rows] (discounted sum over its m steps),
     discount float32 [rows] (discount^m, or 0 where the episode terminated): a value estimate is reward + discount *
     value(next_obs). In order of time, then of environment. Images come as frames and indices (remuda.buffer.frames).
+    Policies that carry a state have it in `state` float32 [rows, size], as it was before obs.
     """
 
     whole_slots = False
@@ -66,6 +67,7 @@ class NStepRows:
             "action": trace.actions.reshape(-1, *trace.actions.shape[2:]).take(first, axis=0),
             "reward": windows.reward.take(first).astype(np.float32),
             "discount": (self._powers.take(length) * bootstraps).astype(np.float32),
+            **state_column(trace, first),
         }
         pending &= ~given
         return columns, int(first[0]) // num_envs if len(first) else end - 1
@@ -78,7 +80,8 @@ class SegmentRows:
     [rows, T], and whatever the policy records of each action, such as log_prob [rows, T]. A slot that is not valid is
     the environment's reset: neither counted nor to be learned from. obs[:, t + 1] is the true last observation where
     slot t ended an episode. return_so_far float32 [rows] is the discounted sum of the rewards that the episode under
-    way had brought before the segment (gamma * sum + reward, step by step). Images come as frames and indices.
+    way had brought before the segment (gamma * sum + reward, step by step). Images come as frames and indices. `state`
+    float32 [rows, size] is what a policy that carries one had before obs[:, 0].
     """
 
     whole_slots = True
@@ -100,6 +103,7 @@ class SegmentRows:
             "terminated": _by_env(trace.terminated[new]),
             "done": _by_env(trace.done[new]),
             "valid": _by_env(trace.pending[new]),
+            **state_column(trace, seen[: trace.num_envs]),
         }
         for name, values in trace.recorded.items():
             columns[name] = _by_env(values[new])
@@ -121,6 +125,13 @@ class SegmentRows:
         brought = np.where(ends_from > 0, 0.0, reward * self.discount ** (steps_from - valid)).sum(axis=0)
         self._return_so_far = brought + np.where(ends_from[0] > 0, 0.0, start * self.discount ** steps_from[0])
         return start.astype(np.float32)
+
+
+def state_column(trace: Trace, first: Integers) -> dict[str, Array]:
+    """The column `state` of rows that begin in these slots, counting time-major over slots and environments: float32
+    [rows, size], before the first observation. Empty for policies that carry none."""
+    size = trace.state.shape[-1]
+    return {"state": trace.state.reshape(-1, size).take(first, axis=0)} if size else {}
 
 
 def _by_env(values: Array) -> Array:

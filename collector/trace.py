@@ -16,7 +16,8 @@ class Trace:
     Slot t holds the action taken on observations[t], what it brought, and whether it ended an episode (`done`, and
     `terminated` where nothing comes after); observations[t + 1] is what was seen then. After a slot that ended a whole
     game (`over`), the environment's next slot is its reset: not a real step. The two differ where a life lost ends an
-    episode. `pending` marks the real steps whose rows have not been given out.
+    episode. `pending` marks the real steps whose rows have not been given out. state[t] is what a policy that carries
+    one had before it saw observations[t]: all 0 at the first observation of a game.
     """
 
     def __init__(
@@ -29,9 +30,10 @@ class Trace:
         recorded: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
         measured: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
         keeps_float64: bool = False,
+        state_size: int = 0,
     ) -> None:
         """`recorded` and `measured` are Policy's: shape and dtype of what is kept of each action, by name, for rows and
-        for metrics alone; `keeps_float64` is Actor's."""
+        for metrics alone; `keeps_float64` and `state_size` are Actor's."""
         self.kept = kept
         self.end = kept  # the next free slot
         self.num_envs = num_envs
@@ -43,6 +45,7 @@ class Trace:
         self._noted_layouts = {**(measured or {}), **(recorded or {})}
         seen = column_layout(observation, what="observation", keeps_float64=keeps_float64)
         self._layouts = (seen, column_layout(action, what="action"))
+        self._state_size = state_size
         self._allocate(kept)
 
     def _allocate(self, slots: int) -> None:
@@ -51,6 +54,7 @@ class Trace:
         self.slots = slots
         # zeros, since pages that are never written then cost no memory: most slots are there for the worst case.
         self.observations: Array = np.zeros((slots + 1, self.num_envs, *seen_shape), seen_dtype)
+        self.state: Array = np.zeros((slots + 1, self.num_envs, self._state_size), np.float32)
         self.actions: Array = np.zeros((*size, *acted_shape), acted_dtype)
         self.reward: Floats = np.zeros(size)
         self.terminated: Bools = np.zeros(size, np.bool_)
@@ -67,11 +71,21 @@ class Trace:
         if self.slots >= self.kept + steps:
             return
         old = self._per_slot()
-        seen = self.observations
+        seen, state = self.observations, self.state
         self._allocate(self.kept + steps)
         self.observations[: self.kept + 1] = seen[: self.kept + 1]
+        self.state[: self.kept + 1] = state[: self.kept + 1]
         for new, kept in zip(self._per_slot(), old, strict=True):
             new[: self.kept] = kept[: self.kept]
+
+    def carry(self) -> Array | None:
+        """The states [env, state_size] for the slot that is filled next, in the place of those after it: for the policy
+        to overwrite. None if it has none."""
+        if not self._state_size:
+            return None
+        after: Array = self.state[self.end + 1]
+        after[:] = self.state[self.end]
+        return after
 
     def append(
         self,
@@ -96,6 +110,8 @@ class Trace:
         else:
             self.terminated[t] = terminated | life_lost
             self.done[t] = over | life_lost
+        if self._state_size:
+            self.state[t + 1, self.over[t - 1]] = 0.0  # this slot was their reset
         self.end = t + 1
         return int(np.count_nonzero(over))
 
@@ -109,6 +125,7 @@ class Trace:
         self.done[self.kept - 1] = self.over[self.kept - 1] = True
         self.actions[self.kept] = 0
         self.observations[self.kept + 1] = observation
+        self.state[self.kept + 1] = 0.0
         self.reward[self.kept] = 0.0
         self.terminated[self.kept] = self.done[self.kept] = self.over[self.kept] = False
         for values in self.noted.values():
@@ -128,6 +145,7 @@ class Trace:
         """Finish the stretch: its last `kept` slots become the first."""
         first = self.end - self.kept
         self.observations[: self.kept + 1] = self.observations[first : self.end + 1]
+        self.state[: self.kept + 1] = self.state[first : self.end + 1]
         for slots in self._per_slot():
             slots[: self.kept] = slots[first : self.end]
         self.end = self.kept

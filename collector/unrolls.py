@@ -8,6 +8,7 @@ import numpy as np
 
 from remuda.collector.frames import observation_columns
 from remuda.collector.n_step import Bools, Integers
+from remuda.collector.rows import state_column
 from remuda.collector.trace import Trace
 from remuda.environments.spaces import Array
 
@@ -68,6 +69,7 @@ class UnrollRows:
             "steps": steps[:, 0].astype(np.int32),
             "terminated": trace.terminated.take(taken[:, -1]),
         }
+        columns |= state_column(trace, first)
         for name, values in trace.recorded.items():
             if name != "action":
                 columns[name] = _of(values, taken[:, : acted + 1], missing[:, : acted + 1])

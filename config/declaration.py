@@ -41,7 +41,9 @@ class Steps(Section):
     weights   [B]     float32: importance weights of prioritized replay, else 1
 
     Observations are float32 where their space is of floats (but see Actor.keeps_float64) and of the space's dtype
-    elsewhere.
+    elsewhere. Rows of all shapes have one column more if the policy carries a state (Actor.state_size):
+
+    state     [B, size]  float32: before the first observation
     """
 
     kind: Literal["steps"] = "steps"

@@ -54,6 +54,8 @@ class _RunningEpisode:
     """Position of the episode's seed among all seeds."""
     seed: int
     observation: Array
+    state: Array
+    """float32 [Actor.state_size]: what the actor carries through it."""
     return_: float = 0.0
     discounted: float = 0.0
     weight: float = 1.0
@@ -97,7 +99,8 @@ def evaluate(
     shape, dtype = column_layout(envs[0].observation_space, what="observation", keeps_float64=policy.keeps_float64)
     act = _acting(policy, envs[0], exploration, rng)
     waiting = deque(enumerate(seeds))
-    playing = [_begin(index, env, waiting) for index, env in enumerate(envs[: len(seeds)])]
+    size = policy.state_size
+    playing = [_begin(index, env, waiting, size) for index, env in enumerate(envs[: len(seeds)])]
     episodes: dict[int, Episode] = {}
     while playing:
         observations = np.empty((len(playing), *shape), dtype)
@@ -120,15 +123,15 @@ def evaluate(
             )
             finished(episodes[running.position], len(episodes))
             if waiting:
-                still_playing.append(_begin(running.env_index, running.env, waiting))
+                still_playing.append(_begin(running.env_index, running.env, waiting, size))
         playing = still_playing
     return [episodes[position] for position in range(len(seeds))]
 
 
-def _begin(env_index: int, env: SingleEnv, waiting: deque[tuple[int, int]]) -> _RunningEpisode:
+def _begin(env_index: int, env: SingleEnv, waiting: deque[tuple[int, int]], state_size: int) -> _RunningEpisode:
     position, seed = waiting.popleft()
     observation, info = env.reset(seed=seed)
-    return _RunningEpisode(env_index, env, position, seed, observation, info=info)
+    return _RunningEpisode(env_index, env, position, seed, observation, np.zeros(state_size, np.float32), info=info)
 
 
 def _acting(
@@ -141,7 +144,12 @@ def _acting(
     def act(observations: Array, playing: Sequence[_RunningEpisode]) -> Array:
         infos = [running.info for running in playing]
         legal = None if masked is None else legal_of_each(infos, actions=masked)
-        return policy.act(observations, explored, rng, deterministic=deterministic, legal=legal)
+        state = np.stack([running.state for running in playing]) if policy.state_size else None
+        actions = policy.act(observations, explored, rng, deterministic=deterministic, legal=legal, state=state)
+        if state is not None:
+            for running, carried in zip(playing, state, strict=True):
+                running.state = carried
+        return actions
 
     return act
 

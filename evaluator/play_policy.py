@@ -29,7 +29,8 @@ def run_policy(
     """Play episodes with `get_action`, from one observation to one action, and return them.
 
     If `get_action` has a true attribute `uses_legal_actions`, as that of `load_policy` may have, it gets the legal
-    actions as well. Every episode and the summary are passed to `say`. The same seed plays the same episodes; they are
+    actions as well; if it has `begin_episode`, as that of `load_policy` has, that is called before each episode. Every
+    episode and the summary are passed to `say`. The same seed plays the same episodes; they are
     those of `remuda evaluate --seed`. An environment made for render_mode "human" shows them. Raises EvaluationError,
     and whatever environment and function raise.
     """
@@ -53,10 +54,13 @@ class _OneByOne(Actor):
     """Calls the function for each observation."""
 
     keeps_float64 = True  # a function of a policy that normalises needs every digit
+    state_size = 1
+    """Whether the episode has begun."""
 
     def __init__(self, get_action: Callable[[object], object]) -> None:
         self._get_action = get_action
         self.uses_legal_actions = bool(getattr(get_action, "uses_legal_actions", False))
+        self._begin_episode: Callable[[], None] | None = getattr(get_action, "begin_episode", None)
 
     def act(
         self,
@@ -66,8 +70,14 @@ class _OneByOne(Actor):
         *,
         deterministic: bool,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """The action of the function, which handles randomness itself."""
+        """The action of the function, which handles randomness itself, and what it remembers of the one episode that
+        it plays."""
+        if state is not None and self._begin_episode is not None and not state.any():
+            self._begin_episode()
+        if state is not None:
+            state[:] = 1.0
         if legal is None:
             return np.stack([np.asarray(self._get_action(observation)) for observation in observations])
         told = cast("GetAction", self._get_action)

@@ -38,13 +38,14 @@ class Acting(remuda.NetworkPolicy):
         *,
         deterministic: bool,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> np.ndarray:
         values = self.outputs(observations)
         if not deterministic:  # the largest after Gumbel noise is a draw from softmax(values / temperature)
             values = values + exploration["temperature"] * rng.gumbel(size=values.shape)
         return self.action.to_environment(values.argmax(axis=1))
 
-    def value(self, observations: np.ndarray) -> np.ndarray:
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         return np.amax(self.outputs(observations), axis=1)
 
 

@@ -47,6 +47,10 @@ class Actor(ABC):
     uses_legal_actions: bool = False
     """Whether it is told which actions are legal; if not, `legal` is always None."""
 
+    state_size: int = 0
+    """Numbers of the state that it carries from one observation of an episode to the next, as recurrent networks do; if
+    0, `state` is always None."""
+
     @abstractmethod
     def act(
         self,
@@ -56,12 +60,16 @@ class Actor(ABC):
         *,
         deterministic: bool,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> np.ndarray:
         """Choose actions [n, …], as environments take them, for observations [n, …].
 
         Deterministic acting reads neither `exploration` nor `rng`. `legal` bool [n, actions] is which actions are legal
         now, in the order of a Discrete space, at least one for each observation; None: all of them. Environments say it
         by gymnasium's `info["action_mask"]`; see remuda.environments.legal_actions.
+
+        `state` float32 [n, state_size] is what the actor carries through the episode of each environment: all 0 at the
+        first observation. It is read, and overwritten with what to give with the next observation.
         """
 
 
@@ -69,8 +77,9 @@ class ValuingActor(Actor):
     """An actor that also estimates the value of observations."""
 
     @abstractmethod
-    def value(self, observations: np.ndarray) -> np.ndarray:
-        """Estimate the return from observations [n, …] on: float32 [n]."""
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
+        """Estimate the return from observations [n, …] on: float32 [n]. `state` is read and overwritten as by `act`; an
+        observation is either acted on or valued with it."""
 
 
 class Policy(ValuingActor):
@@ -96,12 +105,14 @@ class Policy(ValuingActor):
         rng: np.random.Generator,
         *,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Arrays]:
         """Choose actions as `act` does, and return further columns to record for this step: by name, each [n, …].
 
-        A column `action` replaces the actions that the environment gets in the record (those may be clipped).
+        A column `action` replaces the actions that the environment gets in the record (those may be clipped). The
+        `state` before these observations is recorded by the caller.
         """
-        return self.act(observations, exploration, rng, deterministic=False, legal=legal), {}
+        return self.act(observations, exploration, rng, deterministic=False, legal=legal, state=state), {}
 
     def collected_metrics(self, columns: Arrays) -> Arrays:
         """Say what the steps of a chunk mean for the logs, under names that `Declaration.collected` lists.

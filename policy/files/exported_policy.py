@@ -42,6 +42,7 @@ class ExportedPolicy(ValuingActor):
         *,
         deterministic: bool,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> np.ndarray:
         """See Actor; the same draws as the algorithm's own policy makes."""
         if deterministic:
@@ -55,7 +56,7 @@ class ExportedPolicy(ValuingActor):
             drawn = Gaussian(outputs, self._model.network.log_std.numpy()).sample(rng)
         return self.info.action.to_environment(drawn)
 
-    def value(self, observations: np.ndarray) -> np.ndarray:
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """See ValuingActor."""
         return self._asked(self._model.value, observations)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -11,6 +10,7 @@ import numpy as np
 from remuda.environments.legal_actions import legal_of_mask
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
+from remuda.policy.base import ValuingActor
 from remuda.policy.files.loading import find_checkpoint
 from remuda.policy.files.playable import Playable, checkpoint_playable, model_playable, of_run, require_fit
 from remuda.policy.networks.tensors import one_thread
@@ -26,6 +26,8 @@ class GetAction(Protocol):
 
     `legal_actions` has a number for each action, 0 where it is illegal now, as environments give it in
     `info["action_mask"]`; None: all are legal. Algorithms that do not use it choose without.
+
+    Call `begin_episode` whenever an episode begins: a recurrent policy remembers the observations since then.
     """
 
     @property
@@ -33,9 +35,23 @@ class GetAction(Protocol):
         """Whether the algorithm uses them."""
         ...
 
+    def begin_episode(self) -> None:
+        """The next observation is the first of an episode. Changes nothing for policies that are not recurrent."""
+        ...
+
     def __call__(
         self, observation: object, *, deterministic: bool = True, legal_actions: object = None
     ) -> int | np.ndarray: ...
+
+
+class GetValue(Protocol):
+    """Maps one observation to the return expected from there on. `begin_episode` is that of GetAction."""
+
+    def begin_episode(self) -> None:
+        """The next observation is the first of an episode."""
+        ...
+
+    def __call__(self, observation: object) -> float: ...
 
 
 def load_policy(
@@ -87,18 +103,13 @@ def load_action(
     return function_of(load_playable(run_dir, which, trust_code=trust_code, search=search))
 
 
-def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> Callable[[object], float]:
-    """Load a run's value function, from one observation to the return expected from there on.
+def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> GetValue:
+    """Load a run's value function, from one observation to the return expected from there on. Of a recurrent policy it
+    has to be given every observation of an episode, and its `begin_episode` is called before the first.
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
-    actor = load_playable(run_dir, which, trust_code=trust_code).actor
-
-    def value(observation: object) -> float:
-        with one_thread():
-            return float(actor.value(np.asarray(observation)[None])[0])
-
-    return value
+    return _Value(load_playable(run_dir, which, trust_code=trust_code).actor)
 
 
 def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False, search: bool = True) -> Playable:
@@ -117,26 +128,49 @@ def function_of(playable: Playable) -> GetAction:
     return _Function(playable)
 
 
-class _Function:
+class _Memory:
+    """What an actor remembers of the episode that it plays or values."""
+
+    def __init__(self, actor: ValuingActor) -> None:
+        self._actor = actor
+        self._state = np.zeros((1, actor.state_size), np.float32) if actor.state_size else None
+
+    def begin_episode(self) -> None:
+        if self._state is not None:
+            self._state[:] = 0.0
+
+
+class _Value(_Memory):
+    """A GetValue."""
+
+    def __call__(self, observation: object) -> float:
+        with one_thread():
+            return float(self._actor.value(np.asarray(observation)[None], state=self._state)[0])
+
+
+class _Function(_Memory):
     """A GetAction."""
 
     def __init__(self, playable: Playable) -> None:
+        super().__init__(playable.actor)
         self._playable = playable
         self._rng = np.random.default_rng(playable.seed)
 
     @property
     def uses_legal_actions(self) -> bool:
-        return self._playable.actor.uses_legal_actions
+        return self._actor.uses_legal_actions
 
     def __call__(
         self, observation: object, *, deterministic: bool = True, legal_actions: object = None
     ) -> int | np.ndarray:
-        actor, exploration, actions = self._playable.actor, self._playable.exploration, self._playable.action.n
+        actor, exploration, actions = self._actor, self._playable.exploration, self._playable.action.n
         legal = None
         if actor.uses_legal_actions and legal_actions is not None and actions is not None:
             legal = legal_of_mask(legal_actions, actions=actions)
         with one_thread():
             seen = np.asarray(observation)[None]
-            chosen = actor.act(seen, exploration, self._rng, deterministic=deterministic, legal=legal)
+            chosen = actor.act(
+                seen, exploration, self._rng, deterministic=deterministic, legal=legal, state=self._state
+            )
         action: np.ndarray = chosen[0]
         return int(action) if actions is not None else action

@@ -4,7 +4,6 @@ python user_script.py CONFIG RUN_DIR
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import assert_type
 
@@ -22,7 +21,7 @@ def main(config: str, run_dir: str) -> None:
     observation, _ = env.reset(seed=0)
     assert_type(get_action(observation, deterministic=True) in (0, 1), bool)
     value = remuda.load_value(result.run_dir)
-    assert_type(value, Callable[[object], float])
+    assert_type(value(observation), float)
     print(f"{result.state} {result.env_step} {get_action(observation)} {value(observation):.3f}")
 
     settings = remuda.ExperimentConfig.model_validate({"name": "loop", "env": {"id": "CartPole-v1"}})

@@ -31,6 +31,7 @@ class RandomPolicy(Untaught):
         *,
         deterministic: bool,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> Array:
         actions: Array = rng.integers(4, size=len(observations))
         return actions

@@ -59,7 +59,9 @@ def test_where_an_environment_says_nothing_all_are_legal() -> None:
     class Asked(FunctionPolicy):
         uses_legal_actions = True
 
-        def act_recording(self, observations: Any, exploration: Any, rng: Any, *, legal: Any = "not said") -> Any:
+        def act_recording(
+            self, observations: Any, exploration: Any, rng: Any, *, legal: Any = "not said", state: Any = None
+        ) -> Any:
             assert legal is None
             return self.act(observations, exploration, rng, deterministic=False), {}
 

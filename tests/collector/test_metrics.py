@@ -50,6 +50,7 @@ class Saying(FunctionPolicy):
         rng: np.random.Generator,
         *,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> tuple[Array, Mapping[str, Array]]:
         actions = self.act(observations, exploration, rng, deterministic=False)
         return actions, {"seen": observations, "chosen": actions}

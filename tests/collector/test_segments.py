@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -18,30 +17,9 @@ from remuda.collector.rollout import Rollout
 from remuda.collector.rows import SegmentRows
 from remuda.environments.spaces import Array
 from remuda.policy.networks.normalisation import running_returns
+from remuda.tests.environments.counting import Counting
 from remuda.tests.policy.algorithms.untaught import Untaught
 from remuda.wire.messages import PolicyRef
-
-
-class Counting(gymnasium.Env[np.ndarray, Any]):
-    """Its observation is the number of the step within the episode; episodes last `length` steps."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1_000, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, length: int, *, terminates: bool) -> None:
-        self._length, self._terminates, self._step = length, terminates, 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        self._step = 0
-        return np.array([0.0], np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self._step += 1
-        over = self._step == self._length
-        terminated, truncated = over and self._terminates, over and not self._terminates
-        return np.array([float(self._step)], np.float32), float(self._step), terminated, truncated, {}
 
 
 class Recording(Untaught):
@@ -55,6 +33,7 @@ class Recording(Untaught):
         *,
         deterministic: bool,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> Array:
         if exploration:
             raise RuntimeError("the floor gave way")
@@ -70,6 +49,7 @@ class Recording(Untaught):
         rng: np.random.Generator,
         *,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> tuple[Array, Mapping[str, Array]]:
         actions = self.act(observations, exploration, rng, deterministic=False)
         return actions, {"log_prob": (2 * observations[:, 0]).astype(np.float32)}

@@ -40,6 +40,7 @@ class Recording(FunctionPolicy):
         rng: np.random.Generator,
         *,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> tuple[Array, Mapping[str, Array]]:
         actions = self.act(observations, exploration, rng, deterministic=False)
         return actions, {"twice": 2 * observations + 1, "chosen": actions + 1}
@@ -243,6 +244,7 @@ class Clipped(FunctionPolicy):
         rng: np.random.Generator,
         *,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> tuple[Array, Mapping[str, Array]]:
         drawn = np.full((len(observations), 2), 2.0, np.float32)
         return drawn.clip(-1.0, 1.0), {"action": drawn}

@@ -75,6 +75,7 @@ class Careful(Untaught):
         *,
         deterministic: bool,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> Array:
         expected = legal_in(observations)
         if legal is None:
@@ -92,5 +93,6 @@ class Careful(Untaught):
         rng: np.random.Generator,
         *,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> tuple[Array, Mapping[str, Array]]:
         return self.act(observations, exploration, rng, deterministic=False, legal=legal), {}

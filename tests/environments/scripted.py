@@ -107,6 +107,7 @@ class FunctionPolicy(Untaught):
         *,
         deterministic: bool,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> Array:
         assert observations.dtype == np.float32
         self.batch_sizes.append(len(observations))

@@ -137,13 +137,20 @@ class Legally(Untaught):
     uses_legal_actions = True
 
     def act(
-        self, observations: Array, exploration: Any, rng: np.random.Generator, *, deterministic: bool, legal: Any = None
+        self,
+        observations: Array,
+        exploration: Any,
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: Any = None,
+        state: Any = None,
     ) -> Array:
         assert (legal == ~observations.any(axis=1).reshape(-1, 9))[legal.sum(axis=1) < 9].all()
         return np.asarray((legal * rng.random(legal.shape)).argmax(axis=1))
 
     def act_recording(
-        self, observations: Array, exploration: Any, rng: np.random.Generator, *, legal: Any = None
+        self, observations: Array, exploration: Any, rng: np.random.Generator, *, legal: Any = None, state: Any = None
     ) -> tuple[Array, dict[str, Array]]:
         return self.act(observations, exploration, rng, deterministic=False, legal=legal), {}
 

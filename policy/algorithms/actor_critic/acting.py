@@ -111,6 +111,7 @@ class ActorCriticPolicy(Policy):
         *,
         deterministic: bool,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> np.ndarray:
         """Choose actions [n, …] as the environment takes them: the likeliest, or drawn."""
         distribution = self._distribution(observations)
@@ -128,6 +129,7 @@ class ActorCriticPolicy(Policy):
         rng: np.random.Generator,
         *,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Arrays]:
         """Draw actions. Records `log_prob` float32 [n] and, for a Box, the `action` as drawn, before clipping."""
         distribution = self._distribution(observations)
@@ -141,7 +143,7 @@ class ActorCriticPolicy(Policy):
         }
         return self._action.to_environment(drawn), recorded
 
-    def value(self, observations: np.ndarray) -> np.ndarray:
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """Estimate the return (in the environment's own rewards) from observations [n, …] on: float32 [n]."""
         values: NDArray[np.float32] = self._value(self._encoded(observations))[:, 0]
         return values * self._return_std

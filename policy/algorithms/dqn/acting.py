@@ -57,13 +57,14 @@ class DqnPolicy(Policy):
         *,
         deterministic: bool,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> np.ndarray:
         """Choose actions [n] of the space's dtype: the best ones, or a random one with probability epsilon."""
         values = self.q_values(observations)
         chosen = values.argmax(axis=1) if deterministic else epsilon_greedy(values, exploration["epsilon"], rng)
         return self._action.to_environment(chosen)
 
-    def value(self, observations: np.ndarray) -> np.ndarray:
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """Value of the best action in each observation: float32 [n]."""
         values: np.ndarray = self.q_values(observations).max(axis=1)
         return values

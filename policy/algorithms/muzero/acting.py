@@ -67,6 +67,7 @@ class MuZeroPolicy(ModelPolicy):
         *,
         deterministic: bool,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> np.ndarray:
         """Choose actions [n] of the space's dtype: the best, or as `act_recording` does."""
         if deterministic:
@@ -80,6 +81,7 @@ class MuZeroPolicy(ModelPolicy):
         rng: np.random.Generator,
         *,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Arrays]:
         """See Policy: what the search preferred and found is recorded.
 

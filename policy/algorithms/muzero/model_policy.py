@@ -46,7 +46,7 @@ class ModelPolicy(Policy):
             tensor.copy_(torch.tensor(given[name]))
         self._frozen = FrozenNetwork(self._network, self._support)
 
-    def value(self, observations: np.ndarray) -> np.ndarray:
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """What the network says, without a search: float32 [n]."""
         with torch.inference_mode():
             values = self.frozen.value(to_tensor(self._observation.encode(observations), self._device))

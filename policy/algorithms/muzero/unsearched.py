@@ -25,6 +25,7 @@ class UnsearchedMuZero(ModelPolicy):
         *,
         deterministic: bool,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> np.ndarray:
         """Choose actions [n] of the space's dtype among the legal ones: the likeliest, or drawn by their
         probabilities."""

@@ -186,6 +186,7 @@ class Watching(Actor):
         *,
         deterministic: bool,
         legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
     ) -> np.ndarray:
         self.seen.append(observations)
         return np.zeros(len(observations), np.int64)

@@ -16,7 +16,7 @@ class Untaught(Policy):
     def load_state(self, state: Arrays) -> None:
         raise NotImplementedError
 
-    def value(self, observations: Array) -> Array:
+    def value(self, observations: Array, *, state: Array | None = None) -> Array:
         raise NotImplementedError
 
 
@@ -31,5 +31,6 @@ class Still(Untaught):
         *,
         deterministic: bool,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> Array:
         return np.zeros(len(observations), np.int64)

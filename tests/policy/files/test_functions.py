@@ -155,7 +155,7 @@ class Counting(ValuingActor):
     def act(self, *_: object, **__: object) -> np.ndarray:
         return np.array([torch.get_num_threads()])
 
-    def value(self, observations: np.ndarray) -> np.ndarray:
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         return np.array([torch.get_num_threads()], np.float32)
 
 

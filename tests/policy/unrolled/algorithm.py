@@ -135,13 +135,14 @@ class Acting(remuda.Policy):
         *,
         deterministic: bool,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> Array:
         assert legal is not None, "this environment always says it"
         preference = np.arange(ACTIONS) if deterministic else rng.random(legal.shape)
         chosen: Array = np.where(legal, 1 + preference, 0).argmax(axis=1)
         return chosen + FIRST_ACTION
 
-    def value(self, observations: Array) -> Array:
+    def value(self, observations: Array, *, state: Array | None = None) -> Array:
         return np.zeros(len(observations), np.float32)
 
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
@@ -154,6 +155,7 @@ class Acting(remuda.Policy):
         rng: np.random.Generator,
         *,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> tuple[Array, Mapping[str, Array]]:
         assert legal is not None, "this environment always says it"
         actions = self.act(observations, exploration, rng, deterministic=False, legal=legal)

@@ -72,6 +72,7 @@ class Scripted(Untaught):
         *,
         deterministic: bool,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> Array:
         return np.asarray(self._moves[observations.sum(axis=(1, 2, 3)).astype(int)])
 
@@ -82,6 +83,7 @@ class Scripted(Untaught):
         rng: np.random.Generator,
         *,
         legal: Array | None = None,
+        state: Array | None = None,
     ) -> tuple[Array, Arrays]:
         moves = self.act(observations, exploration, rng, deterministic=True)
         return moves, {"search_policy": np.eye(9, dtype=np.float32)[moves], "root_value": np.zeros(len(moves))}

@@ -18,10 +18,12 @@ from pydantic import (
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.numbers import (
     Convolution,
+    Correlation,
     Discount,
     Fraction,
     Hidden,
     Horizon,
+    LogStd,
     NonNegativeFloat,
     NSteps,
     Positive,
@@ -104,6 +106,15 @@ class ActorCriticConfig(AlgorithmConfig):
     for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
     activation: Literal["tanh", "relu"] | None = None
     """Activation after each hidden layer; null is tanh, and relu for images. Convolutions always use relu."""
+    log_std_start: LogStd = 0.0
+    """Box actions only: logarithm of the standard deviation with which collectors draw each number of an action at the
+    start; it is learned, and the same in all states. Actions are clipped to their bounds, so with bounds of ±1 the
+    default 0 explores widely, and -2 makes small changes around what the network says."""
+    noise_correlation: Correlation = 0.0
+    """Box actions only: correlation of an action's noise with that of the step before in the same environment. Each
+    action has the distribution that the policy says, whatever this is. 0 draws each alone; values near 1 push in one
+    direction for about 1 / (1 - noise_correlation) steps, and find rewards that need many similar actions in a row
+    (Hollenstein et al. 2024)."""
     discount: Discount = 0.99
     """Discount per environment step."""
 
@@ -132,6 +143,9 @@ class PpoConfig(ActorCriticConfig):
     """Weight of the squared value error in the loss."""
     normalize_advantages: bool = True
     """Bring the advantages of each batch to mean 0 and standard deviation 1."""
+    recompute_advantages: bool = False
+    """Compute advantages and returns again with the newest values before each pass but the first (Andrychowicz et al.
+    2021). Each of these passes then costs one evaluation of the value network more."""
     normalize_observations: bool = False
     """Bring observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 then stay
     exact until their mean is subtracted, however large that is, and take twice the room in chunks and in memory."""

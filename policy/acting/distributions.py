@@ -68,9 +68,12 @@ class Gaussian:
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """Draw float32 [rows, k]."""
-        noise: NDArray[np.float32] = rng.standard_normal(self._mean.shape, np.float32)
-        noise *= np.exp(self._log_std)
-        return self._mean + noise
+        return self.drawn_by(rng.standard_normal(self._mean.shape, np.float32))
+
+    def drawn_by(self, noise: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The numbers that standard normal `noise` [rows, k] stands for: float32 [rows, k]."""
+        drawn: NDArray[np.float32] = self._mean + noise * np.exp(self._log_std)
+        return drawn
 
     def mode(self) -> NDArray[np.float32]:
         """The mean."""

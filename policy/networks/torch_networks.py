@@ -115,6 +115,7 @@ class ActorCriticNetwork(nn.Module):
         activation: Literal["tanh", "relu"],
         gaussian: bool,
         normalizes: bool,
+        log_std_start: float = 0.0,
         shared: bool = False,
         image: ImageLayout | None = None,
     ) -> None:
@@ -133,7 +134,7 @@ class ActorCriticNetwork(nn.Module):
             _begin_orthogonal(self.trunk, last_gain=math.sqrt(2))
         self.policy = _perceptron(features, outputs, hidden, between=between, gain=0.01)
         self.value = _perceptron(features, 1, hidden, between=between, gain=1.0)
-        self.log_std = nn.Parameter(torch.zeros(outputs)) if gaussian else None
+        self.log_std = nn.Parameter(torch.full((outputs,), log_std_start)) if gaussian else None
         self.returns = RunningMoments(1)
         self.normalizes = normalizes
 

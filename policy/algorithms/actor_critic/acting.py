@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms import ImpalaConfig, PpoConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.acting.correlated_noise import CorrelatedNoise
 from remuda.policy.acting.distributions import Categorical, Gaussian
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, Weights, weights_of
@@ -85,6 +86,7 @@ class ActorCriticPolicy(Policy):
         self._shapes = _shapes(self._network, observation.features, action)
         self._policy, self._value = Inference(chosen, device), Inference(device=device)
         self._mean, self._scale = np.zeros(1, self._numbers), np.ones(1, self._numbers)
+        self._noise = CorrelatedNoise(config.noise_correlation)
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
@@ -131,12 +133,15 @@ class ActorCriticPolicy(Policy):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Arrays]:
-        """Draw actions. Records `log_prob` float32 [n] and, for a Box, the `action` as drawn, before clipping."""
+        """Draw actions. Records `log_prob` float32 [n] and, for a Box, the `action` as drawn, before clipping.
+
+        With `noise_correlation` rows must be the same environments at each call.
+        """
         distribution = self._distribution(observations)
         if isinstance(distribution, Categorical):
             indices = distribution.sample(rng)
             return self._action.to_environment(indices), {"log_prob": distribution.log_prob(indices)}
-        drawn = distribution.sample(rng)
+        drawn = distribution.drawn_by(self._noise.draw((len(observations), self._action.outputs), rng))
         recorded = {
             "log_prob": distribution.log_prob(drawn),
             "action": drawn.reshape(len(drawn), *self._action.shape),

@@ -264,6 +264,7 @@ class ActorCritic(Algorithm):
                 activation=shape.activation,
                 gaussian=self.action.n is None,
                 normalizes=self._shared.normalize_observations,
+                log_std_start=self._shared.log_std_start,
                 shared=shape.shared,
                 image=shape.image,
             )

@@ -14,7 +14,7 @@ import torch
 from remuda.config.algorithms import PpoConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic, Losses, Segments, explained_variance
-from remuda.policy.algorithms.actor_critic.returns import generalized_advantages
+from remuda.policy.algorithms.actor_critic.returns import Floats, generalized_advantages
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.tensors import to_tensor
@@ -147,25 +147,39 @@ class Ppo(ActorCritic):
 
     def _valued(self, segments: Segments) -> tuple[_Steps, float]:
         """The valid slots with their advantages and returns, and what of the returns the values had explained."""
+        advantages, returns, values = self._estimates(segments)
+        observations = segments.observations[segments.steps]
+        columns = (to_tensor(column, self._device) for column in (advantages, returns, values))
+        steps = _Steps(observations, segments.actions, segments.log_prob, *columns)
+        return steps, explained_variance(self.ranks, values, returns)
+
+    def _revalued(self, steps: _Steps, segments: Segments) -> _Steps:
+        """The same with the newest values. `steps.values` stay: changes are clipped from before the update."""
+        advantages, returns, _ = self._estimates(segments)
+        device = self._device
+        return steps._replace(advantages=to_tensor(advantages, device), returns=to_tensor(returns, device))
+
+    def _estimates(self, segments: Segments) -> tuple[Floats, Floats, Floats]:
+        """Advantages, returns and values of the valid slots by the values that the network gives now, each [n]."""
+        config, valid = self._policy, segments.outcome.valid
         values = segments.per_slot(self._outputs.values(segments.observations))
-        advantages = generalized_advantages(
-            segments.outcome, values, discount=self._policy.discount, gae_lambda=self._policy.gae_lambda
-        )[segments.outcome.valid]
-        old_values = values[:, :-1][segments.outcome.valid]
-        returns = advantages + old_values
-        if self._policy.normalize_advantages:
+        advantages: Floats = generalized_advantages(
+            segments.outcome, values, discount=config.discount, gae_lambda=config.gae_lambda
+        )[valid]
+        of_steps = values[:, :-1][valid]
+        returns = advantages + of_steps
+        if config.normalize_advantages:
             whole = Moments.of_all(self.ranks, advantages[:, None])
             advantages = ((advantages - whole.mean) / (np.sqrt(whole.variance) + 1e-8)).astype(np.float32)
-        columns = (to_tensor(column, self._device) for column in (advantages, returns, old_values))
-        observations = segments.observations[segments.steps]
-        steps = _Steps(observations, segments.actions, segments.log_prob, *columns)
-        return steps, explained_variance(self.ranks, old_values, returns)
+        return advantages, returns, of_steps
 
     def _minibatches(self, steps: _Steps, segments: Segments, rng: np.random.Generator) -> Iterator[_Steps]:
         """Every step once per epoch, in shares of the whole batch whose sizes differ by at most one, shuffled again
         each epoch. Of each share the steps that this rank has, which may be none."""
         minibatches = min(self._policy.minibatches, segments.whole)
-        for _ in range(self._policy.epochs if segments.whole else 0):
+        for epoch in range(self._policy.epochs if segments.whole else 0):
+            if epoch and self._policy.recompute_advantages:
+                steps = self._revalued(steps, segments)
             if minibatches == 1:  # the whole batch, in whatever order
                 yield steps
                 continue

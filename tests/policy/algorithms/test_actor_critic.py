@@ -125,6 +125,32 @@ def test_numbers_are_clipped_for_the_environment_and_recorded_as_drawn(policy: O
 
 
 @both
+def test_actions_begin_with_the_deviation_that_is_asked_for(policy: OnPolicy) -> None:
+    """The entropy of two normal numbers of deviation e**-2 is 2 * (0.5 + 0.5 log(2 pi) - 2) nats."""
+    narrow = policy.model_copy(update={"log_std_start": -2.0})
+    algorithm = on_policy(narrow, action=PUSH)
+    acts, rng = acting(narrow, algorithm), np.random.default_rng(0)
+    _, recorded = acts.act_recording(np.zeros((4000, 4), np.float32), {}, rng)
+    np.testing.assert_allclose(recorded["action"].std(axis=0), np.exp(-2.0), rtol=0.05)
+    told = numbers(algorithm.learn(batch(rng, action=PUSH)).metrics)
+    assert told["entropy"] == pytest.approx(1 + np.log(2 * np.pi) - 4, abs=0.05)  # a mean over updates that change it
+
+
+@both
+def test_correlated_noise_changes_the_order_of_actions_and_not_their_probabilities(policy: OnPolicy) -> None:
+    """With the same state at every step the noise is what is left of an action without its mean."""
+    correlated = policy.model_copy(update={"noise_correlation": 0.9})
+    acts = acting(correlated, on_policy(policy, action=PUSH))
+    rng, observations = np.random.default_rng(0), np.zeros((50, 4), np.float32)
+    mean = acts.act(observations, {}, rng, deterministic=True)
+    steps = [acts.act_recording(observations, {}, rng)[1] for _ in range(400)]
+    noise = np.stack([step["action"] for step in steps]) - mean
+    assert np.mean(noise[1:] * noise[:-1]) == pytest.approx(0.9, abs=0.05)
+    density = -0.5 * (noise**2).sum(axis=-1) - np.log(2 * np.pi)
+    np.testing.assert_allclose(np.stack([step["log_prob"] for step in steps]), density, atol=1e-5)
+
+
+@both
 def test_deterministic_acting_draws_nothing_and_random_acting_follows_its_generator(policy: OnPolicy) -> None:
     acts, rng = acting(policy, trained(policy)), np.random.default_rng(0)
     observations, before = np.zeros((500, 4), np.float32), rng.bit_generator.state

@@ -91,6 +91,36 @@ def test_a_truncated_step_bootstraps_from_what_was_seen_last() -> None:
     assert learnt(tabular(), rows)["policy_loss"] == pytest.approx(-(1 + 0.99 * 4 - 0.25))
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+def test_advantages_and_returns_of_later_passes_by_hand(recompute: bool) -> None:
+    """Adam's first step moves the value's bias and the first state's weight by 0.1 each: 0.25 to 0.45, 4 to 4.1. The
+    step was truncated, so its return is 1 + 0.99 times the value of what was seen last."""
+    policy = ONCE.model_copy(update={"epochs": 2, "recompute_advantages": recompute})
+    rows = one_slot(reward=1.0, log_prob=HALF) | {"terminated": np.zeros((1, 1), np.bool_)}
+    algorithm = tabular(policy)
+    result = algorithm.learn(rows)
+    losses = on_host([result.metrics["value_loss"]]).tolist()
+    later = 1 + 0.99 * (4.1 if recompute else 4.0)
+    assert losses == pytest.approx([(1 + 0.99 * 4 - 0.25) ** 2, (later - 0.45) ** 2], rel=1e-4)
+    assert on_host([result.metrics["value"]]).tolist() == [0.25]
+
+
+def test_recomputing_makes_of_two_passes_what_two_batches_with_the_same_steps_would() -> None:
+    rows = batch(np.random.default_rng(0))
+    one_pass = PpoConfig(hidden=(8,), epochs=1, minibatches=1, recompute_advantages=True)
+    two_passes = one_pass.model_copy(update={"epochs": 2})
+    twice, once, stale = (
+        on_policy(policy)
+        for policy in (one_pass, two_passes, two_passes.model_copy(update={"recompute_advantages": False}))
+    )
+    for algorithm, batches in ((twice, 2), (once, 1), (stale, 1)):
+        for _ in range(batches):
+            algorithm.learn(rows)
+    weights = [algorithm.acting_state()["value.2.weight"] for algorithm in (twice, once, stale)]
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert np.abs(weights[0] - weights[2]).max() > 0
+
+
 def test_actions_that_do_not_start_at_zero() -> None:
     up, same = (tabular(start=start) for start in (5, 0))
     up.learn(one_slot(reward=1.0, log_prob=HALF, action=6))

@@ -23,13 +23,16 @@ def make_rollout(
     policy: Policy,
     *,
     index: int,
+    collectors: int,
     generation: int,
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[int], None] = lambda env_steps: None,
     timers: Timers | None = None,
 ) -> Rollout:
-    """`index` and `generation` say whose random numbers it uses: which collector, and which to hold that place."""
+    """`index` and `generation` say whose random numbers it uses: which collector of `collectors`, and which to hold
+    that place."""
     declared = declaration(config)
+    policy.take_place(index * config.env.num_envs, collectors * config.env.num_envs)
     return Rollout(
         vector,
         policy,

@@ -191,9 +191,15 @@ class CollectorWork:
             chosen=lambda choice: self._log.say("collector", choice),
             device=config.collector.device,
         )
-        index, generation = self._assign.index, self._assign.generation
         return make_rollout(
-            config, self._env, policy, index=index, generation=generation, progress=self._stepped, timers=self.timers
+            config,
+            self._env,
+            policy,
+            index=self._assign.index,
+            collectors=config.collector.count,
+            generation=self._assign.generation,
+            progress=self._stepped,
+            timers=self.timers,
         )
 
     def _allow(self, credit_env_steps: int, policy: PolicyRef, exploration: dict[str, float]) -> None:

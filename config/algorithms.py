@@ -84,6 +84,10 @@ class DqnConfig(AlgorithmConfig):
     epsilon_decay_env_steps: Positive | None = None
     """Environment steps over which epsilon falls linearly from start to end; null is a fifth of stop.max_env_steps, at
     most a million."""
+    epsilon_spread: NonNegativeFloat = 0.0
+    """How differently the environments of all collectors explore (Ape-X, Horgan et al. 2018): environment i of N takes
+    epsilon ** (1 + epsilon_spread * i / (N - 1)). 0 is the same epsilon for all. Ape-X has 7, with `epsilon_start` and
+    `epsilon_end` 0.4."""
     target_update_iters: Positive = 250
     """Gradient updates between hard copies of the online network into the target network."""
 

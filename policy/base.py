@@ -89,6 +89,10 @@ class Policy(ValuingActor):
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
 
+    def take_place(self, first: int, of: int) -> None:
+        """Told once, in a collector, before it acts: its environments are number `first`, `first` + 1 … of the `of`
+        environments of all collectors. So a policy may explore differently in each of them."""
+
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """Shape (of one step) and dtype of each column that `act_recording` records: rows hold them."""
         return {}

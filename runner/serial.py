@@ -136,7 +136,7 @@ def run(
             outputs.loaded(folder.ckpt / continued.record.file, continued.warnings)
         timers, generation = Timers(), 0 if resumed is None else resumed.generation
         rollout = make_rollout(
-            config, built.vector, built.policy, index=0, generation=generation, clock=clock, timers=timers
+            config, built.vector, built.policy, index=0, collectors=1, generation=generation, clock=clock, timers=timers
         )
         if continued is not None and EXPLORATION in continued.state.rngs:
             restore_rngs(continued.state, {EXPLORATION: rollout.rng})

@@ -11,11 +11,22 @@ from numpy.typing import NDArray
 _LOG_2_PI = math.log(2.0 * math.pi)
 
 
-def epsilon_greedy(values: NDArray[np.float32], epsilon: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Indices int64 [rows]: of the highest of values [rows, n], or with probability epsilon any."""
+def epsilon_greedy(
+    values: NDArray[np.float32], epsilon: float | NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Indices int64 [rows]: of the highest of values [rows, n], or with probability epsilon (of all rows, or [rows])
+    any."""
     best: NDArray[np.int64] = values.argmax(axis=1)
     explores = rng.random(len(best)) < epsilon
     return np.where(explores, rng.integers(values.shape[1], size=len(best)), best)
+
+
+def epsilon_powers(spread: float, first: int, number: int, of: int) -> NDArray[np.float64]:
+    """The powers of epsilon with which `number` environments from `first` on explore, of the `of` of a run: float64
+    [number], 1 + spread * i / (of - 1) for environment i (Horgan et al. 2018, section 4)."""
+    places = np.minimum(np.arange(first, first + number), of - 1)
+    powers: NDArray[np.float64] = 1.0 + spread * places / max(1, of - 1)
+    return powers
 
 
 class Categorical:

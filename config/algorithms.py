@@ -56,6 +56,11 @@ class AlgorithmConfig(Section):
         """`Declaration.learns_from_parts`, of Remuda's own algorithms."""
         return True
 
+    @property
+    def lowers_products(self) -> bool:
+        """Whether `learner.precision` reaches its networks: whether its learning side has `Algorithm.products`."""
+        return True
+
 
 class DqnConfig(AlgorithmConfig):
     """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants."""
@@ -308,6 +313,11 @@ class MuZeroConfig(AlgorithmConfig):
         """See AlgorithmConfig."""
         return False
 
+    @property
+    def lowers_products(self) -> bool:
+        """See AlgorithmConfig; it has a `precision` of its own."""
+        return False
+
 
 def _as_setting(key: str, value: object) -> JsonValue:
     try:
@@ -371,3 +381,8 @@ class CustomConfig(AlgorithmConfig):
     def learns_from_parts(self) -> bool:
         """See AlgorithmConfig; True as long as the declaration is not filled in."""
         return self.declaration is None or self.declaration.learns_from_parts
+
+    @property
+    def lowers_products(self) -> bool:
+        """See AlgorithmConfig; its networks are its own."""
+        return False

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from msgspec import Struct
 
-from remuda.config.schema import ExperimentConfig
+from remuda.config.schema import ExperimentConfig, Precision
 from remuda.config.secrets import masked
 from remuda.policy.base import Algorithm
 from remuda.policy.files.checkpoint_file import CheckpointError, encode, read, typed, versions, write
@@ -44,6 +44,7 @@ class _Saved(Struct):
     action: ActionSpec
     config: dict[str, object]
     versions: dict[str, str]
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class CheckpointState:
     action: ActionSpec
     config: Mapping[str, object]
     versions: Mapping[str, str]
+    precision: Precision | None
+    """What `learner.precision: auto` had decided."""
     rngs: Mapping[str, Mapping[str, object]]
     """States of numpy's bit generators, by the name they were saved under."""
     torch_rng: torch.Tensor
@@ -95,6 +98,7 @@ def save(
         "exploration": dict(progress.exploration),
         "best_reward": progress.best_reward,
         "normalisation": None,
+        "precision": None if algorithm.products is None else algorithm.products.decided,
         "rng": {"torch": torch.get_rng_state(), "numpy": {name: _rng(rng) for name, rng in (rngs or {}).items()}},
         "observation": asdict(algorithm.observation),
         "action": asdict(algorithm.action),
@@ -118,6 +122,7 @@ def load(path: Path) -> CheckpointState:
         action=saved.action,
         config=saved.config,
         versions=saved.versions,
+        precision=saved.precision,
         rngs=saved.rng.numpy,
         torch_rng=saved.rng.torch,
     )
@@ -132,6 +137,8 @@ def restore(state: CheckpointState, algorithm: Algorithm) -> list[str]:
         algorithm.load_state(state.algorithm)
     except (StateMismatchError, KeyError, RuntimeError) as error:  # torch's own is RuntimeError: of custom algorithms
         raise CheckpointError(f"{state.path}: {error}") from error
+    if algorithm.products is not None:
+        algorithm.products.decided = state.precision
     return [
         f"{state.path.name} was saved with {name} {state.versions.get(name, 'of unknown version')}, this is {version}"
         for name, version in versions().items()

@@ -17,6 +17,7 @@ from remuda.environments.check import check_environment
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
 from remuda.learner.outputs import LearnerOutputs
+from remuda.learner.precision import settle_precision
 from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher, taken_over
 from remuda.learner.start import continue_from, new_algorithm, take_weights
@@ -79,8 +80,9 @@ class LearnerWork:
         """Warnings about the checkpoint from which it continues; they are in its own log too."""
         train_iter = self._begin()
         self._say(place)
-        self._ranks = self._start_ranks()
         ranks = config.learner.ranks
+        trial = settle_precision(config, self._algorithm, timed=ranks == 1, say=self._say)
+        self._ranks = self._start_ranks()
         self._training_text = "training" if ranks == 1 else f"training, world_size {ranks}"
         plan = row_plan(config)
         self._on_policy = plan.on_policy
@@ -92,7 +94,7 @@ class LearnerWork:
             self._prefetch,
             train_iter=train_iter,
             timers=self.timers,
-            learn=None if self._ranks is None else self._ranks.learn,
+            learn=trial if self._ranks is None else self._ranks.learn,
         )
         self._warnings: SimpleQueue[str] = SimpleQueue()
         """Lines from the publishing thread; only this thread writes the log."""

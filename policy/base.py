@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from remuda.policy.networks.portable import PortablePolicy
+    from remuda.policy.networks.precision import Products
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -165,6 +166,9 @@ class Algorithm(ABC):
     those that one rank would have learned from the whole batch. So before a gradient is clipped it is averaged over the
     ranks, weighted by the rows of which it is the mean:
     `self.ranks.average(len(rows), self._parameters.gradient, loss)`."""
+    products: Products | None = None
+    """How the products of its networks are computed, which the learner sets by `learner.precision`. None: that setting
+    does not reach them, and a config that asks for bfloat16 is refused; see AlgorithmConfig.lowers_products."""
 
     def portable(self) -> PortablePolicy | None:
         """The acting side with these weights, for model/. Shares the network: copy it before you keep it.

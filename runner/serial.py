@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from remuda.collector.build import make_rollout
@@ -20,6 +21,7 @@ from remuda.environments.vectors import Vector, make_vector, single_spaces
 from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, CheckpointState, restore_rngs
 from remuda.learner.outputs import LearnerOutputs
+from remuda.learner.precision import settle_precision
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import Logbook, serial_logbook
 from remuda.logbook.row_sinks import settings_of
@@ -134,6 +136,7 @@ def run(
             logbook.say("learner", f"loaded weights {weights}")
         if continued is not None:
             outputs.loaded(folder.ckpt / continued.record.file, continued.warnings)
+        settle_precision(config, built.algorithm, timed=False, say=partial(logbook.say, "learner"))
         timers, generation = Timers(), 0 if resumed is None else resumed.generation
         rollout = make_rollout(
             config, built.vector, built.policy, index=0, collectors=1, generation=generation, clock=clock, timers=timers

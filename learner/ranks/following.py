@@ -12,7 +12,7 @@ from typing import cast
 
 import torch
 
-from remuda.config.schema import ExperimentConfig
+from remuda.config.schema import ExperimentConfig, Precision
 from remuda.environments.check import check_environment
 from remuda.learner.ranks.group import RankGroup
 from remuda.learner.ranks.parts import packed, told, unpacked
@@ -68,7 +68,9 @@ def device_of(config: ExperimentConfig, rank: int) -> str:
 def saved(algorithm: Algorithm) -> bytes:
     """What all ranks must have in common when they begin: the algorithm's state and that of torch's generator."""
     file = io.BytesIO()
-    torch.save({"algorithm": algorithm.state(), "generator": torch.get_rng_state()}, file)
+    precision = None if algorithm.products is None else algorithm.products.precision
+    state = {"algorithm": algorithm.state(), "generator": torch.get_rng_state(), "precision": precision}
+    torch.save(state, file)
     return file.getvalue()
 
 
@@ -77,6 +79,8 @@ def load_saved(body: bytes, algorithm: Algorithm) -> None:
     state = cast("Mapping[str, object]", torch.load(io.BytesIO(body), map_location="cpu", weights_only=True))
     algorithm.load_state(cast("Mapping[str, object]", state["algorithm"]))
     torch.set_rng_state(cast("torch.Tensor", state["generator"]))
+    if algorithm.products is not None:
+        algorithm.products.precision = cast("Precision", state["precision"])
 
 
 def _patience_s(config: ExperimentConfig) -> float:

@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 import torch
 
+from remuda.policy.networks.precision import Products
+
 Activation = Literal["tanh", "relu"]
 
 
@@ -31,68 +33,101 @@ class DenseLayer:
         weight, bias = f"{name}.weight", f"{name}.bias"
         return cls(parameters[weight], parameters[bias], gradients[weight], gradients[bias])
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """[n, inputs] -> [n, outputs]."""
-        return torch.addmm(self.bias, inputs, self.weight.t())
-
     def backward(self, inputs: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Write the gradient of weight and bias, given that of the outputs that `inputs` led to, [n, outputs]."""
-        if 4 * inputs.shape[1] <= gradient.shape[1]:  # products with few columns are slow, those with few rows are not
+        """Write the gradient of weight and bias, given that of the outputs that `inputs` led to, [n, outputs]; both in
+        the precision in which the layer was computed."""
+        if inputs.dtype != self.weight_gradient.dtype:
+            self.weight_gradient.copy_(torch.mm(gradient.t(), inputs))
+        elif 4 * inputs.shape[1] <= gradient.shape[1]:  # products with few columns are slow, those with few rows not
             self.weight_gradient.copy_(torch.mm(inputs.t(), gradient).t())
         else:
             torch.mm(gradient.t(), inputs, out=self.weight_gradient)
-        torch.sum(gradient, 0, out=self.bias_gradient)
+        torch.sum(gradient, 0, dtype=self.bias_gradient.dtype, out=self.bias_gradient)
 
-    def input_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
-        """From the gradient of the outputs [n, outputs] to that of the inputs [n, inputs]."""
-        return gradient @ self.weight
+
+@dataclass(frozen=True)
+class Computed:
+    """What a perceptron made of its inputs, as its backward pass needs it."""
+
+    outputs: list[torch.Tensor]
+    """The inputs [n, inputs], and the outputs of each layer. Between the layers they may be bfloat16."""
+    weights: list[torch.Tensor]
+    """The weight of each layer as it was computed with: the parameters, or a copy in bfloat16."""
+
+    @property
+    def last(self) -> torch.Tensor:
+        """The outputs of the last layer [n, outputs], or the inputs where there is none."""
+        return self.outputs[-1]
 
 
 class Perceptron:
     """Layers one after the other with an activation between them; or none at all."""
 
-    def __init__(self, layers: Sequence[DenseLayer], activation: Activation, *, activates_last: bool = False) -> None:
+    def __init__(
+        self,
+        layers: Sequence[DenseLayer],
+        activation: Activation,
+        *,
+        activates_last: bool = False,
+        reads_observations: bool = True,
+        products: Products | None = None,
+    ) -> None:
+        """`products` says which layers may be computed in bfloat16; with None all are as precise as their parameters.
+        The first is not if it `reads_observations`, nor is the last, unless it is activated."""
         self._layers = tuple(layers)
         self._tanh = activation == "tanh"
         self._activated = len(layers) if activates_last else len(layers) - 1
+        self._lowered = range(int(reads_observations), self._activated)
+        self._products = products
 
-    def forward(self, inputs: torch.Tensor) -> list[torch.Tensor]:
-        """The inputs [n, inputs], and the outputs of each layer: the last are [n, outputs]."""
-        outputs = [inputs]
+    def forward(self, inputs: torch.Tensor) -> Computed:
+        """Compute all layers for the inputs [n, inputs]."""
+        outputs, weights = [inputs], list[torch.Tensor]()
         for index, layer in enumerate(self._layers):
-            made = layer.forward(outputs[-1])
+            number = torch.bfloat16 if self._lowers(index, len(inputs)) else layer.weight.dtype
+            weights.append(layer.weight.to(number))
+            made = torch.addmm(layer.bias.to(number), outputs[-1].to(number), weights[-1].t())
             if index < self._activated:
-                _tanh_(made) if self._tanh else made.relu_()
+                made = _tanh_(made.to(layer.weight.dtype)) if self._tanh else made.relu_()
             outputs.append(made)
-        return outputs
+        return Computed(outputs, weights)
 
-    def backward(self, outputs: Sequence[torch.Tensor], gradient: torch.Tensor, *, to_inputs: bool) -> torch.Tensor:
-        """Write the gradient of every layer, given what `forward` returned and the gradient of the last of it.
+    def backward(self, computed: Computed, gradient: torch.Tensor, *, to_inputs: bool) -> torch.Tensor:
+        """Write the gradient of every layer, given what `forward` returned and the gradient of its last outputs.
 
-        Returns that of the inputs [n, inputs], if it is asked for. `gradient` is overwritten where the last layer is
-        activated.
+        Returns that of the inputs [n, inputs], if it is asked for; it may be bfloat16. `gradient` is overwritten where
+        the last layer is activated.
         """
         for index in reversed(range(len(self._layers))):
-            layer = self._layers[index]
+            layer, weight = self._layers[index], computed.weights[index]
             if index < self._activated:
-                gradient = self._before_activation(outputs[index + 1], gradient)
-            layer.backward(outputs[index], gradient)
+                gradient = self._before_activation(computed.outputs[index + 1], gradient)
+            gradient = gradient.to(weight.dtype)
+            layer.backward(computed.outputs[index].to(weight.dtype), gradient)
             if index > 0 or to_inputs:
-                gradient = layer.input_gradient(gradient)
+                gradient = gradient @ weight
         return gradient
+
+    def _lowers(self, index: int, rows: int) -> bool:
+        if self._products is None or index not in self._lowered:
+            return False
+        outputs, inputs = self._layers[index].weight.shape
+        return self._products.lowers(rows, inputs, outputs)
 
     def _before_activation(self, outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient of an activation's inputs, in place of that of its outputs."""
+        gradient = gradient.to(outputs.dtype)
         if self._tanh:
             return gradient.addcmul_(gradient * outputs, outputs, value=-1.0)  # the slope is 1 - tanh²
         return gradient.mul_(outputs.sign())
 
 
-def _tanh_(values: torch.Tensor) -> None:
-    """Take the hyperbolic tangent in place. torch's is MKL's, which on an AMD processor takes ten times as long as
-    numpy's: for two layers of 64 and a batch of 256, as long as the matrix products."""
+def _tanh_(values: torch.Tensor) -> torch.Tensor:
+    """Take the hyperbolic tangent in place, of float32 or float64. torch's is MKL's, which on an AMD processor takes
+    ten times as long as numpy's: for two layers of 64 and a batch of 256, as long as the matrix products."""
     if values.device.type == "cpu":
         array = values.numpy()
         np.tanh(array, out=array)
     else:
         values.tanh_()
+    return values

@@ -24,6 +24,7 @@ from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
 from remuda.policy.networks.portable import PortableActorCritic
+from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import model_misfits, to_tensor
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.ranks import Ranks
@@ -100,7 +101,8 @@ class ActorCritic(Algorithm):
         self.network = self._network  # its forward is the policy, normalisation included
         self._parameters = FlatParameters(self._network)
         activation = network_shape(config.policy, observation).activation
-        self._outputs = actor_critic_outputs(self._network, self._parameters, activation)
+        self.products = Products(self._device)
+        self._outputs = actor_critic_outputs(self._network, self._parameters, activation, self.products)
         self._log_std, self._log_std_gradient = (
             self._parameters.by_name(vector).get("log_std")
             for vector in (self._parameters.vector.detach(), self._parameters.gradient)

@@ -14,6 +14,7 @@ import torch
 from remuda.policy.networks.dense import Activation
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.perceptrons import Perceptrons
+from remuda.policy.networks.precision import Products
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 
 
@@ -51,30 +52,35 @@ class ActorCriticOutputs(ABC):
 
 
 def actor_critic_outputs(
-    network: ActorCriticNetwork, parameters: FlatParameters, activation: Activation
+    network: ActorCriticNetwork, parameters: FlatParameters, activation: Activation, products: Products | None = None
 ) -> ActorCriticOutputs:
-    """Choose the implementation: perceptrons are written out; convolutions, which are slow in any case, use
-    autograd."""
+    """Choose the implementation: perceptrons are written out; convolutions, which are slow in any case, use autograd.
+
+    `products` says what is computed in bfloat16; with None nothing is."""
     if network.observations is None:  # it reads images
-        return ModuleOutputs(network, parameters)
-    return PerceptronOutputs(parameters, activation)
+        return ModuleOutputs(network, parameters, products)
+    return PerceptronOutputs(parameters, activation, products)
 
 
 class ModuleOutputs(ActorCriticOutputs):
     """By the network's own layers and autograd."""
 
-    def __init__(self, network: ActorCriticNetwork, parameters: FlatParameters) -> None:
+    def __init__(
+        self, network: ActorCriticNetwork, parameters: FlatParameters, products: Products | None = None
+    ) -> None:
         self._network, self._parameters = network, parameters
+        self._products = products or Products(parameters.vector.device)
 
     @torch.no_grad()
     def values(self, observations: torch.Tensor) -> torch.Tensor:
         """See ActorCriticOutputs."""
-        values: torch.Tensor = self._network.value(self._network.features(observations))
+        with self._products.of_modules():
+            values: torch.Tensor = self._network.value(self._network.features(observations))
         return values.squeeze(1)
 
     def vjp(self, observations: torch.Tensor) -> tuple[Outputs, Backward]:
         """See ActorCriticOutputs."""
-        with torch.enable_grad():
+        with torch.enable_grad(), self._products.of_modules():
             features = self._network.features(observations)
             made = Outputs(self._network.policy(features), self._network.value(features).squeeze(1))
 
@@ -88,9 +94,9 @@ class ModuleOutputs(ActorCriticOutputs):
 class PerceptronOutputs(ActorCriticOutputs):
     """By perceptrons on the network's parameters: layers that both share, the policy's and the value's."""
 
-    def __init__(self, parameters: FlatParameters, activation: Activation) -> None:
+    def __init__(self, parameters: FlatParameters, activation: Activation, products: Products | None = None) -> None:
         shared, policy, value = (parameters.layers(part) for part in ("trunk.", "policy.", "value."))
-        self._perceptrons = Perceptrons(parameters, activation, shared=shared, heads=[policy, value])
+        self._perceptrons = Perceptrons(parameters, activation, shared=shared, heads=[policy, value], products=products)
 
     def values(self, observations: torch.Tensor) -> torch.Tensor:
         """See ActorCriticOutputs."""

@@ -19,6 +19,7 @@ from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.portable import PortableQ
+from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import model_misfits, to_tensor
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.saved_state import StateMismatchError
@@ -51,7 +52,8 @@ class Dqn(Algorithm):
         self._online, self._target = self._make_network(seed), self._make_network(seed)
         self.network = self._online
         self._parameters, self._target_parameters = FlatParameters(self._online), FlatParameters(self._target)
-        self._online_values = q_values(self._online, self._parameters)
+        self.products = Products(self._device)
+        self._online_values = q_values(self._online, self._parameters, self.products)
         self._target_values = q_values(self._target, self._target_parameters)
         self._optimizer = Adam(
             self._parameters.vector.detach(),

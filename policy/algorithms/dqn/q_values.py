@@ -12,6 +12,7 @@ import torch
 
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.perceptrons import Outputs, Perceptrons
+from remuda.policy.networks.precision import Products
 from remuda.policy.networks.torch_networks import QNetwork, dueling_values
 
 Backward = Callable[[torch.Tensor], None]
@@ -30,29 +31,32 @@ class QValues(ABC):
         """The same with the backward pass, to be called before the parameters change."""
 
 
-def q_values(network: QNetwork, parameters: FlatParameters) -> QValues:
-    """Choose the implementation: perceptrons are written out; convolutions, which are slow in any case, use
-    autograd."""
+def q_values(network: QNetwork, parameters: FlatParameters, products: Products | None = None) -> QValues:
+    """Choose the implementation: perceptrons are written out; convolutions, which are slow in any case, use autograd.
+
+    `products` says what is computed in bfloat16; with None nothing is."""
     if network.trunk is not None:
-        return ModuleQValues(network, parameters)
-    return PerceptronQValues(parameters, dueling=network.dueling)
+        return ModuleQValues(network, parameters, products)
+    return PerceptronQValues(parameters, products, dueling=network.dueling)
 
 
 class ModuleQValues(QValues):
     """By the network's own layers and autograd."""
 
-    def __init__(self, network: QNetwork, parameters: FlatParameters) -> None:
+    def __init__(self, network: QNetwork, parameters: FlatParameters, products: Products | None = None) -> None:
         self._network, self._parameters = network, parameters
+        self._products = products or Products(parameters.vector.device)
 
     @torch.no_grad()
     def __call__(self, observations: torch.Tensor) -> torch.Tensor:
         """See QValues."""
-        values: torch.Tensor = self._network(observations)
+        with self._products.of_modules():
+            values: torch.Tensor = self._network(observations)
         return values
 
     def vjp(self, observations: torch.Tensor) -> tuple[torch.Tensor, Backward]:
         """See QValues."""
-        with torch.enable_grad():
+        with torch.enable_grad(), self._products.of_modules():
             values: torch.Tensor = self._network(observations)
 
         def backward(gradient: torch.Tensor) -> None:
@@ -65,7 +69,7 @@ class ModuleQValues(QValues):
 class PerceptronQValues(QValues):
     """By perceptrons on the network's parameters."""
 
-    def __init__(self, parameters: FlatParameters, *, dueling: bool) -> None:
+    def __init__(self, parameters: FlatParameters, products: Products | None = None, *, dueling: bool) -> None:
         self._dueling = dueling
         self._perceptrons = Perceptrons(
             parameters,
@@ -73,6 +77,7 @@ class PerceptronQValues(QValues):
             shared=parameters.layers("torso.", "streams."),
             heads=[["value"], ["advantage"]] if dueling else [["advantage"]],
             split=dueling,
+            products=products,
         )
 
     def __call__(self, observations: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,125 @@
+"""Which precision the products of updates are computed in: told by the config, or decided at the start of a run."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from remuda.config.schema import ExperimentConfig, Precision
+from remuda.policy.base import Algorithm, Arrays, LearnResult
+from remuda.policy.networks.precision import LEAST_MULTIPLICATIONS, Hardware, Products, hardware
+
+Learn = Callable[[Arrays], LearnResult]
+
+CLEARLY = 1.1
+"""bfloat16 must be this much faster: timings on a busy machine vary."""
+FEWEST, MOST, ENOUGH_S = 2, 20, 0.2
+"""Calls that are timed in each precision: at least so many, and until they took so long, at most so many."""
+
+
+class Trial:
+    """Learns in both precisions by turns, and keeps the faster one from then on. All its updates count."""
+
+    def __init__(
+        self, learn: Learn, products: Products, *, say: Callable[[str], None], clock: Callable[[], float]
+    ) -> None:
+        """`say` is called with the decision. `clock` gives seconds, at which all that was asked of the device is
+        done."""
+        self._learn, self._products = learn, products
+        self._say, self._clock = say, clock
+        self._calls = 0
+        self._times_s: dict[Precision, list[float]] = {"bfloat16": [], "float32": []}
+        """Seconds per gradient update."""
+
+    def __call__(self, batch: Arrays) -> LearnResult:
+        """Learn from a batch, as Algorithm.learn does."""
+        if self._products.decided is not None:
+            return self._learn(batch)
+        precision: Precision = "float32" if self._calls % 2 else "bfloat16"
+        self._products.precision = precision
+        begin_s = self._clock()
+        result = self._learn(batch)
+        elapsed_s = self._clock() - begin_s
+        self._calls += 1
+        if self._calls > 2 and result.updates:  # the first of each allocates
+            self._times_s[precision].append(elapsed_s / result.updates)
+        self._decide()
+        return result
+
+    def _decide(self) -> None:
+        if not self._products.lowered:
+            _take(self._products, "float32", f"no product of an update has {_LEAST} multiplications", self._say)
+            return
+        lower, full = self._times_s["bfloat16"], self._times_s["float32"]
+        if not all(len(times) >= FEWEST and (sum(times) >= ENOUGH_S or len(times) >= MOST) for times in (lower, full)):
+            return
+        lower_s, full_s = min(lower), min(full)  # other work on the machine can only add time
+        why = f"an update takes {full_s * 1e3:.2f} ms in float32 and {lower_s * 1e3:.2f} ms in bfloat16"
+        _take(self._products, "bfloat16" if lower_s * CLEARLY < full_s else "float32", why, self._say)
+
+
+def settle_precision(
+    config: ExperimentConfig,
+    algorithm: Algorithm,
+    *,
+    timed: bool,
+    say: Callable[[str], None],
+    has: Callable[[torch.device], Hardware] = hardware,
+) -> Learn | None:
+    """Set the precision of an algorithm that may have been restored from a checkpoint, and say what it is.
+
+    Args:
+        config: `learner.precision` tells, or is auto.
+        algorithm: its `products` are set; nothing is done without them.
+        timed: whether auto may time updates; otherwise the same machine decides the same every time.
+        say: is called with one line for the log, at once or when it is decided.
+        has: what a device has for products in bfloat16.
+
+    Returns:
+        What is to learn in place of the algorithm until updates have decided; None if all is decided.
+    """
+    products, told = algorithm.products, config.learner.precision
+    if products is None:
+        return None
+    if told != "auto":
+        products.precision, products.decided = told, None
+        say(_line(told, "as the config says"))
+        return None
+    found = has(products.device)
+    if products.decided is not None:
+        _take(products, products.decided, "as was decided when the run began", say)
+    elif found is Hardware.NOTHING:
+        _take(products, "float32", f"{products.device.type} has no instructions for bfloat16", say)
+    elif timed:
+        return Trial(algorithm.learn, products, say=say, clock=partial(_clock, products.device))
+    elif found is Hardware.MATRIX_UNITS:
+        _take(products, "bfloat16", f"{products.device.type} has matrix units for it; nothing is timed", say)
+    else:
+        _take(products, "float32", "nothing is timed", say)
+    return None
+
+
+def _take(products: Products, precision: Precision, why: str, say: Callable[[str], None]) -> None:
+    products.precision = products.decided = precision
+    say(_line(precision, f"auto: {why}"))
+
+
+_LEAST = f"more than {LEAST_MULTIPLICATIONS}"
+
+
+def _line(precision: Precision, why: str) -> str:
+    if precision == "float32":
+        return f"precision: products in float32 ({why})"
+    return f"precision: products of {_LEAST} multiplications in bfloat16, the rest in float32 ({why})"
+
+
+def _clock(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

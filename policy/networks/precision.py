@@ -1,0 +1,72 @@
+"""In which precision the large products of an update are computed: float32, or bfloat16 where that is faster."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from enum import IntEnum
+
+import torch
+
+from remuda.config.schema import Precision
+
+LEAST_MULTIPLICATIONS = 1 << 20
+"""Of a matrix product, rows x inputs x outputs: up to this size (64 x 128 x 128) bfloat16 is slower, since its operands
+have to be converted first."""
+
+
+class Hardware(IntEnum):
+    """What a device has for products in bfloat16."""
+
+    NOTHING = 0
+    """They are emulated, and several times slower."""
+    INSTRUCTIONS = 1
+    """They may be faster or slower than those in float32: that has to be timed."""
+    MATRIX_UNITS = 2
+    """They are several times as fast, where they are large enough."""
+
+
+def hardware(device: torch.device) -> Hardware:
+    """What this device has; a kind of device that is not known counts as one that has nothing."""
+    if device.type == "cuda":
+        return Hardware.MATRIX_UNITS if torch.cuda.is_bf16_supported(including_emulation=False) else Hardware.NOTHING
+    if device.type != "cpu":
+        return Hardware.NOTHING
+    has = torch.cpu.get_capabilities()
+    if has.get("amx_bf16"):
+        return Hardware.MATRIX_UNITS
+    return Hardware.INSTRUCTIONS if has.get("avx512_bf16") or has.get("bf16") else Hardware.NOTHING
+
+
+class Products:
+    """How the products of one algorithm's networks are computed while they learn. Its networks share it.
+
+    Weights, gradients, the optimizer, losses, sums over rows, the first layer of a perceptron (which reads observations
+    that may have large offsets) and the last layer of every network stay float32; a product in bfloat16 adds up in
+    float32.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.precision: Precision = "float32"
+        """What products of more than LEAST_MULTIPLICATIONS, and convolutions, are computed in. May be changed between
+        updates."""
+        self.decided: Precision | None = None
+        """What `learner.precision: auto` has decided; checkpoints keep it. None: nothing yet."""
+        self.lowered = False
+        """Whether any product was computed in bfloat16 so far."""
+
+    def lowers(self, rows: int, inputs: int, outputs: int) -> bool:
+        """Whether a product [rows, inputs] x [inputs, outputs] is to be computed in bfloat16."""
+        lower = self.precision == "bfloat16" and rows * inputs * outputs > LEAST_MULTIPLICATIONS
+        self.lowered |= lower
+        return lower
+
+    def of_modules(self) -> AbstractContextManager[object]:
+        """A context in which torch's modules compute in this precision; those that end with an OutputLayer give float32
+        all the same."""
+        lower = self.precision == "bfloat16"
+        self.lowered |= lower
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=lower)

@@ -1,0 +1,152 @@
+"""What is promised of updates in bfloat16: nearly the gradient of float32; weights, files and models stay float32."""
+
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig
+from remuda.config.schema import ExperimentConfig, LearnerConfig, Precision
+from remuda.policy.algorithms import make_algorithm, make_policy
+from remuda.policy.base import Algorithm
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.algorithms.segments import batch as segments_of
+from remuda.tests.policy.cases import ACTION, OBSERVATION
+
+IMAGE = ObservationSpec((4, 84, 84), "uint8", 0.0, 255.0)
+Policy = DqnConfig | PpoConfig | ImpalaConfig
+HIDDEN = (96, 96, 96)
+POLICIES: dict[str, Policy] = {
+    "dqn": DqnConfig(hidden=HIDDEN),
+    "ppo": PpoConfig(hidden=HIDDEN, epochs=1, minibatches=1),
+    "impala": ImpalaConfig(hidden=HIDDEN),
+}
+OF_IMAGES: dict[str, Policy] = {
+    "dqn": DqnConfig(hidden=(32,)),
+    "ppo": PpoConfig(hidden=(32,), epochs=1, minibatches=1),
+    "impala": ImpalaConfig(hidden=(32,)),
+}
+
+
+def algorithm(policy: Policy, observation: ObservationSpec, precision: Precision) -> Algorithm:
+    config = ExperimentConfig.model_validate(
+        {
+            "name": "case",
+            "env": {"id": "CartPole-v1"},
+            "policy": policy,
+            "learner": LearnerConfig(max_grad_norm=None, precision=precision),
+        }
+    )
+    made = make_algorithm(config, observation, ACTION, 0)
+    assert made.products is not None
+    made.products.precision = precision
+    return made
+
+
+def rows(policy: Policy, observation: ObservationSpec) -> dict[str, np.ndarray]:
+    rng, image = np.random.default_rng(0), observation.is_image
+
+    def seen(*leading: int) -> np.ndarray:
+        shape = (*leading, *observation.shape)
+        if image:
+            return rng.integers(0, 256, shape, dtype=np.uint8)
+        return rng.normal(size=shape).astype(np.float32)
+
+    if isinstance(policy, DqnConfig):
+        count = 6 if image else 256
+        return {
+            "obs": seen(count),
+            "next_obs": seen(count),
+            "action": rng.integers(0, 2, count),
+            "reward": rng.normal(size=count).astype(np.float32),
+            "discount": np.full(count, 0.9, np.float32),
+            "weights": np.ones(count, np.float32),
+        }
+    segments, slots = (2, 3) if image else (16, 16)
+    return segments_of(rng, segments, slots) | {"obs": seen(segments, slots + 1)}
+
+
+def gradient(of: Algorithm) -> np.ndarray:
+    """Adam's mean after one step: a tenth of the gradient."""
+    return cast("dict[str, torch.Tensor]", of.state()["optimizer"])["exp_avg"].numpy()
+
+
+CASES = [(policy, OBSERVATION) for policy in POLICIES.values()] + [(policy, IMAGE) for policy in OF_IMAGES.values()]
+NAMES = [f"{name} of {what}" for what in ("numbers", "images") for name in POLICIES]
+
+
+@pytest.mark.parametrize(("policy", "observation"), CASES, ids=NAMES)
+def test_an_update_takes_nearly_the_same_step(policy: Policy, observation: ObservationSpec) -> None:
+    exact, lower = (algorithm(policy, observation, precision) for precision in ("float32", "bfloat16"))
+    batch = rows(policy, observation)
+    for each in (exact, lower):
+        each.learn(batch)
+    assert lower.products is not None
+    assert lower.products.lowered
+    expected, got = gradient(exact), gradient(lower)
+    apart = np.linalg.norm(got - expected) / np.linalg.norm(expected)
+    assert 0.0 < apart < 0.1, "of random rows: their gradients nearly cancel out, and their errors do not"
+    assert expected @ got / np.linalg.norm(expected) / np.linalg.norm(got) > 0.995
+
+
+@pytest.mark.parametrize(("policy", "observation"), CASES, ids=NAMES)
+def test_what_it_saves_and_publishes_and_exports_is_float32(policy: Policy, observation: ObservationSpec) -> None:
+    made, batch = algorithm(policy, observation, "bfloat16"), rows(policy, observation)
+    made.learn(batch)
+    for part in ("model", "optimizer"):
+        for tensor in cast("dict[str, object]", made.state()[part]).values():
+            assert not isinstance(tensor, torch.Tensor) or tensor.dtype in (torch.float32, torch.float64)
+    acting = made.acting_state()
+    assert {array.dtype.name for array in acting.values()} <= {"float32", "float64"}
+    seen = batch["obs"].reshape(-1, *observation.shape)[:5]
+    config = ExperimentConfig.model_validate({"name": "case", "env": {"id": "CartPole-v1"}, "policy": policy})
+    plain = make_policy(config, observation, ACTION)
+    plain.load_state(acting)
+    portable = made.portable()
+    assert portable is not None
+    with torch.no_grad():
+        values = portable.value(torch.from_numpy(seen))
+    assert values.dtype == torch.float32
+    np.testing.assert_allclose(values.numpy(), plain.value(seen), rtol=1e-4, atol=1e-5)
+
+
+def test_the_target_network_values_in_float32() -> None:
+    """The same targets in both precisions, with a single network to choose and to value."""
+    policy = DqnConfig(hidden=HIDDEN, double=False)
+    batch = rows(policy, OBSERVATION)
+    metrics = [algorithm(policy, OBSERVATION, precision).learn(batch).metrics for precision in ("float32", "bfloat16")]
+    exact, lower = (cast("torch.Tensor", of["target_q_value"]) for of in metrics)
+    assert torch.equal(exact, lower)
+    exact, lower = (cast("torch.Tensor", of["q_value"]) for of in metrics)
+    assert not torch.equal(exact, lower)
+
+
+def test_small_networks_learn_the_same_bits() -> None:
+    policy = DqnConfig()  # a batch of 64 by layers of 128
+    batch = {name: column[:64] for name, column in rows(policy, OBSERVATION).items()}
+    exact, lower = (algorithm(policy, OBSERVATION, precision) for precision in ("float32", "bfloat16"))
+    for each in (exact, lower):
+        each.learn(batch)
+    assert np.array_equal(gradient(exact), gradient(lower))
+
+
+def test_continuous_actions_too() -> None:
+    action = ActionSpec(None, 0, "float32", (2,), (-1.0, None), (1.0, None))
+    config = ExperimentConfig.model_validate(
+        {"name": "case", "env": {"id": "CartPole-v1"}, "policy": PpoConfig(hidden=HIDDEN, epochs=1, minibatches=1)}
+    )
+    batch = segments_of(np.random.default_rng(0), 16, 16, action=action)
+    found: list[np.ndarray] = []
+    for precision in ("float32", "bfloat16"):
+        made = make_algorithm(config, OBSERVATION, action, 0)
+        assert made.products is not None
+        made.products.precision = precision
+        made.learn(batch)
+        found.append(gradient(made))
+    assert 0.0 < np.linalg.norm(found[1] - found[0]) / np.linalg.norm(found[0]) < 0.05

@@ -1,0 +1,224 @@
+"""What is promised of products in bfloat16: close to float32, only where they are large, and nothing else changes."""
+
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal
+
+import pytest
+import torch
+from torch import nn
+
+from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.images import Convolution, ImageLayout, Pixels
+from remuda.policy.networks.perceptrons import Outputs, Perceptrons
+from remuda.policy.networks.precision import LEAST_MULTIPLICATIONS, Hardware, Products, hardware
+from remuda.policy.networks.torch_networks import ConvolutionTrunk, OutputLayer
+
+CPU = torch.device("cpu")
+ROWS, WIDTH = 512, 64
+TOLERANCE = 2.0**-7
+"""bfloat16 keeps 8 bits: each number is off by at most 2^-9 of itself, and two layers' errors add up."""
+OF_GRADIENTS = 0.06
+"""Of relu units whose input is near 0 some are on in one precision and off in the other."""
+
+
+def lower() -> Products:
+    products = Products(CPU)
+    products.precision = "bfloat16"
+    return products
+
+
+def numbers(*shape: int, seed: int = 1) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def network(widths: tuple[int, ...]) -> tuple[nn.Sequential, FlatParameters]:
+    """Layers named 0, 1 …, orthogonal: numbers keep their size."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = [nn.Linear(*pair) for pair in itertools.pairwise(widths)]
+        for layer in layers:
+            nn.init.orthogonal_(layer.weight, 1.4)
+    made = nn.Sequential(*layers)
+    return made, FlatParameters(made)
+
+
+def learned(
+    widths: tuple[int, ...],
+    products: Products | None,
+    *,
+    rows: int = ROWS,
+    activation: Literal["tanh", "relu"] = "relu",
+    shared: int = 0,
+) -> tuple[Outputs, torch.Tensor]:
+    """Outputs and gradient of one head, of which the first `shared` layers are shared."""
+    _, parameters = network(widths)
+    names = [str(index) for index in range(len(widths) - 1)]
+    perceptrons = Perceptrons(parameters, activation, shared=names[:shared], heads=[names[shared:]], products=products)
+    outputs, backward = perceptrons.vjp(numbers(rows, widths[0]))
+    backward((numbers(rows, widths[-1], seed=2) / rows,))
+    return outputs, parameters.gradient
+
+
+def apart(got: torch.Tensor, expected: torch.Tensor) -> float:
+    """The norm of the difference, relative."""
+    return float((got.detach() - expected.detach()).norm() / expected.detach().norm())
+
+
+def test_only_large_products_are_lowered() -> None:
+    small, large = lower(), lower()
+    assert not small.lowers(64, 128, 128)
+    assert large.lowers(65, 128, 128)
+    assert (small.lowered, large.lowered) == (False, True)
+    assert LEAST_MULTIPLICATIONS == 64 * 128 * 128
+    assert not Products(CPU).lowers(4096, 1024, 1024)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("shared", [0, 2, 3])
+def test_outputs_and_gradient_are_close_to_those_in_float32(activation: Literal["tanh", "relu"], shared: int) -> None:
+    products, widths = lower(), (4, WIDTH, WIDTH, WIDTH, 3)
+    (got, gradient), (expected, exact) = (
+        learned(widths, way, activation=activation, shared=shared) for way in (products, None)
+    )
+    assert products.lowered
+    assert got[0].dtype == gradient.dtype == torch.float32
+    assert 0.0 < apart(got[0], expected[0]) < TOLERANCE
+    assert 0.0 < apart(gradient, exact) < OF_GRADIENTS
+
+
+def test_each_head_may_read_its_share_of_shared_layers() -> None:
+    """As a dueling network's do: the halves of what is shared are bfloat16, and the heads are not."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = nn.ModuleDict({name: nn.Linear(*size) for name, size in {
+            "first": (4, WIDTH), "second": (WIDTH, WIDTH), "one": (WIDTH // 2, 3), "two": (WIDTH // 2, 1),
+        }.items()})  # fmt: skip
+    parameters = FlatParameters(made)
+    found: list[torch.Tensor] = []
+    for products in (None, lower()):
+        perceptrons = Perceptrons(
+            parameters, "relu", shared=["first", "second"], heads=[["one"], ["two"]], split=True, products=products
+        )
+        outputs, backward = perceptrons.vjp(numbers(ROWS, 4))
+        backward((numbers(ROWS, 3, seed=2), numbers(ROWS, 1, seed=3)))
+        found.append(torch.cat([parameters.gradient, *(output.reshape(-1) for output in outputs)]))
+    assert 0.0 < apart(found[1], found[0]) < OF_GRADIENTS
+
+
+@pytest.mark.parametrize(
+    ("widths", "rows"),
+    [((WIDTH, WIDTH), 4096), ((WIDTH, WIDTH, WIDTH), 4096), ((4, WIDTH, WIDTH, 2), LEAST_MULTIPLICATIONS // WIDTH**2)],
+    ids=["one layer", "first and last", "small"],
+)
+def test_the_first_the_last_and_small_layers_stay_exact(widths: tuple[int, ...], rows: int) -> None:
+    products = lower()
+    (got, gradient), (expected, exact) = (learned(widths, way, rows=rows) for way in (products, None))
+    assert torch.equal(got[0], expected[0])
+    assert torch.equal(gradient, exact)
+    assert not products.lowered
+
+
+def test_offsets_of_observations_are_not_lost() -> None:
+    """Observations that differ by a 2000th of themselves are the same number in bfloat16."""
+    _, parameters = network((2, WIDTH, WIDTH, 1))
+    perceptrons = Perceptrons(parameters, "tanh", heads=[["0", "1", "2"]], products=lower())
+    near = torch.tensor([[1000.0, 1000.0], [1000.5, 1000.0]]).repeat(ROWS, 1)
+    with torch.no_grad():
+        parameters.by_name(parameters.vector.detach())["0.weight"].copy_(numbers(WIDTH, 2) * torch.tensor([1.0, 0.0]))
+        parameters.by_name(parameters.vector.detach())["0.bias"].copy_(
+            -1000.2 * parameters.by_name(parameters.vector.detach())["0.weight"][:, 0]
+        )
+    (values,) = perceptrons.forward(near)
+    assert float((values[0] - values[1]).abs()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("has", "found"),
+    [
+        ({}, Hardware.NOTHING),
+        ({"avx512_bf16": False}, Hardware.NOTHING),
+        ({"avx512_bf16": True}, Hardware.INSTRUCTIONS),
+        ({"bf16": True}, Hardware.INSTRUCTIONS),
+        ({"avx512_bf16": True, "amx_bf16": True}, Hardware.MATRIX_UNITS),
+    ],
+)
+def test_what_a_processor_has_is_known(has: dict[str, bool], found: Hardware, monkeypatch: pytest.MonkeyPatch) -> None:
+    def capabilities() -> dict[str, bool]:
+        return has
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", capabilities)
+    assert hardware(CPU) is found
+
+
+@pytest.mark.parametrize(("supported", "found"), [(True, Hardware.MATRIX_UNITS), (False, Hardware.NOTHING)])
+def test_what_a_gpu_has_is_known(found: Hardware, monkeypatch: pytest.MonkeyPatch, *, supported: bool) -> None:
+    def is_supported(including_emulation: bool) -> bool:
+        return supported or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
+    assert hardware(torch.device("cuda")) is found
+
+
+def test_other_devices_count_as_having_nothing() -> None:
+    assert hardware(torch.device("meta")) is Hardware.NOTHING
+
+
+# --- modules
+
+
+@pytest.mark.parametrize("way", ["float32", "bfloat16"])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool])
+def test_convolutions_learn_what_they_read(way: str, *, channels_last: bool, dtype: torch.dtype) -> None:
+    """Learning takes another path than acting: its outputs and its gradient are those of the plain one."""
+    high = 255.0 if dtype == torch.uint8 else 1.0
+    pixels = Pixels(3, 12, 10, channels_last, 1.0 / high)
+    layout = ImageLayout(pixels, (Convolution(3, 8, 4, 2), Convolution(8, 16, 3, 1)), 16 * 3 * 2)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        trunk = ConvolutionTrunk(layout)
+    drawn = torch.randint(0, int(high) + 1, (7, 12, 10, 3), generator=torch.Generator().manual_seed(1)).to(dtype)
+    images = drawn if channels_last else drawn.permute(0, 3, 1, 2).contiguous()
+    plain = images.float().permute(0, 3, 1, 2) if channels_last else images.float()
+    expected = nn.Sequential(*trunk)(plain / high).flatten(1)
+    slopes = numbers(*expected.shape, seed=2)
+    exact = torch.autograd.grad(expected, list(trunk.parameters()), slopes)
+
+    products = Products(CPU)
+    products.precision = "bfloat16" if way == "bfloat16" else "float32"
+    with products.of_modules():
+        got = trunk(images)
+        with torch.no_grad():
+            valued = trunk(images)
+    found = torch.autograd.grad(got, list(trunk.parameters()), slopes.to(got.dtype))
+    tolerance = 1e-5 if way == "float32" else TOLERANCE
+    assert got.dtype == (torch.float32 if way == "float32" else torch.bfloat16)
+    assert apart(got.float(), expected) < tolerance
+    assert apart(valued.float(), expected) < tolerance
+    for gradient, right in zip(found, exact, strict=True):
+        assert gradient.dtype == torch.float32
+        assert apart(gradient, right) < (tolerance if way == "float32" else OF_GRADIENTS)
+
+
+def test_many_images_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = ImageLayout(Pixels(1, 6, 6, False, 1.0 / 255.0), (Convolution(1, 4, 3, 1),), 4 * 4 * 4)
+    trunk = ConvolutionTrunk(layout)
+    images = torch.randint(0, 256, (11, 1, 6, 6), dtype=torch.uint8)
+    at_once = trunk(images)
+    monkeypatch.setattr("remuda.policy.networks.torch_networks._BYTES_AT_ONCE", 3 * 36 * 4)
+    torch.testing.assert_close(trunk(images), at_once)
+    assert trunk(images[:0]).shape == (0, layout.features)
+
+
+def test_the_last_layer_is_as_precise_as_its_parameters() -> None:
+    layer, inputs = OutputLayer(WIDTH, 3), numbers(ROWS, WIDTH)
+    expected = layer(inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(inputs), expected)
+        assert layer(inputs.bfloat16()).dtype == torch.float32
+    assert repr(layer) == repr(nn.Linear(WIDTH, 3))

@@ -17,6 +17,7 @@ from pydantic import (
 
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.numbers import (
+    AnyFloat,
     Convolution,
     Correlation,
     Discount,
@@ -62,14 +63,14 @@ class AlgorithmConfig(Section):
         return True
 
 
-class DqnConfig(AlgorithmConfig):
-    """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants."""
+class QLearningConfig(AlgorithmConfig):
+    """Settings that all algorithms with action values have."""
 
-    type: Literal["dqn"] = "dqn"
+    type: Literal["dqn", "rainbow"]
     """Which algorithm."""
     hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
     """Units of each hidden layer, at least one layer. With `dueling`, value and advantages each have a last hidden
-    layer of their own. Null is [128, 128, 64], and [512] for images."""
+    layer of their own. Null is [128, 128, 64], for rainbow [128, 128], and [512] for images."""
     convolution: Convolution | None = None
     """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
     kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
@@ -95,6 +96,48 @@ class DqnConfig(AlgorithmConfig):
     `epsilon_end` 0.4."""
     target_update_iters: Positive = 250
     """Gradient updates between hard copies of the online network into the target network."""
+
+
+class DqnConfig(QLearningConfig):
+    """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants."""
+
+    type: Literal["dqn"] = "dqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
+
+
+class RainbowConfig(QLearningConfig):
+    """Rainbow (Hessel et al. 2018): Q-learning of whole distributions of returns, with noisy networks. Actions must be
+    Discrete."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+
+    type: Literal["rainbow"] = "rainbow"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
+    distribution: Literal["categorical", "quantile"] = "categorical"
+    """`categorical`: the probabilities of fixed returns from `v_min` to `v_max` (C51, Bellemare et al. 2017).
+    `quantile`: returns of fixed probability (Dabney et al. 2018), which need no bounds."""
+    atoms: Annotated[int, Field(gt=1, le=1000), BeforeValidator(no_bool)] = 51
+    """Fixed returns, or quantiles, for each action. More describe a distribution more finely, and an update takes
+    longer."""
+    v_min: AnyFloat = -10.0
+    """Categorical only: the least return that can be told from others. Choose it and `v_max` by the discounted returns
+    of the environment; what lies beyond them counts as the bound."""
+    v_max: AnyFloat = 10.0
+    """Categorical only: the largest return. The range is divided evenly among the atoms, so a range that is much too
+    wide tells near returns apart less well."""
+    noisy: bool = True
+    """Explore by learned noise in the weights of the last two layers (Fortunato et al. 2018) instead of by random
+    actions: `epsilon_…` is then not used."""
+    noisy_sigma: PositiveFloat = 0.5
+    """Size of that noise at first, relative to that of the weights."""
+    adam_epsilon: PositiveFloat = 1.5e-4
+    """Added to the root of Adam's mean square: larger values make steps smaller where gradients are small."""
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> RainbowConfig:
+        if self.distribution == "categorical" and self.v_min >= self.v_max:
+            raise ValueError(f"v_min ({self.v_min:g}) should be less than v_max ({self.v_max:g})")
+        return self
 
 
 class ActorCriticConfig(AlgorithmConfig):
@@ -341,7 +384,7 @@ class CustomConfig(AlgorithmConfig):
         Field(
             pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$",
             max_length=200,
-            json_schema_extra={"not": {"enum": ["dqn", "ppo", "impala", "muzero"]}},
+            json_schema_extra={"not": {"enum": ["dqn", "rainbow", "ppo", "impala", "muzero"]}},
         ),
     ]
     """`module:Class`, looked up in the folder of the config file first; or its name in an installed package (entry

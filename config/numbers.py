@@ -84,6 +84,7 @@ def _check_weights(weights: int) -> None:
 
 Positive = Annotated[int, Field(gt=0, le=LARGEST_COUNT), BeforeValidator(no_bool)]
 NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT), BeforeValidator(no_bool)]
+AnyFloat = Annotated[float, Field(ge=-LARGEST_FLOAT, le=LARGEST_FLOAT), BeforeValidator(no_bool)]
 Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(no_bool)]
 PositiveFloat = Annotated[float, Field(gt=0, le=LARGEST_FLOAT, allow_inf_nan=False), BeforeValidator(no_bool)]
 NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST_FLOAT, allow_inf_nan=False), BeforeValidator(no_bool)]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, MuZeroConfig, PpoConfig
+from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, MuZeroConfig, PpoConfig, RainbowConfig
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
 from remuda.config.launching import LaunchConfig
 from remuda.config.numbers import (
@@ -77,11 +77,12 @@ def _algorithm(value: object) -> str | None:
     return None if not isinstance(kind, str) else kind if kind in BUILT_IN else CUSTOM
 
 
-BUILT_IN = ("dqn", "ppo", "impala", "muzero")
+BUILT_IN = ("dqn", "rainbow", "ppo", "impala", "muzero")
 CUSTOM = "custom"
 """Stands for every other `type`, in messages of validation and in the documentation."""
 PolicyConfig = Annotated[
     Annotated[DqnConfig, Tag("dqn")]
+    | Annotated[RainbowConfig, Tag("rainbow")]
     | Annotated[PpoConfig, Tag("ppo")]
     | Annotated[ImpalaConfig, Tag("impala")]
     | Annotated[MuZeroConfig, Tag("muzero")]
@@ -118,8 +119,8 @@ class LearnerConfig(Section):
     ranks: Annotated[int, Field(gt=0, le=64), BeforeValidator(no_bool)] = 1
     """Processes that learn together, on the learner's machine: each computes the gradient of its part of every batch,
     and all take the same step, which is that of one process with the whole batch. For networks and batches so large
-    that an update takes much longer than a message. DQN, PPO, IMPALA, and your own algorithms if they declare it.
-    Serial mode has one."""
+    that an update takes much longer than a message. All but MuZero, and your own algorithms if they declare it. Serial
+    mode has one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """What the large matrix products and convolutions of an update are computed in: DQN, PPO and IMPALA (MuZero has
     `policy.precision`). Weights, gradients, the optimizer, losses, the layers that read observations other than images,

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from remuda.config.schema import BufferConfig
+from remuda.config.algorithms import QLearningConfig
+from remuda.config.declaration import Schedule
+from remuda.config.schema import BufferConfig, ExperimentConfig, StopConfig
+
+DECAY_PARTS = 5
+"""Exploration falls over this fraction of a run (1 / n)."""
+LONGEST_DECAY_ENV_STEPS = 1_000_000
 
 
 def linear(start: float, end: float, *, duration: int, at: int) -> float:
@@ -14,3 +20,17 @@ def linear(start: float, end: float, *, duration: int, at: int) -> float:
 def importance_beta(buffer: BufferConfig, train_iter: int) -> float:
     """The exponent of the importance weights (Schaul et al. 2016, section 3.4): rises linearly to 1."""
     return linear(buffer.importance_exponent, 1.0, duration=buffer.importance_anneal_iters, at=train_iter)
+
+
+def epsilon_schedule(config: ExperimentConfig, settings: QLearningConfig) -> Schedule:
+    """The share of random actions, which falls linearly with the environment steps; where nothing is learned it is the
+    last one from the start."""
+    if config.learner.inference:
+        return ((0, settings.epsilon_end),)
+    return ((0, settings.epsilon_start), (_decay_env_steps(settings, config.stop), settings.epsilon_end))
+
+
+def _decay_env_steps(settings: QLearningConfig, stop: StopConfig) -> int:
+    if settings.epsilon_decay_env_steps is not None:
+        return settings.epsilon_decay_env_steps
+    return max(1, min(stop.max_env_steps // DECAY_PARTS, LONGEST_DECAY_ENV_STEPS))

@@ -6,6 +6,8 @@ never imports torch starts a second and a half sooner (benchmarks/inference.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,11 +18,21 @@ _Floats = NDArray[np.float32]
 
 def plain_forward(weights: Weights) -> Forward:
     """Make the forward pass of these weights, which are copied only if they need another order."""
+    if not weights.dense:
+        return _features(weights)
     perceptron = _perceptron(weights)
     if not weights.filters:
         return perceptron
     convolve = _convolutions(weights)
-    return lambda images: perceptron(convolve(images))
+    return lambda images: perceptron(convolve(images).reshape(len(images), -1))
+
+
+def _features(weights: Weights) -> Forward:
+    """Without dense layers: the observations, or what the convolutions make of images, as channels, height, width."""
+    if not weights.filters:
+        return lambda observations: observations
+    convolve = _convolutions(weights)
+    return lambda images: convolve(images).transpose(0, 3, 1, 2).reshape(len(images), -1)
 
 
 def _perceptron(weights: Weights) -> Forward:
@@ -43,7 +55,7 @@ def _perceptron(weights: Weights) -> Forward:
     return forward
 
 
-def _convolutions(weights: Weights) -> Forward:
+def _convolutions(weights: Weights) -> Callable[[np.ndarray], _Floats]:
     """Each layer is one matrix product over the windows of its image, [n, height, width, channels] throughout."""
     layers = [
         (np.ascontiguousarray(layer.weight.transpose(2, 3, 1, 0)), layer.bias, layer.stride)
@@ -59,7 +71,7 @@ def _convolutions(weights: Weights) -> Forward:
             hidden += bias
             np.maximum(hidden, 0.0, out=hidden)
             hidden = hidden.reshape(*windows.shape[:3], len(bias))
-        return hidden.reshape(len(images), -1)
+        return hidden
 
     return convolve
 

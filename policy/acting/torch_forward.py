@@ -26,7 +26,7 @@ def torch_forward(weights: Weights, device: torch.device = CPU) -> Forward:
         (to_tensor(layer.weight, device), to_tensor(layer.bias, device), layer.stride) for layer in weights.filters
     ]
     between = [(to_tensor(layer.weight, device), to_tensor(layer.bias, device)) for layer in weights.dense]
-    last_weight, last_bias = between.pop()
+    last = between.pop() if between else None
     activate = torch.tanh_ if weights.activation == "tanh" else torch.relu_
 
     @torch.inference_mode()
@@ -41,7 +41,7 @@ def torch_forward(weights: Weights, device: torch.device = CPU) -> Forward:
             hidden = hidden.flatten(1)
         for weight, bias in between:
             hidden = activate(functional.linear(hidden, weight, bias))
-        outputs: NDArray[np.float32] = functional.linear(hidden, last_weight, last_bias).cpu().numpy()
+        outputs: NDArray[np.float32] = (hidden if last is None else functional.linear(hidden, *last)).cpu().numpy()
         return outputs
 
     return forward

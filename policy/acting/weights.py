@@ -45,6 +45,8 @@ class Weights:
     """Convolutions (of images), then a perceptron whose last layer is linear."""
 
     dense: tuple[Dense, ...]
+    """With none, the outputs are those of the convolutions, flattened as channels, height, width; without convolutions
+    the observations."""
     activation: Literal["relu", "tanh"]
     """The activation after each dense layer except the last."""
     filters: tuple[Filters, ...] = ()

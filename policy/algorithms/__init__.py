@@ -15,13 +15,21 @@ from remuda.config.user_code import UserCodeError
 from remuda.policy.algorithms.actor_critic.entries import ImpalaEntry, PpoEntry
 from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.algorithms.muzero.entry import MuZeroEntry
+from remuda.policy.algorithms.rainbow.entry import RainbowEntry
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
 from remuda.policy.entry import AlgorithmEntry, Chosen, ReanalyzingEntry, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Entry = AlgorithmEntry[AlgorithmConfig]
 ENTRIES = cast(
-    "dict[str, Entry]", {"dqn": DqnEntry(), "ppo": PpoEntry(), "impala": ImpalaEntry(), "muzero": MuZeroEntry()}
+    "dict[str, Entry]",
+    {
+        "dqn": DqnEntry(),
+        "rainbow": RainbowEntry(),
+        "ppo": PpoEntry(),
+        "impala": ImpalaEntry(),
+        "muzero": MuZeroEntry(),
+    },
 )
 """Remuda's own algorithms, by `policy.type`."""
 

@@ -83,20 +83,15 @@ class PortablePolicy(nn.Module):
         return actions.to(dtype).clamp(self.get_buffer("low"), self.get_buffer("high")).reshape(-1, *spec.shape)
 
 
-class PortableQ(PortablePolicy):
+class QActing(PortablePolicy):
     """Takes the action of the highest value."""
 
     output_name = "q_values"
 
-    def __init__(self, network: QNetwork, observation: ObservationSpec, action: ActionSpec, *, epsilon: float) -> None:
+    def __init__(self, observation: ObservationSpec, action: ActionSpec, *, epsilon: float) -> None:
         """`epsilon` is the share of random actions in `sample`."""
         super().__init__(observation, action)
-        self.network, self._epsilon = network, epsilon
-
-    def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """The value of each action."""
-        values: torch.Tensor = self.network(self.encoded(observation))
-        return values
+        self._epsilon = epsilon
 
     def act(self, observation: torch.Tensor) -> torch.Tensor:
         """The best actions."""
@@ -113,6 +108,20 @@ class PortableQ(PortablePolicy):
     def value(self, observation: torch.Tensor) -> torch.Tensor:
         """The value of the best action."""
         return self.forward(observation).amax(1)
+
+
+class PortableQ(QActing):
+    """Of a network whose outputs are the values."""
+
+    def __init__(self, network: QNetwork, observation: ObservationSpec, action: ActionSpec, *, epsilon: float) -> None:
+        """`epsilon` is the share of random actions in `sample`."""
+        super().__init__(observation, action, epsilon=epsilon)
+        self.network = network
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """The value of each action."""
+        values: torch.Tensor = self.network(self.encoded(observation))
+        return values
 
 
 class PortableActorCritic(PortablePolicy):

@@ -58,6 +58,7 @@ _settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         | st.fixed_dictionaries(
             {"type": st.just("ppo")}, optional={"target_kl": st.none() | _positive, "gae_lambda": _fractions}
         )
+        | st.fixed_dictionaries({"type": st.just("rainbow")}, optional={"v_max": _positive, "noisy": st.booleans()})
         | st.fixed_dictionaries({"type": st.just("impala")}, optional={"rho_clip": _positive, "hidden": st.just([])})
         | st.fixed_dictionaries(
             {"type": st.just("muzero")}, optional={"reanalyze_ratio": _fractions, "players": st.sampled_from([1, 2])}

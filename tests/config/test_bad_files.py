@@ -233,11 +233,17 @@ buffer, checkpoint, stop, log, limits, launch, affinity, source_dir"""
         [
             (
                 "{type: ppoo}",
-                "policy.type: should be one of dqn, ppo, impala, muzero, or module:Class, "
+                "policy.type: should be one of dqn, rainbow, ppo, impala, muzero, or module:Class, "
                 'not "ppoo"; did you mean ppo?',
             ),
-            ("{type: [ppo]}", 'policy.type: should be one of dqn, ppo, impala, muzero, or module:Class, not ["ppo"]'),
-            ("{type: null}", "policy.type: should be one of dqn, ppo, impala, muzero, or module:Class, not null"),
+            (
+                "{type: [ppo]}",
+                'policy.type: should be one of dqn, rainbow, ppo, impala, muzero, or module:Class, not ["ppo"]',
+            ),
+            (
+                "{type: null}",
+                "policy.type: should be one of dqn, rainbow, ppo, impala, muzero, or module:Class, not null",
+            ),
             ("null", "policy: should be a mapping of settings, not null"),
             ("[ppo]", 'policy: should be a mapping of settings, not ["ppo"]'),
             ("{type: ppo, hidden: [x]}", 'policy.hidden[0]: should be a valid integer, not "x"'),

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, MuZeroConfig, PpoConfig
+from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, MuZeroConfig, PpoConfig, RainbowConfig
 from remuda.config.declaration import Declaration, RowShape, Segments, Steps, Unrolls
 from remuda.config.schema import BUILT_IN, EnvConfig, ExperimentConfig, PolicyConfig
 from remuda.policy import algorithms
@@ -17,7 +17,7 @@ from remuda.policy.algorithms import ENTRIES, UnknownAlgorithmError, declaration
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
 
 ROOT = Path(__file__).parents[2]
-SECTIONS: list[PolicyConfig] = [DqnConfig(), PpoConfig(), ImpalaConfig(), MuZeroConfig()]
+SECTIONS: list[PolicyConfig] = [DqnConfig(), RainbowConfig(), PpoConfig(), ImpalaConfig(), MuZeroConfig()]
 
 
 def experiment(policy: PolicyConfig) -> ExperimentConfig:
@@ -41,7 +41,7 @@ def test_rows_and_reuse_are_said_by_the_entry() -> None:
 def test_an_algorithm_without_an_entry_is_an_error_that_names_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would have been taken for an on-policy one."""
     monkeypatch.delitem(algorithms.ENTRIES, "impala")
-    with pytest.raises(UnknownAlgorithmError, match="no algorithm 'impala'; there are dqn, ppo"):
+    with pytest.raises(UnknownAlgorithmError, match="no algorithm 'impala'; there are dqn, rainbow, ppo"):
         row_plan(experiment(ImpalaConfig()))
 
 

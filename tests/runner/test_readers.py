@@ -27,6 +27,7 @@ Q_VALUES, VALUES = ([f"{statistic}{letter}Vals" for statistic in ("Average", "St
 ACTOR_CRITIC = [*VALUES, "LossPi", "LossV", "Entropy", "KL", "ClipFrac"]
 LOSSES = {
     "dqn": [*Q_VALUES, "LossQ"],
+    "rainbow": [*Q_VALUES, "LossQ"],
     "ppo": [*ACTOR_CRITIC, "StopIter"],
     "impala": ACTOR_CRITIC,
     "muzero": [*VALUES, "LossPi", "LossV", "LossR", "LossConsistency", "Entropy"],

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from remuda.config.algorithms import DqnConfig
 from remuda.config.declaration import Declaration, Steps
-from remuda.config.schema import ExperimentConfig, StopConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
-
-DECAY_PARTS = 5
-"""Exploration falls over this fraction of a run (1 / n)."""
-LONGEST_DECAY_ENV_STEPS = 1_000_000
+from remuda.policy.schedules import epsilon_schedule
 
 
 class DqnEntry(AlgorithmEntry[DqnConfig]):
@@ -34,7 +31,7 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
                 "LossQ": "total_loss",
             },
             with_statistics=("total_loss", "q_value", "td_error", "grad_norm"),
-            exploration={"epsilon": _epsilon(config, settings)},
+            exploration={"epsilon": epsilon_schedule(config, settings)},
             learns_from_parts=True,
         )
 
@@ -47,16 +44,3 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
         from remuda.policy.algorithms.dqn.learning import Dqn
 
         return Dqn(setup.config, setup.observation, setup.action, seed)
-
-
-def _epsilon(config: ExperimentConfig, settings: DqnConfig) -> tuple[tuple[int, float], ...]:
-    """The share of random actions, which falls linearly with the environment steps."""
-    if config.learner.inference:
-        return ((0, settings.epsilon_end),)
-    return ((0, settings.epsilon_start), (_decay_env_steps(settings, config.stop), settings.epsilon_end))
-
-
-def _decay_env_steps(settings: DqnConfig, stop: StopConfig) -> int:
-    if settings.epsilon_decay_env_steps is not None:
-        return settings.epsilon_decay_env_steps
-    return max(1, min(stop.max_env_steps // DECAY_PARTS, LONGEST_DECAY_ENV_STEPS))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig
+from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, RainbowConfig
 from remuda.config.schema import LearnerConfig
 from remuda.learner.metrics import on_host
 from remuda.learner.ranks.group import RankGroup
@@ -20,6 +20,7 @@ from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.tests.learner.ranks.threads import in_ranks
 from remuda.tests.policy import cases
 from remuda.tests.policy.algorithms import segments
+from remuda.tests.policy.algorithms.rainbow.cases import rainbow as some_rainbow
 
 CLIPPED = LearnerConfig(max_grad_norm=0.05)
 """The norm of every gradient here is larger, so it matters that it is that of the whole batch."""
@@ -28,6 +29,10 @@ UPDATES = 2
 
 def dqn() -> Algorithm:
     return cases.dqn(DqnConfig(hidden=(16, 8), target_update_iters=2), CLIPPED)
+
+
+def rainbow() -> Algorithm:
+    return some_rainbow(RainbowConfig(hidden=(16, 8), target_update_iters=2), CLIPPED)
 
 
 def rows(rng: np.random.Generator) -> Arrays:
@@ -64,6 +69,7 @@ Made = Callable[[], Algorithm]
 Draws = Callable[[np.random.Generator], Arrays]
 CASES: dict[str, tuple[Made, Draws]] = {
     "dqn": (dqn, rows),
+    "rainbow": (rainbow, rows),
     "ppo": (ppo(), some_segments),
     "ppo with target_kl": (ppo(target_kl=0.001, epochs=6), some_segments),
     "ppo, minibatches of which a rank has none": (ppo(minibatches=30, epochs=1), some_segments),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig
+from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, QLearningConfig, RainbowConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
@@ -22,7 +22,7 @@ COUNTERS = Counters(env_step=120, train_iter=12)
 
 @dataclass(frozen=True)
 class Case:
-    policy: DqnConfig | PpoConfig | ImpalaConfig
+    policy: DqnConfig | RainbowConfig | PpoConfig | ImpalaConfig
     observation: ObservationSpec
     action: ActionSpec
     seen: Callable[[np.random.Generator, int], np.ndarray]
@@ -66,6 +66,10 @@ CASES = {
     "dqn": Case(DqnConfig(hidden=(16, 8)), VECTOR, TWO, numbers),
     "dqn without streams, on places": Case(DqnConfig(hidden=(8,), dueling=False), PLACES, FROM_MINUS_ONE, places),
     "dqn, frames": Case(DqnConfig(hidden=(16,)), FRAMES, FROM_MINUS_ONE, frames),
+    "rainbow": Case(RainbowConfig(hidden=(16, 8)), VECTOR, FROM_MINUS_ONE, numbers),
+    "rainbow, quantiles of frames": Case(
+        RainbowConfig(hidden=(16,), distribution="quantile", noisy=False), FRAMES, TWO, frames
+    ),
     "ppo, discrete": Case(PpoConfig(normalize_observations=True), VECTOR, FROM_MINUS_ONE, numbers),
     "ppo, continuous": Case(PpoConfig(normalize_observations=True, normalize_rewards=True), MATRIX, PUSH, wide),
     "ppo, far away": Case(PpoConfig(normalize_observations=True), FAR_AWAY, TWO, far_away),
@@ -96,7 +100,7 @@ def _untrained(case: Case) -> Algorithm:
 def _train(algorithm: Algorithm, case: Case) -> None:
     rng = np.random.default_rng(2)
     for _ in range(3):
-        algorithm.learn(transitions(case, rng) if isinstance(case.policy, DqnConfig) else segments(case, rng))
+        algorithm.learn(transitions(case, rng) if isinstance(case.policy, QLearningConfig) else segments(case, rng))
 
 
 def leave_behind(case: Case, run: Path) -> Path:

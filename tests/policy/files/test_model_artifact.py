@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms import QLearningConfig, RainbowConfig
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
+from remuda.policy.algorithms.rainbow.distribution import return_distribution
 from remuda.policy.files import model_artifact
 from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.policy.files.model_artifact import Exporter
@@ -99,10 +100,13 @@ def test_without_remuda_it_says_what_the_checkpoints_network_says(left: dict[str
     algorithm = make_algorithm(experiment(there.case), there.case.observation, there.case.action, seed=9)
     checkpoint.restore(checkpoint.load(there.checkpoint), algorithm)
     with torch.no_grad():
-        normalised = not isinstance(there.case.policy, DqnConfig) and there.case.policy.normalize_observations
+        normalised = not isinstance(there.case.policy, QLearningConfig) and there.case.policy.normalize_observations
         spec = there.case.observation
         encoded = torch.tensor(spec.encode(there.seen, spec.numbers(normalised=normalised)))
-        expected = algorithm.network.eval()(encoded).numpy()
+        outputs = algorithm.network.eval()(encoded)
+        if isinstance(there.case.policy, RainbowConfig):
+            outputs = return_distribution(there.case.policy, outputs.device).expectation(outputs)
+    expected = outputs.numpy()
     np.testing.assert_allclose(there.answers["forward"], expected, rtol=1e-6, atol=1e-6)
 
 
@@ -159,7 +163,8 @@ def test_the_description_says_what_goes_in_and_what_comes_out(left: dict[str, Le
         assert output["dtype"] == str(answer.dtype)
         assert output["shape"] == ["batch", *answer.shape[1:]]
         assert output["meaning"]
-    gives = "q_values" if info["algorithm"] == "dqn" else "action_mean" if case.action.n is None else "logits"
+    actors = "action_mean" if case.action.n is None else "logits"
+    gives = "q_values" if isinstance(case.policy, QLearningConfig) else actors
     assert outputs[0]["name"] == gives
 
 

@@ -1,0 +1,51 @@
+"""Rainbow as the roles know it: single steps, replayed; collectors with noise in their weights, or epsilon-greedy."""
+
+from __future__ import annotations
+
+from remuda.config.algorithms import RainbowConfig
+from remuda.config.declaration import Declaration, Schedule, Steps
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.rainbow.acting import EPSILON, NOISE, RainbowPolicy
+from remuda.policy.base import Algorithm, Policy
+from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+from remuda.policy.schedules import epsilon_schedule
+
+
+class RainbowEntry(AlgorithmEntry[RainbowConfig]):
+    """See AlgorithmEntry."""
+
+    settings = RainbowConfig
+
+    def declaration(self, config: ExperimentConfig, settings: RainbowConfig) -> Declaration:
+        """With noisy layers nothing else explores; with `learner.inference` there is no noise."""
+        return Declaration(
+            rows=Steps(n_step=settings.n_step, discount=settings.discount),
+            reuse="replay",
+            monitored=("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm"),
+            loss_columns={
+                "AverageQVals": "q_value",
+                "StdQVals": "q_value_std",
+                "MaxQVals": "q_value_max",
+                "MinQVals": "q_value_min",
+                "LossQ": "total_loss",
+            },
+            with_statistics=("total_loss", "q_value", "td_error", "grad_norm"),
+            exploration=_exploration(config, settings),
+            learns_from_parts=True,
+        )
+
+    def make_policy(self, setup: Setup[RainbowConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        """See AlgorithmEntry."""
+        return RainbowPolicy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
+
+    def make_algorithm(self, setup: Setup[RainbowConfig], seed: int) -> Algorithm:
+        """See AlgorithmEntry."""
+        from remuda.policy.algorithms.rainbow.learning import Rainbow
+
+        return Rainbow(setup.config, setup.observation, setup.action, seed)
+
+
+def _exploration(config: ExperimentConfig, settings: RainbowConfig) -> dict[str, Schedule]:
+    if settings.noisy:
+        return {NOISE: ((0, 0.0 if config.learner.inference else 1.0),)}
+    return {EPSILON: epsilon_schedule(config, settings)}

@@ -1,0 +1,96 @@
+"""Rainbow's network: distributions of returns by dueling streams of noisy layers."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from remuda.policy.networks.images import ImageLayout
+from remuda.policy.networks.torch_networks import ConvolutionTrunk
+
+Noise = Callable[[torch.Tensor], torch.Tensor] | None
+"""Draws normal numbers of a tensor's shape, where that is, for noisy layers; None: no noise."""
+
+
+class NoisyLinear(nn.Module):
+    """A fully connected layer whose weights have learned noise (Fortunato et al. 2018, factorised)."""
+
+    def __init__(self, inputs: int, outputs: int, sigma: float) -> None:
+        """`sigma` is the size of the noise at first, relative to that of the weights."""
+        super().__init__()
+        bound = 1.0 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
+        self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), sigma * bound))
+        self.bias_sigma = nn.Parameter(torch.full((outputs,), sigma * bound))
+
+    def forward(self, inputs: torch.Tensor, noise: Noise = None) -> torch.Tensor:
+        """[n, inputs] -> [n, outputs], all rows with the same noise."""
+        if noise is None:
+            return functional.linear(inputs, self.weight, self.bias)
+        of_inputs, of_outputs = (_shaped(noise(like)) for like in (self.weight[0], self.bias))
+        weight = torch.addcmul(self.weight, self.weight_sigma * of_outputs.unsqueeze(1), of_inputs)
+        return functional.linear(inputs, weight, torch.addcmul(self.bias, self.bias_sigma, of_outputs))
+
+
+def _shaped(drawn: torch.Tensor) -> torch.Tensor:
+    return drawn.sign() * drawn.abs().sqrt()
+
+
+class RainbowNetwork(nn.Module):
+    """Encoded observations [n, …] -> float32 [n, actions, atoms].
+
+    Layers before the streams are plain; each stream has a hidden layer and a last one, noisy if `noisy_sigma` is given.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        actions: int,
+        atoms: int,
+        hidden: tuple[int, ...],
+        *,
+        dueling: bool,
+        noisy_sigma: float | None,
+        image: ImageLayout | None = None,
+    ) -> None:
+        super().__init__()
+        self._actions, self._atoms = actions, atoms
+        self.trunk = None if image is None else ConvolutionTrunk(image)
+        features = features if image is None else image.features
+        layers: list[nn.Module] = []
+        for inputs, outputs in itertools.pairwise((features, *hidden[:-1])):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        self.torso = nn.Sequential(*layers)
+        width, before = hidden[-1], (features, *hidden)[-2]
+        self.streams = _layer(before, 2 * width if dueling else width, noisy_sigma)
+        self.advantage = _layer(width, actions * atoms, noisy_sigma)
+        self.value = _layer(width, atoms, noisy_sigma) if dueling else None
+
+    def forward(self, observations: torch.Tensor, noise: Noise = None) -> torch.Tensor:
+        """What the distribution of returns is, of each action; see ReturnDistribution."""
+        hidden = observations if self.trunk is None else self.trunk(observations)
+        hidden = torch.relu(_apply(self.streams, self.torso(hidden), noise))
+        if self.value is None:
+            return _apply(self.advantage, hidden, noise).view(-1, self._actions, self._atoms)
+        of_state, of_actions = hidden.chunk(2, dim=1)
+        advantage = _apply(self.advantage, of_actions, noise).view(-1, self._actions, self._atoms)
+        value = _apply(self.value, of_state, noise).unsqueeze(1)
+        return value + advantage - advantage.mean(dim=1, keepdim=True)
+
+
+def _layer(inputs: int, outputs: int, noisy_sigma: float | None) -> nn.Linear | NoisyLinear:
+    return nn.Linear(inputs, outputs) if noisy_sigma is None else NoisyLinear(inputs, outputs, noisy_sigma)
+
+
+def _apply(layer: nn.Linear | NoisyLinear, inputs: torch.Tensor, noise: Noise) -> torch.Tensor:
+    outputs: torch.Tensor = layer(inputs, noise) if isinstance(layer, NoisyLinear) else layer(inputs)
+    return outputs

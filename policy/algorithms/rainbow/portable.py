@@ -1,0 +1,42 @@
+"""Rainbow's policy as one torch module, as model/ holds it."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import torch
+
+from remuda.policy.algorithms.rainbow.distribution import ReturnDistribution
+from remuda.policy.algorithms.rainbow.network import RainbowNetwork
+from remuda.policy.networks.portable import QActing
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+
+class PortableRainbow(QActing):
+    """Takes the action of the highest expected return, in `sample` with noise in the weights."""
+
+    def __init__(
+        self,
+        network: RainbowNetwork,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        distribution: ReturnDistribution,
+        *,
+        epsilon: float | None,
+    ) -> None:
+        """`epsilon` is the share of random actions in `sample`; None: its layers are noisy."""
+        super().__init__(observation, action, epsilon=epsilon or 0.0)
+        self._noisy = epsilon is None
+        self.network, self._distribution = network, distribution
+
+    def sample(self, observation: torch.Tensor) -> torch.Tensor:
+        """The best actions by weights with noise, as collectors take them; without noisy layers see QActing."""
+        if not self._noisy:
+            return super().sample(observation)
+        values = self._distribution.expectation(self.network(self.encoded(observation), torch.randn_like))
+        return self.to_environment(values.argmax(1))
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """The expected return of each action."""
+        return self._distribution.expectation(self.network(self.encoded(observation)))

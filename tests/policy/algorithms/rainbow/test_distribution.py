@@ -1,0 +1,102 @@
+"""What is promised of distributions of returns: targets and losses by hand, and what holds for all of them."""
+
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.policy.algorithms.rainbow.distribution import Categorical, Quantiles
+
+CPU = torch.device("cpu")
+FIVE = Categorical(5, 0.0, 4.0, CPU)
+"""Returns 0, 1, 2, 3, 4."""
+
+
+def logits(*probabilities: float) -> torch.Tensor:
+    return torch.tensor([probabilities]).log()
+
+
+def projected(outputs: torch.Tensor, reward: float, discount: float) -> list[float]:
+    return FIVE.target(outputs, torch.tensor([reward]), torch.tensor([discount]))[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("reward", "discount", "expected"),
+    [
+        (0.0, 1.0, [0.1, 0.2, 0.3, 0.2, 0.2]),  # nothing moves
+        (1.0, 1.0, [0.0, 0.1, 0.2, 0.3, 0.4]),  # by one; what lies beyond the largest counts as the largest
+        (-9.0, 1.0, [1.0, 0.0, 0.0, 0.0, 0.0]),
+        (0.0, 0.5, [0.2, 0.5, 0.3, 0.0, 0.0]),  # 0, 0.5, 1, 1.5, 2: halves go to both sides
+        (0.25, 1.0, [0.075, 0.175, 0.275, 0.225, 0.25]),  # a quarter goes one further
+        (2.75, 0.0, [0.0, 0.0, 0.25, 0.75, 0.0]),  # terminated: the reward alone
+        (4.0, 0.0, [0.0, 0.0, 0.0, 0.0, 1.0]),
+    ],
+)
+def test_projection_by_hand(reward: float, discount: float, expected: list[float]) -> None:
+    assert projected(logits(0.1, 0.2, 0.3, 0.2, 0.2), reward, discount) == pytest.approx(expected, abs=1e-6)
+
+
+@given(
+    reward=st.floats(-2.0, 5.0, width=32),
+    discount=st.floats(0.0, 1.0, width=32),
+    values=st.lists(st.floats(-3.0, 3.0, width=32), min_size=5, max_size=5),
+)
+def test_a_projection_keeps_mass_and_within_the_bounds_the_mean(
+    reward: float, discount: float, values: list[float]
+) -> None:
+    outputs = torch.tensor([values])
+    target = FIVE.target(outputs, torch.tensor([reward]), torch.tensor([discount]))
+    assert target.min() >= 0.0
+    assert float(target.sum()) == pytest.approx(1.0, abs=1e-5)
+    moved = np.clip(reward + discount * np.arange(5.0), 0.0, 4.0)
+    mean = float((outputs.softmax(1)[0].numpy() * moved).sum())
+    assert float(FIVE.target_expectation(target)[0]) == pytest.approx(mean, abs=1e-4)
+
+
+def test_expectations_by_hand() -> None:
+    assert float(FIVE.expectation(logits(0.1, 0.2, 0.3, 0.2, 0.2))) == pytest.approx(2.2)
+    assert float(Quantiles(2, CPU).expectation(torch.tensor([[1.0, 4.0]]))) == 2.5
+
+
+def test_the_divergence_by_hand_and_nothing_where_both_are_equal() -> None:
+    target = torch.tensor([[0.0, 0.5, 0.5, 0.0, 0.0]])
+    uniform = torch.zeros(1, 5)
+    assert float(FIVE.losses(uniform, target)) == pytest.approx(np.log(5) - np.log(2))
+    assert float(FIVE.losses(logits(0.1, 0.2, 0.3, 0.2, 0.2), torch.tensor([[0.1, 0.2, 0.3, 0.2, 0.2]]))) == (
+        pytest.approx(0.0, abs=1e-6)
+    )
+
+
+def test_the_quantile_loss_by_hand() -> None:
+    # Quantiles at 1/4 and 3/4, targets 0 and 3. Errors of the first: 0 - 1 = -1 (Huber 1/2, weight 3/4) and 3 - 1 = 2
+    # (Huber 3/2, weight 1/4); of the second: 0 - 2 = -2 (3/2, weight 1/4) and 3 - 2 = 1 (1/2, weight 3/4).
+    loss = Quantiles(2, CPU).losses(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 3.0]]))
+    first = (0.5 * 0.75 + 1.5 * 0.25) / 2
+    second = (1.5 * 0.25 + 0.5 * 0.75) / 2
+    assert float(loss) == pytest.approx(first + second)
+
+
+def test_the_target_of_quantiles_by_hand() -> None:
+    outputs, reward, discount = torch.tensor([[1.0, 4.0]]), torch.tensor([0.5]), torch.tensor([0.9])
+    target = Quantiles(2, CPU).target(outputs, reward, discount)
+    assert target[0].tolist() == pytest.approx([1.4, 4.1])
+    assert float(Quantiles(2, CPU).target_expectation(target)) == pytest.approx(2.75)
+
+
+def test_minimising_the_quantile_loss_finds_the_quantiles() -> None:
+    """Of numbers 0 … 99 the middles of four equal parts are near 12, 37, 62 and 87."""
+    distribution = Quantiles(4, CPU)
+    outputs = torch.nn.Parameter(torch.zeros(1, 4))
+    optimizer = torch.optim.Adam([outputs], lr=1.0)
+    target = torch.arange(100.0).unsqueeze(0)
+    for _ in range(600):
+        optimizer.zero_grad()
+        torch.autograd.backward(distribution.losses(outputs, target).sum())
+        optimizer.step()
+    np.testing.assert_allclose(outputs.detach()[0].numpy(), [12.0, 37.0, 62.0, 87.0], atol=1.5)

@@ -1,0 +1,85 @@
+"""What is promised of noisy layers: the noise has the size that theory says, and is drawn from what is given."""
+
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from remuda.policy.algorithms.rainbow.acting import NoisyDense
+from remuda.policy.algorithms.rainbow.network import NoisyLinear
+from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, rainbow
+
+DRAWS = 20_000
+ABSOLUTE_NORMAL = float(np.sqrt(2.0 / np.pi))
+"""The mean of |x| of a normal number: the variance of sign(x) sqrt(|x|)."""
+
+
+def layer() -> NoisyLinear:
+    torch.manual_seed(0)
+    return NoisyLinear(3, 2, 0.5)
+
+
+def theory(inputs: np.ndarray, made: NoisyLinear) -> np.ndarray:
+    """The variance of each output: products of two independent f(x), and the bias with one of them."""
+    weight, bias = (part.detach().numpy() for part in (made.weight_sigma, made.bias_sigma))
+    variance: np.ndarray = ABSOLUTE_NORMAL**2 * (inputs**2 @ weight.T**2) + ABSOLUTE_NORMAL * bias**2
+    return variance
+
+
+def test_noise_of_the_learner_has_the_mean_and_variance_of_theory() -> None:
+    made, generator = layer(), torch.Generator().manual_seed(1)
+    inputs = torch.tensor([[1.0, -2.0, 0.5]])
+
+    def drawn(like: torch.Tensor) -> torch.Tensor:
+        return torch.randn(like.size(), generator=generator)
+
+    with torch.no_grad():
+        outputs = torch.cat([made(inputs, drawn) for _ in range(DRAWS)]).numpy()
+        mean = made(inputs).numpy()[0]
+    variance = theory(inputs.numpy(), made)[0]
+    np.testing.assert_allclose(outputs.mean(axis=0), mean, atol=5 * np.sqrt(variance.max() / DRAWS))
+    np.testing.assert_allclose(outputs.var(axis=0), variance, rtol=0.1)
+
+
+def test_noise_of_collectors_has_the_same_size_and_each_row_its_own() -> None:
+    made = layer()
+    state = {f"x.{name}": value.detach().numpy() for name, value in made.named_parameters()}
+    dense = NoisyDense.of(state, "x")
+    inputs = np.tile(np.array([[1.0, -2.0, 0.5]], np.float32), (DRAWS, 1))
+    outputs = dense(inputs, 1.0, np.random.default_rng(0))
+    np.testing.assert_allclose(outputs.var(axis=0), theory(inputs[:1], made)[0], rtol=0.1)
+    np.testing.assert_allclose(
+        dense(inputs, 2.0, np.random.default_rng(0)).var(axis=0), 4 * outputs.var(axis=0), rtol=0.1
+    )
+    with torch.no_grad():
+        quiet = made(torch.from_numpy(inputs[:1])).numpy()
+    np.testing.assert_allclose(dense(inputs[:1], 0.0, np.random.default_rng(0)), quiet, atol=1e-6)
+
+
+def test_a_layer_starts_with_the_noise_that_is_asked_for() -> None:
+    assert torch.all(layer().weight_sigma == 0.5 / np.sqrt(3.0))
+
+
+def test_collectors_act_with_noise_and_evaluations_without() -> None:
+    algorithm = rainbow()
+    policy = acting(algorithm)
+    observations = np.random.default_rng(3).normal(size=(500, 4)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    best = [policy.act(observations, {"noise": 1.0}, rng, deterministic=True).tolist() for _ in range(2)]
+    noisy = [policy.act(observations, {"noise": 1.0}, rng, deterministic=False).tolist() for _ in range(2)]
+    assert best[0] == best[1]
+    assert noisy[0] != noisy[1]
+    assert policy.act(observations, {"noise": 0.0}, rng, deterministic=False).tolist() == best[0]
+
+
+def test_without_noise_the_share_of_random_actions_explores() -> None:
+    settings = SMALL.model_copy(update={"noisy": False})
+    algorithm = rainbow(settings)
+    policy = acting(algorithm, settings)
+    observations = np.zeros((1000, 4), np.float32)
+    [best] = set(policy.act(observations, {"epsilon": 0.5}, np.random.default_rng(0), deterministic=True).tolist())
+    chosen = policy.act(observations, {"epsilon": 0.5}, np.random.default_rng(0), deterministic=False)
+    assert 0.2 < (chosen != best).mean() < 0.3

@@ -1,0 +1,193 @@
+"""What is promised of Rainbow: its update against plain torch, both sides alike, its state; and that it learns."""
+
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from remuda.config.algorithms import RainbowConfig
+from remuda.config.schema import LearnerConfig
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.algorithms import declaration, make_policy
+from remuda.policy.algorithms.rainbow.learning import Rainbow
+from remuda.policy.base import Arrays
+from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, experiment, rainbow
+from remuda.tests.policy.cases import batch
+
+QUANTILES = SMALL.model_copy(update={"distribution": "quantile"})
+PLAIN = SMALL.model_copy(update={"noisy": False})
+FRAMES = ObservationSpec((2, 36, 40), "uint8", 0.0, 255.0)
+kinds = pytest.mark.parametrize("policy", [SMALL, QUANTILES, PLAIN], ids=["categorical", "quantile", "not noisy"])
+
+
+def changed(policy: RainbowConfig, **settings: object) -> RainbowConfig:
+    return policy.model_copy(update=settings)
+
+
+def weights(algorithm: Rainbow) -> bytes:
+    return b"".join(array.tobytes() for array in algorithm.acting_state().values())
+
+
+def tensors(rows: Arrays) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(column) for name, column in rows.items()}
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_an_update_equals_the_textbook_in_plain_torch(double: bool) -> None:
+    """Of C51 without noise: the projection is done return by return."""
+    policy = changed(PLAIN, double=double)
+    algorithm = rainbow(policy, LearnerConfig(max_grad_norm=0.1))
+    online, target = copy.deepcopy(algorithm.network), copy.deepcopy(algorithm.network)
+    for parameter in online.parameters():
+        parameter.grad = None
+    optimizer = torch.optim.Adam(online.parameters(), lr=1e-3, eps=policy.adam_epsilon)
+    returns, step, rng = torch.linspace(-2.0, 3.0, 11), 0.5, np.random.default_rng(0)
+    for _ in range(3):
+        rows = batch(rng) | {"weights": rng.random(16).astype(np.float32)}
+        t, every = tensors(rows), torch.arange(16)
+        with torch.no_grad():
+            best = ((online if double else target)(t["next_obs"]).softmax(2) @ returns).argmax(1)
+            following = target(t["next_obs"])[every, best].softmax(1)
+            wanted = torch.zeros(16, 11)
+            for row in range(16):
+                for atom in range(11):
+                    moved = (t["reward"][row] + t["discount"][row] * returns[atom]).clamp(-2.0, 3.0)
+                    for to in range(11):
+                        wanted[row, to] += following[row, atom] * max(0.0, 1.0 - abs(float(moved - returns[to])) / step)
+        logits = online(t["obs"])[every, t["action"]].log_softmax(1)
+        divergence = torch.nn.functional.kl_div(logits, wanted, reduction="none").sum(1)
+        loss = (t["weights"] * divergence).mean()
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(online.parameters(), 0.1)
+        optimizer.step()
+        result = algorithm.learn(rows)
+        assert float(result.metrics["total_loss"]) == pytest.approx(float(loss.detach()), rel=1e-4)
+        assert result.priorities is not None
+        np.testing.assert_allclose(result.priorities.numpy(), divergence.detach().numpy(), rtol=1e-3, atol=1e-5)
+    for name, parameter in online.named_parameters():
+        np.testing.assert_allclose(algorithm.acting_state()[name], parameter.detach().numpy(), atol=1e-5)
+
+
+@kinds
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("hidden", [(16, 8), (8,)])
+@pytest.mark.parametrize("observation", [ObservationSpec((4,), "float32"), FRAMES], ids=["numbers", "images"])
+def test_both_sides_and_the_exported_model_value_alike(
+    policy: RainbowConfig, dueling: bool, hidden: tuple[int, ...], observation: ObservationSpec
+) -> None:
+    policy = changed(policy, dueling=dueling, hidden=hidden)
+    algorithm = rainbow(policy, observation=observation)
+    rng = np.random.default_rng(0)
+    seen = (rng.random((5, *observation.shape)) * 100).astype(observation.dtype)
+    numpy_values = acting(algorithm, policy).q_values(seen, 0.0, rng)
+    portable = algorithm.portable()
+    with torch.no_grad():
+        values = portable(torch.from_numpy(seen)).numpy()
+        actions = portable.act(torch.from_numpy(seen)).tolist()
+    np.testing.assert_allclose(numpy_values, values, atol=1e-4)
+    assert acting(algorithm, policy).act(seen, {}, rng, deterministic=True).tolist() == actions
+    np.testing.assert_allclose(acting(algorithm, policy).value(seen), values.max(axis=1), atol=1e-4)
+
+
+@kinds
+def test_a_restored_algorithm_goes_on_bit_for_bit_and_so_does_its_noise(policy: RainbowConfig) -> None:
+    rng = np.random.default_rng(0)
+    batches = [batch(rng) for _ in range(20)]
+    policy = changed(policy, target_update_iters=7)
+    through, first, second = (rainbow(policy, seed=seed) for seed in (1, 1, 2))
+    for rows in batches:
+        through.learn(rows)
+    for rows in batches[:10]:
+        first.learn(rows)
+    second.load_state(copy.deepcopy(first.state()))
+    for rows in batches[10:]:
+        second.learn(rows)
+    assert weights(second) == weights(through)
+
+
+def test_making_and_learning_leave_torchs_own_generator_alone() -> None:
+    before = torch.get_rng_state()
+    rainbow(seed=3).learn(batch(np.random.default_rng(0)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_every_key_that_does_not_fit_is_named_and_nothing_is_changed() -> None:
+    algorithm = rainbow()
+    state = algorithm.state()
+    model = dict(cast("Mapping[str, torch.Tensor]", state["model"]))
+    del model["streams.weight_sigma"]
+    state |= {"model": model, "schedules": {"updates": 3, "noise": torch.zeros(2)}}
+    other = rainbow(seed=5)
+    before = weights(other)
+    with pytest.raises(StateMismatchError) as caught:
+        other.load_state(state)
+    assert "model: missing streams.weight_sigma" in str(caught.value)
+    assert "schedules: missing noise" in str(caught.value)
+    assert weights(other) == before
+
+
+def test_initial_weights_come_without_counters() -> None:
+    trained, fresh = rainbow(seed=1), rainbow(seed=2)
+    trained.learn(batch(np.random.default_rng(0)))
+    fresh.load_weights(trained.state())
+    assert weights(fresh) == weights(trained)
+    target = cast("Mapping[str, torch.Tensor]", fresh.state()["target_model"])
+    assert all(np.array_equal(target[name].numpy(), array) for name, array in trained.acting_state().items())
+
+
+@kinds
+def test_metrics_are_those_declared_and_read_only_columns_are_taken(policy: RainbowConfig) -> None:
+    rows = batch(np.random.default_rng(0))
+    for column in rows.values():
+        column.flags.writeable = False
+    result = rainbow(policy).learn(rows)
+    assert tuple(result.metrics) == declaration(experiment(policy)).monitored
+    assert result.priorities is not None
+    assert bool((result.priorities >= 0).all())
+
+
+@kinds
+def test_what_explores_is_declared(policy: RainbowConfig) -> None:
+    explores = declaration(experiment(policy)).exploration
+    assert list(explores) == (["noise"] if policy.noisy else ["epsilon"])
+    quiet = declaration(experiment(policy, LearnerConfig(inference=True))).exploration
+    assert quiet == ({"noise": ((0, 0.0),)} if policy.noisy else {"epsilon": ((0, 0.05),)})
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"v_min \(3\) should be less than v_max \(3\)"):
+        RainbowConfig(v_min=3.0, v_max=3.0)
+    box = ActionSpec(None, 0, "float32", (1,), (-1.0,), (1.0,))
+    with pytest.raises(UnsupportedSpaceError, match="rainbow, which values each action"):
+        make_policy(experiment(), ObservationSpec((4,), "float32"), box)
+
+
+@kinds
+def test_it_finds_the_values_of_a_chain(policy: RainbowConfig) -> None:
+    """States 0 → 1 → end by action 1 (rewards 0 and 1); action 0 stays, for nothing. Q* = discount ** steps to go."""
+    policy = changed(policy, hidden=(32, 16), target_update_iters=20, discount=0.5, v_min=-1.0, v_max=2.0, atoms=31)
+    algorithm = rainbow(policy, LearnerConfig(learning_rate=0.01), observation=ObservationSpec((), "int64", n=2))
+    rows = {
+        "obs": np.array([0, 0, 1, 1]),
+        "action": np.array([0, 1, 0, 1]),
+        "reward": np.array([0, 0, 0, 1], np.float32),
+        "next_obs": np.array([0, 1, 1, 0]),
+        "discount": np.array([0.5, 0.5, 0.5, 0.0], np.float32),
+        "weights": np.ones(4, np.float32),
+    }
+    for _ in range(800):
+        algorithm.learn(rows)
+    values = acting(algorithm, policy).q_values(np.array([0, 1]), 0.0, np.random.default_rng(0))
+    np.testing.assert_allclose(values, [[0.25, 0.5], [0.5, 1.0]], atol=0.06)

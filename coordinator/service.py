@@ -293,6 +293,7 @@ class Service:
             self._hear(event)
         self._look_at_keys()
         self._streams.tick()
+        self._refusals.note_elsewhere(self._streams.refusals)
         self._handle(Tick())
         vitals = self._vitals.due()
         if vitals is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -10,6 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import msgspec
+
+from remuda.wire.door import added
+from remuda.wire.messages import RefusalCounts
 
 BACKLOG_CONNECTIONS = 1_024
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 32.0
@@ -46,6 +52,7 @@ class StreamServerProcess:
         self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline = -1
+        self._told = _Told()
         self._started_s = 0.0
         self._pause_s = FIRST_PAUSE_S
         self._knocks = select.poll()
@@ -62,9 +69,15 @@ class StreamServerProcess:
         """Of the process; None if none was started."""
         return None if self._process is None else self._process.pid
 
+    @property
+    def refusals(self) -> RefusalCounts:
+        """How often all processes until now have refused somebody."""
+        return self._told.counts
+
     def tick(self) -> None:
         """Called by every turn of the loop that has time."""
         now_s = self._clock()
+        self._told.look()
         if self._process is not None:
             if self._process.poll() is None:
                 return
@@ -84,9 +97,11 @@ class StreamServerProcess:
             self._process.kill()
             self._process.wait()
         self._process = None
+        self._told.end()
 
     def _note_death(self, exit_code: int, now_s: float) -> None:
         self._process = None
+        self._told.end()
         self._break_lifeline()
         steady = now_s - self._started_s > STEADY_S
         self._pause_s = FIRST_PAUSE_S if steady else min(2 * self._pause_s, LONGEST_PAUSE_S)
@@ -95,23 +110,65 @@ class StreamServerProcess:
     def _start(self, now_s: float) -> None:
         self._started_s = now_s
         reading_end, self._lifeline = os.pipe()
+        refusals = self._told.begin()
         host, port = self._listener.getsockname()[:2]
         address = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
         arguments = ("--runs-dir", self._runs_dir, "--keys-dir", self._keys_dir, "--address", address)
-        descriptors = ("--listener", self._listener.fileno(), "--lifeline", reading_end)
+        descriptors = ("--listener", self._listener.fileno(), "--lifeline", reading_end, "--refusals", refusals)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "remuda.stores.server", *map(str, (*arguments, *descriptors))],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(self._listener.fileno(), reading_end),
+                pass_fds=(self._listener.fileno(), reading_end, refusals),
             )
         except OSError as error:  # no memory, or no process number
             self._say(f"the stream server cannot be started: {error}")
             self._break_lifeline()
+            self._told.end()
         finally:
             os.close(reading_end)
+            os.close(refusals)
 
     def _break_lifeline(self) -> None:
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
+
+
+class _Told:
+    """What the processes tell of those whom they refuse: one after the other, each by a pipe of its own."""
+
+    def __init__(self) -> None:
+        self._of_former = RefusalCounts()
+        self._newest = RefusalCounts()
+        self._begun = b""
+        self._pipe = -1
+
+    @property
+    def counts(self) -> RefusalCounts:
+        return added(self._of_former, self._newest)
+
+    def begin(self) -> int:
+        """The writing end for a process that is to be started; the caller closes its own copy."""
+        self._pipe, writing_end = os.pipe()
+        os.set_blocking(self._pipe, False)
+        os.set_blocking(writing_end, False)
+        return writing_end
+
+    def look(self) -> None:
+        """Read what has come."""
+        if self._pipe < 0:
+            return
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._pipe, 65_536):
+                *lines, self._begun = (self._begun + data).split(b"\n")
+                if lines:
+                    self._newest = msgspec.json.decode(lines[-1], type=RefusalCounts)
+
+    def end(self) -> None:
+        """The process has ended."""
+        if self._pipe < 0:
+            return
+        self.look()
+        os.close(self._pipe)
+        self._of_former, self._newest, self._begun, self._pipe = self.counts, RefusalCounts(), b"", -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 import zmq
+from msgspec.structs import asdict
 
 from remuda.wire.keys.authorized import Identity
 from remuda.wire.keys.pair import KeyPair, require_curve
@@ -25,6 +26,7 @@ class Refusals:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
+        self._elsewhere = RefusalCounts()
         self._last = ""
         self._said = 0
 
@@ -33,14 +35,18 @@ class Refusals:
         self._counts[reason] = self._counts.get(reason, 0) + 1
         self._last = f"{reason.replace('_', ' ')}: {whom}"
 
+    def note_elsewhere(self, counts: RefusalCounts) -> None:
+        """Those that another process has counted, and has told of in its own log."""
+        self._elsewhere = counts
+
     @property
     def counts(self) -> RefusalCounts:
-        """All of them since the start."""
-        return RefusalCounts(**self._counts)
+        """All of them since the start, those of other processes included."""
+        return added(RefusalCounts(**self._counts), self._elsewhere)
 
     @property
     def total(self) -> int:
-        """All reasons together."""
+        """All reasons together, of this process alone."""
         return sum(self._counts.values())
 
     def news(self) -> str | None:
@@ -49,6 +55,12 @@ class Refusals:
         if not since:
             return None
         return f"refused {since} {'time' if since == 1 else 'times'} ({self.total} in all); the last: {self._last}"
+
+
+def added(one: RefusalCounts, other: RefusalCounts) -> RefusalCounts:
+    """Both together, reason by reason."""
+    more = asdict(other)
+    return RefusalCounts(**{reason: count + more[reason] for reason, count in asdict(one).items()})
 
 
 class Authorized(Protocol):

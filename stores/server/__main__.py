@@ -21,10 +21,13 @@ def main() -> None:
     parser.add_argument("--address", required=True, help="what the listener is bound to")
     parser.add_argument("--listener", type=int, required=True, help="file descriptor of a socket that listens")
     parser.add_argument("--lifeline", type=int, required=True, help="file descriptor whose end means: stop")
+    parser.add_argument("--refusals", type=int, default=None, help="file descriptor that is told how many were refused")
     arguments = parser.parse_args()
     with best_effort_stderr(), ShutdownGuard(lifeline=arguments.lifeline, grace_s=GRACE_S) as guard:
         keys = KeysFolder(arguments.keys_dir)
-        server = StreamServer(arguments.runs_dir, keys, arguments.address, arguments.listener)
+        server = StreamServer(
+            arguments.runs_dir, keys, arguments.address, arguments.listener, arguments.refusals
+        )
         try:
             server.run(lambda: guard.ending)
         finally:

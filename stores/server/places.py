@@ -19,6 +19,13 @@ class NotAllowedError(Exception):
     """The worker may not bring or fetch this; the text says why."""
 
 
+class RunIsOverError(Exception):
+    """The worker brings something to a run that is over. This is nothing wrong: it could not know."""
+
+    def __init__(self) -> None:
+        super().__init__(OVER)
+
+
 class Places:
     """Finds files by a worker's grant. Opens none, and nothing outside the runs folder is ever named."""
 
@@ -36,10 +43,10 @@ class Places:
             raise NotAllowedError(str(error)) from error
 
     def to_write(self, put: Put) -> Path:
-        """Where a file that a worker brings belongs. Raises NotAllowedError."""
+        """Where a file that a worker brings belongs. Raises NotAllowedError, RunIsOverError."""
         run, grant = self.run(put.grant), put.grant
         if not is_open(run.root):
-            raise NotAllowedError(OVER)
+            raise RunIsOverError
         match put.kind:
             case "description":
                 if put.file != run.env_spec.name or grant.role != "collector":

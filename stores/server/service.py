@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from remuda.logbook.lines import unforgeable
 from remuda.stores.server.downloads import Downloads
 from remuda.stores.server.logs import append
-from remuda.stores.server.places import NotAllowedError, Places
+from remuda.stores.server.places import NotAllowedError, Places, RunIsOverError
 from remuda.stores.server.uploads import Uploads
 from remuda.wire.codec import Frame
 from remuda.wire.door import Door
@@ -49,14 +52,19 @@ class StreamServer:
     that is killed is started again, and workers repeat what was on its way.
     """
 
-    def __init__(self, runs_dir: Path, keys: KeysFolder, address: str, listener: int | None = None) -> None:
-        """Bind to `address`, or take the descriptor `listener`, which listens already. Raises zmq.ZMQError,
-        KeyFileError and NoCurveError."""
+    def __init__(
+        self, runs_dir: Path, keys: KeysFolder, address: str, listener: int | None = None, refusals: int | None = None
+    ) -> None:
+        """Bind to `address`, or take the descriptor `listener`, which listens already. `refusals` is the writing end of
+        a pipe that does not block: it gets a line of JSON (RefusalCounts) whenever somebody was refused. Raises
+        zmq.ZMQError, KeyFileError and NoCurveError."""
         self._authorized = AuthorizedKeys(keys.authorized)
         self._authorized.look()
         self._places = Places(runs_dir, Grants(keys.server))
         door = Door(keys.server, self._authorized)
         self._refusals = door.refusals
+        self._refusals_pipe = refusals
+        self._refusals_told = 0
         self._socket = StreamRouter(address, door, listener)
         self._uploads = Uploads(self._answer)
         self._downloads = Downloads(self._say)
@@ -93,7 +101,10 @@ class StreamServer:
     def _handle(self, said: FromPeer, now_s: float) -> None:
         try:
             self._do(said.peer, said.message, said.data, now_s)
+        except RunIsOverError as error:
+            self._answer(said.peer, Refused(said.message.transfer, str(error), again=False))
         except NotAllowedError as error:
+            self._refusals.note("forbidden", f"the key {said.name}: {type(said.message).__name__}")
             self._answer(said.peer, Refused(said.message.transfer, shortened(str(error)), again=False))
         except OSError as error:
             self._answer(said.peer, Refused(said.message.transfer, shortened(str(error)), again=True))
@@ -121,6 +132,7 @@ class StreamServer:
             self._next_tick_s = now_s + TICK_S
             self._uploads.tick(now_s)
             self._downloads.tick(now_s)
+            self._tell_refusals()
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + LOOK_INTERVAL_S
             try:
@@ -130,6 +142,15 @@ class StreamServer:
         if now_s >= self._next_refusals_s and (news := self._refusals.news()) is not None:
             self._next_refusals_s = now_s + COMPLAINT_INTERVAL_S
             _print(f"the stream server {news}")
+
+    def _tell_refusals(self) -> None:
+        """Tell the coordinator, which adds them to its own. A pipe that is full or gone is tried again."""
+        if self._refusals_pipe is None or self._refusals.total == self._refusals_told:
+            return
+        total, line = self._refusals.total, msgspec.json.encode(self._refusals.counts) + b"\n"
+        with contextlib.suppress(OSError):
+            os.write(self._refusals_pipe, line)
+            self._refusals_told = total
 
     def _answer(self, peer: bytes, message: FromServer) -> None:
         """An answer that is lost is asked for again."""

@@ -15,9 +15,12 @@ import pytest
 from remuda.buffer.chunk import encode_chunk
 from remuda.coordinator.stream_server import FIRST_PAUSE_S, StreamServerProcess, listen
 from remuda.stores.transfers import Upload
-from remuda.tests.keys import keys_folder
+from remuda.tests.keys import caller, keys_folder
 from remuda.tests.patience import until
 from remuda.tests.stores.served import Ranch, chunk
+from remuda.wire.messages import RefusalCounts
+from remuda.wire.streams.messages import Cancel
+from remuda.wire.streams.sockets import StreamDealer
 
 pytestmark = pytest.mark.processes
 
@@ -77,6 +80,27 @@ def test_a_closed_one_that_never_started_leaves_nothing(ranch: Ranch) -> None:
     server.close()
     server.close()
     assert listener.fileno() == -1
+
+
+def test_whom_it_refuses_is_counted_over_its_deaths(ranch: Ranch) -> None:
+    """The counts of a process that was killed stay, and those of the next are added."""
+    clock = Clock()
+    with closing(StreamServerProcess(ranch.listener, ranch.runs_dir, keys_folder().path, print, clock)) as server:
+        assert server.refusals == RefusalCounts()
+        for times in (1, 2):
+            with closing(StreamDealer(f"tcp://127.0.0.1:{server.port}", caller("operator"))) as dealer:
+                dealer.say(Cancel(1))
+                until(lambda times=times: told(server) == times, "it is counted")
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGKILL)
+            until(lambda: not ticked(server), "its death is noticed")
+            clock.now_s += 10 * FIRST_PAUSE_S
+        assert server.refusals == RefusalCounts(forbidden=2)
+
+
+def told(server: StreamServerProcess) -> int:
+    server.tick()
+    return server.refusals.forbidden
 
 
 def ticked(server: StreamServerProcess) -> bool:

@@ -79,6 +79,16 @@ def test_what_is_told_of_refusals_is_what_is_new() -> None:
     assert refusals.counts == RefusalCounts(unknown_key=1, forbidden=2)
 
 
+def test_what_another_process_has_refused_is_counted_and_not_told_again() -> None:
+    refusals = Refusals()
+    refusals.note("no_key", "a")
+    refusals.note_elsewhere(RefusalCounts(no_key=2, forbidden=1))
+    refusals.note_elsewhere(RefusalCounts(no_key=3, forbidden=1))
+    assert refusals.counts == RefusalCounts(no_key=4, forbidden=1)
+    assert refusals.news() == "refused 1 time (1 in all); the last: no key: a"
+    assert refusals.news() is None
+
+
 # --- real sockets ---
 
 

@@ -33,7 +33,7 @@ class CoordinatorLoad(Part, frozen=True):
 
 
 class RefusalCounts(Part, frozen=True):
-    """How often a coordinator has refused somebody, since it was started."""
+    """How often a coordinator and its stream server have refused somebody, since the coordinator was started."""
 
     unknown_key: int = 0
     """Connections with a key that is not in the list `authorized`."""

@@ -94,6 +94,7 @@ class Service:
         self._guard = guard
         self._id = str(uuid4())
         self._keys = KeysFolder(settings.keys_dir)
+        self._keys.turn_over()
         authorized = AuthorizedKeys(self._keys.authorized)
         door = Door(self._keys.server, authorized)
         self._http = None if settings.http is None else listen_for_http(settings.http)

@@ -127,7 +127,8 @@ class StreamClient:
             self._pause()
             return
         self._listen(self._socket, now_s)
-        self._look_after(self._socket, now_s)
+        if not self._look_after(self._socket, now_s):
+            return
         self._talk(self._socket)
         self._forget_settled()
         if any(each.expects for each in self._transfers.values()):
@@ -146,15 +147,15 @@ class StreamClient:
             if transfer is not None:
                 transfer.hear(message, data, now_s)
 
-    def _look_after(self, server: StreamDealer, now_s: float) -> None:
-        """After each new connection begin again; make one after a silence, and where this one was refused."""
+    def _look_after(self, server: StreamDealer, now_s: float) -> bool:
+        """After each new connection begin again; make one after a silence. False if this one was refused: then it is
+        gone, and another is made after a pause."""
         refusal = server.refusal()
         if refusal is not None:
             self.trouble = f"the stream server at {self._address} does not let this worker in: {refusal}"
-            if refusal == "unknown key":  # ZeroMQ tries no more; the key may have been replaced
-                self._disconnect()
-                self._connect_due_s = now_s + RETRY_S
-                return
+            self._disconnect()  # either key may have been replaced: the next connection shows the newest
+            self._connect_due_s = now_s + RETRY_S
+            return False
         if server.times_let_in != self._let_in:
             self._let_in = server.times_let_in
             self._begin_again(now_s)
@@ -163,6 +164,7 @@ class StreamClient:
             self._renewed_s = now_s
             server.renew()
             self._begin_again(now_s)
+        return True
 
     def _begin_again(self, now_s: float) -> None:
         for number, transfer in self._transfers.items():

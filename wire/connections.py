@@ -126,6 +126,10 @@ class Connections:
         if connection is not None:
             connection.handed += size
 
+    def has(self, peer: bytes) -> bool:
+        """Whether this peer, which has spoken, is connected."""
+        return peer in self._of_peer
+
     def hang_up(self, peer: bytes) -> None:
         """End the connection of this peer, if it has one."""
         connection = self._of_peer.get(peer)

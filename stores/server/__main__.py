@@ -25,9 +25,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with best_effort_stderr(), ShutdownGuard(lifeline=arguments.lifeline, grace_s=GRACE_S) as guard:
         keys = KeysFolder(arguments.keys_dir)
-        server = StreamServer(
-            arguments.runs_dir, keys, arguments.address, arguments.listener, arguments.refusals
-        )
+        server = StreamServer(arguments.runs_dir, keys, arguments.address, arguments.listener, arguments.refusals)
         try:
             server.run(lambda: guard.ending)
         finally:

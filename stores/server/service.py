@@ -132,11 +132,12 @@ class StreamServer:
             self._next_tick_s = now_s + TICK_S
             self._uploads.tick(now_s)
             self._downloads.tick(now_s)
+            self._socket.forget_gone()
             self._tell_refusals()
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + LOOK_INTERVAL_S
             try:
-                self._authorized.look()
+                self._socket.hang_up(self._authorized.look())
             except KeyFileError as error:
                 _print(str(error))
         if now_s >= self._next_refusals_s and (news := self._refusals.news()) is not None:

@@ -116,6 +116,23 @@ def test_a_coordinator_does_not_start_with_keys_that_others_can_read(alice: Else
         path.chmod(private)
 
 
+def test_a_coordinators_key_that_is_rotated_counts_from_its_next_start(
+    herds: Herds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Until then the commands of its user go on."""
+    herd, terminal = herds(), Terminal(monkeypatch, capsys)
+    herd.coordinator()
+    former = connection_file.read(herd.connection_file).server_key
+    rotated = terminal.remuda("keys", "rotate", "coordinator", "--runs-dir", herd.runs)
+    assert rotated.code == 0
+    assert terminal.remuda("status", "--runs-dir", herd.runs).code == 0
+    herd.shut_down()
+    herd.coordinator()
+    assert connection_file.read(herd.connection_file).server_key == rotated.out.strip() != former
+    assert terminal.remuda("status", "--runs-dir", herd.runs).code == 0
+    herd.shut_down()
+
+
 def forms(secret: bytes) -> Iterable[bytes]:
     """How a secret key might be written somewhere."""
     return (secret, secret.hex().encode(), secret.hex().upper().encode(), z85.encode(secret), repr(secret).encode())

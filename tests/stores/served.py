@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +20,10 @@ from remuda.stores.streams import stream_stores
 from remuda.tests.keys import caller, keys_folder
 from remuda.tests.worker.leases import EXPERIMENT, new_run
 from remuda.tests.worker.serving import Serving
+from remuda.wire.keys.folder import KeysFolder
 from remuda.wire.keys.grants import Grants
+from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.pair import KeyPair
 from remuda.wire.messages import ChunkId, ChunkMeta, Grant, PolicyRef, Role
 
 WORKER = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -30,9 +34,9 @@ Kind = Literal["files", "streams"]
 class Server(Serving):
     """A stream server for a runs folder. A context manager; what listens outlives it, as with a real coordinator."""
 
-    def __init__(self, runs_dir: Path, listener: socket.socket) -> None:
+    def __init__(self, runs_dir: Path, listener: socket.socket, keys: KeysFolder | None = None) -> None:
         super().__init__()
-        self.server = StreamServer(runs_dir, keys_folder(), "tcp://127.0.0.1:0", os.dup(listener.fileno()))
+        self.server = StreamServer(runs_dir, keys or keys_folder(), "tcp://127.0.0.1:0", os.dup(listener.fileno()))
 
     def _serve(self) -> None:
         while not self._stop:
@@ -61,15 +65,17 @@ class Ranch:
     def policy_file(self) -> Path:
         return self.run.policy_file(EXPERIMENT, 0)
 
-    def serve(self) -> Server:
-        return Server(self.runs_dir, self.listener)
+    def serve(self, keys: KeysFolder | None = None) -> Server:
+        return Server(self.runs_dir, self.listener, keys)
 
-    def grant(self, role: Role = "collector", worker: str = WORKER, incarnation: int = 1) -> Grant:
+    def grant(
+        self, role: Role = "collector", worker: str = WORKER, incarnation: int = 1, server: KeyPair | None = None
+    ) -> Grant:
         grant = Grant(str(self.run.root), role, worker, incarnation, self.policy_file.name)
-        return Grants(keys_folder().server).seal(grant)
+        return Grants(server or keys_folder().server).seal(grant)
 
-    def client(self, port: int | None = None) -> StreamClient:
-        client = StreamClient(caller, self._woken)
+    def client(self, port: int | None = None, keys: Callable[[], CallerKeys] = caller) -> StreamClient:
+        client = StreamClient(keys, self._woken)
         client.serve_at(f"tcp://127.0.0.1:{port or self.port}")
         self.clients.append(client)
         return client

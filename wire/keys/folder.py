@@ -18,6 +18,8 @@ FOLDER = ".keys"
 """The name of such a folder."""
 SERVER = "coordinator"
 """The key by which workers and clients know the coordinator. It stays when the coordinator is started again."""
+NEXT_SERVER = "coordinator.next"
+"""The one that takes its place when the coordinator is started again. Until then everybody needs the former one."""
 OWN: dict[str, Right] = {"operator": "operator", "worker": "worker"}
 """Keys of the user who starts the coordinator, and their rights."""
 _LIST = "authorized"
@@ -32,6 +34,7 @@ class KeysFolder:
         """Writes nothing. Raises KeyFileError if the folder is there and others can open it, or its key is damaged."""
         self.path = path
         self._new: list[KeyPair] = []
+        self._turned_over = False
         if self._exists():
             self.server = read_secret(path / SERVER)
             return
@@ -48,9 +51,18 @@ class KeysFolder:
         """Whether its keys are not on the disk yet."""
         return bool(self._new)
 
+    def turn_over(self) -> None:
+        """For a coordinator that starts: use the key that `rotate` has made for this, if it has. `save` notes it on the
+        disk, so that one which may not start changes nothing. Raises KeyFileError."""
+        if (self.path / NEXT_SERVER).exists():
+            self.server = read_secret(self.path / NEXT_SERVER)
+            self._turned_over = True
+
     def save(self) -> None:
         """Write new keys to the disk; keys that are there stay. Raises KeyFileError if another process has just made
         others, and OSError."""
+        if self._turned_over:
+            self._save_turned_over()
         if not self._new:
             return
         make_private(self.path)
@@ -94,11 +106,12 @@ class KeysFolder:
 
     def rotate(self, name: str, public: str | None = None) -> str:
         """Replace a key; returns the new public key. Without `public` it is a key that lies in this folder, which is
-        made again there. Raises KeyFileError, and OSError."""
+        made again there; the coordinator's own counts from its next start. Raises KeyFileError, and OSError."""
         if name == SERVER and public is None:
-            self.server = new_pair(SERVER)
-            write_secret(self.path / SERVER, self.server, replace=True)
-            return self.server.public
+            following = new_pair(SERVER)
+            with locked(self.path):
+                write_secret(self.path / NEXT_SERVER, following, replace=True)
+            return following.public
         _public_of(name, self.listed(), self.authorized)  # before the lock, which would make a folder that is gone
         with locked(self.path):
             known = self.listed()
@@ -128,6 +141,14 @@ class KeysFolder:
         except NotPrivateError as error:
             raise KeyFileError(str(error)) from None
         return (self.path / SERVER).exists()
+
+    def _save_turned_over(self) -> None:
+        with locked(self.path):
+            write_secret(self.path / SERVER, self.server, replace=True)
+            following = self.path / NEXT_SERVER
+            if following.exists() and read_secret(following).public == self.server.public:
+                following.unlink()
+        self._turned_over = False
 
     def _write(self, identities: dict[str, Identity]) -> None:
         write_text(self.authorized, text_of(identities), durable=True, mode=MODE)

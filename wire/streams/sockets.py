@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from secrets import token_hex
 
 import zmq
@@ -40,6 +41,8 @@ class StreamRouter(RouterSocket):
         super().__init__(
             address, door, inbound=LIMITS, outbound=LIMITS, high_water=HIGH_WATER_PIECES, listener=listener
         )
+        self._names: dict[bytes, str] = {}
+        """Of the keys of those who have spoken, by their routing id."""
 
     def take(self) -> list[FromPeer]:
         """What workers have said since the last call, or the beginning of it. Whoever is no worker, and what is
@@ -60,8 +63,18 @@ class StreamRouter(RouterSocket):
             except CodecError:
                 self.malformed += 1
                 continue
+            self._names[bytes(peer)] = who.name
             found.append(FromPeer(bytes(peer), who.name, message, data))
         return found
+
+    def hang_up(self, names: Collection[str]) -> None:
+        """End the connections that were made with keys of these names."""
+        for peer in [peer for peer, name in self._names.items() if name in names]:
+            self.connections.hang_up(peer)
+
+    def forget_gone(self) -> None:
+        """Forget the names of those who are not connected any more; called now and then."""
+        self._names = {peer: name for peer, name in self._names.items() if self.connections.has(peer)}
 
     def _content(self, frame: zmq.Frame) -> Frame:
         """See the base: large frames are not copied."""

@@ -134,12 +134,36 @@ def test_the_key_of_somebody_else_is_replaced_by_what_its_owner_gives(folder: Ke
     assert "a" * 64 not in folder.listed()
 
 
-def test_the_coordinators_own_key_is_made_again(folder: KeysFolder) -> None:
+def test_the_coordinators_own_key_is_made_again_and_counts_from_its_next_start(folder: KeysFolder) -> None:
+    """Until then commands, workers and the stream server need the former one."""
     former, listed = folder.server, folder.listed()
     public = folder.rotate("coordinator")
     assert public != former.public
-    assert KeysFolder(folder.path).server.public == public
+    assert KeysFolder(folder.path).server == former
+    refused = KeysFolder(folder.path)
+    refused.turn_over()  # a second coordinator, which may not start
+    assert KeysFolder(folder.path).server == former
+    started = KeysFolder(folder.path)
+    started.turn_over()
+    started.save()
+    assert started.server.public == KeysFolder(folder.path).server.public == public
     assert folder.listed() == listed
+    again = KeysFolder(folder.path)
+    again.turn_over()
+    again.save()
+    assert again.server.public == public, "nothing was rotated since"
+
+
+def test_a_key_that_is_rotated_while_a_coordinator_starts_is_for_the_start_after(folder: KeysFolder) -> None:
+    first = folder.rotate("coordinator")
+    started = KeysFolder(folder.path)
+    started.turn_over()
+    second = folder.rotate("coordinator")
+    started.save()
+    assert KeysFolder(folder.path).server.public == first
+    following = KeysFolder(folder.path)
+    following.turn_over()
+    assert following.server.public == second
 
 
 def test_no_text_shows_a_secret(folder: KeysFolder) -> None:

@@ -57,6 +57,8 @@ class TakenUp:
 
     experiment: Experiment
     snapshot: RunSnapshot
+    uncounted: tuple[ChunkMeta, ...] = ()
+    """Payloads in its data/ that were not counted."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def recovered_run(run: Recovered, now_s: float) -> TakenUp:
     experiment.restore(snapshot.experiment, run.chunks, now_s)
     if run.priorities is not None:
         experiment.replay.restore_priorities(run.priorities)
-    return TakenUp(experiment, snapshot)
+    return TakenUp(experiment, snapshot, run.uncounted)
 
 
 def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:

@@ -198,15 +198,19 @@ class Coordinator:
         Call it before the first message. `late`: it is called after messages were handled; workers of these runs were
         then told that their leases are over, and others take their places.
         """
+        steps: list[Step] = []
         for run in runs:
             if isinstance(run, FinishedRun):
                 self._catalog.add_finished(run)
                 continue
             self._catalog.add(run.experiment)
             self._assignments.restore(run.experiment, run.snapshot, now_s, late=late)
+            for meta in run.uncounted:
+                steps += run.experiment.adopt(meta, now_s)
+                self._journaling.touch(run.experiment.identity.id)
             if run.experiment.over:
                 self._catalog.retire(run.experiment.identity.id, now_s)
-        return self._perform(self._assignments.end_left_over(now_s), now_s)
+        return self._perform(steps + self._assignments.end_left_over(now_s), now_s)
 
     @property
     def experiments(self) -> Catalog:

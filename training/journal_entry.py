@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from remuda.buffer.index import Prioritized
 from remuda.training.run_snapshot import Changes, FinishedRunSnapshot, RunSnapshot
 from remuda.training.snapshot import NewEpisodes
-from remuda.wire.messages import IndexedChunk
+from remuda.wire.messages import ChunkMeta, IndexedChunk
 
 
 @dataclass(frozen=True)
@@ -39,3 +39,5 @@ class Recovered:
     chunks: tuple[IndexedChunk, ...]
     """Live chunks whose payload file still exists, in row order."""
     priorities: Prioritized | None
+    uncounted: tuple[ChunkMeta, ...] = ()
+    """Payloads that were written and are not counted, as their headers describe them; empty where nobody has looked."""

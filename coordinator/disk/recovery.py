@@ -62,8 +62,9 @@ def payload_files(recovered: Recovered | None) -> frozenset[str]:
 
 
 def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...]:
-    """Payloads that were written and not counted, as their headers describe them: their workers are dead and will not
-    announce them again. Payloads of forgotten leases are left out, since they may have been counted."""
+    """Payloads that were written and not counted, as their headers describe them: their workers may have ended while
+    there was nobody to announce them to. Payloads of forgotten leases are left out, since they may have been
+    counted."""
     counted = Ledger()
     counted.restore(recovered.snapshot.experiment.replay.ledger)
     live = payload_files(recovered)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -188,6 +189,7 @@ class RunFolders:
                 undo.callback(log.close)
                 show_again(log, recovered.snapshot, config)
                 recovered = with_payloads(recovered, folder.data)
+                recovered = replace(recovered, uncounted=uncounted_payloads(recovered, folder.data))
                 files = OpenFiles(log, checkpoints, journal, ownership)
             folder.beginner(recovered.snapshot.identity.id).unlink(missing_ok=True)
             if files is not None:

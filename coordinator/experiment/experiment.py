@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec
 from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Broken, CloseRun, DeleteChunks, Step
+from remuda.coordinator.effects import Broken, CloseRun, DeleteChunks, Reply, Step
 from remuda.coordinator.experiment.claims import Claims, Speaker
 from remuda.coordinator.experiment.deaths import Deaths
 from remuda.coordinator.experiment.demand import WorkerDemand
@@ -43,6 +43,7 @@ from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,
     ChunkMeta,
+    ChunkReady,
     Counters,
     ExperimentState,
     ExperimentStatus,
@@ -473,6 +474,24 @@ class Experiment:
             if accepted.fresh:
                 self._progress.chunk(meta)
         self._left_over = tuple(deletable)
+
+    @_bulkhead
+    def adopt(self, meta: ChunkMeta, now_s: float) -> list[Step]:
+        """Count a payload that was found in data/, after `restore`: its worker may have ended while there was no
+        coordinator. Should the worker live and announce it, it counts once all the same."""
+        lease = self.replay.lease_of_missing(meta.chunk)
+        if lease is None:
+            return []
+        speaker = Speaker(meta.chunk.worker, meta.chunk.incarnation)
+        message = ChunkReady(lease, meta)
+        why = self.disbelief(message, speaker)
+        if why is not None:
+            return [LogLine(self.identity.id, f"payload {meta.file} is left aside: {why}", "warning")]
+        before = self.replay.env_step
+        steps: list[Step] = [step for step in self.receive(message, speaker, now_s) if not isinstance(step, Reply)]
+        if self.replay.env_step > before:
+            steps.append(LogLine(self.identity.id, f"counts {meta.file}, which nobody had announced"))
+        return steps
 
     def left_over(self) -> list[Step]:
         """Payload files of an earlier incarnation that may be deleted; returned once."""

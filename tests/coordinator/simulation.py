@@ -8,7 +8,7 @@ the real ones. The disk is a dictionary, so reading a payload that was deleted t
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +41,7 @@ from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.reports import evaluation_report
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.journal_entry import JournalEntry, Recovered
+from remuda.training.replay.ledger import Ledger
 from remuda.training.run_snapshot import Changes, RunSnapshot
 from remuda.training.snapshot import (
     AccountSnapshot,
@@ -625,6 +626,8 @@ class World:
         """Share of payloads that cannot be read."""
         self.written: dict[ChunkId, ChunkMeta] = {}
         self.accepted: set[ChunkId] = set()
+        self.adopting: defaultdict[str, set[ChunkId]] = defaultdict(set)
+        """By experiment: chunks that lay in data/ uncounted when its coordinator was started again."""
         self.owner: dict[ChunkId, str] = {}
         """For which experiment each was collected."""
         self.sequences: dict[tuple[str, int], int] = {}
@@ -692,10 +695,26 @@ class World:
             self._journal_and_apply(effects)
         except CrashError:
             self.crash()
+        else:
+            for journaled in self.journal.values():
+                self._uncounted(journaled.recovered())
 
     def left_behind(self) -> Sequence[TakenUp | FinishedRun]:
-        """The runs that the next coordinator takes up."""
-        return [recovered_run(journaled.recovered(), self.now_s) for journaled in self.journal.values()]
+        """The runs that the next coordinator takes up, with the payloads that nobody has counted."""
+        recovered = [journaled.recovered() for journaled in self.journal.values()]
+        return [recovered_run(replace(run, uncounted=self._uncounted(run)), self.now_s) for run in recovered]
+
+    def _uncounted(self, recovered: Recovered) -> tuple[ChunkMeta, ...]:
+        """Chunks in data/ that this journal has not counted. Those that it has counted in their place since they were
+        found so are accepted, though nobody was told."""
+        ledger = Ledger()
+        ledger.restore(recovered.snapshot.experiment.replay.ledger)
+        id = recovered.snapshot.identity.id
+        own = [meta for chunk, meta in self.written.items() if self.owner[chunk] == id and meta.file in self.disk]
+        found = tuple(sorted((meta for meta in own if ledger.lacks(meta.chunk)), key=lambda meta: meta.chunk))
+        self.accepted |= {chunk for chunk in self.adopting[id] if not ledger.lacks(chunk)}
+        self.adopting[id] = {meta.chunk for meta in found}
+        return found
 
     def lose_power(self, journal: dict[str, Journaled]) -> None:
         """The coordinator's machine does, and what is left is a `journal` of some moments before; its workers are on

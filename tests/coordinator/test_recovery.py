@@ -13,9 +13,10 @@ from remuda.coordinator.effects import DiskEffect
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator.configs import config
-from remuda.tests.coordinator.simulation import Faults, World
+from remuda.tests.coordinator.simulation import CollectorWork, Faults, Worker, World
 from remuda.tests.faults.sizes import LONG
 from remuda.training.effects import RecordCheckpoint
+from remuda.wire.messages import ChunkReady, PolicyRef
 
 
 def finished(world: World) -> None:
@@ -165,3 +166,39 @@ def test_a_run_whose_disk_answers_late_is_taken_up_and_begins_with_new_leases() 
     world.run()
     assert world.experiment().state == "finished"
     assert world.experiment().env_step == world.unique_env_steps()
+
+
+def under_way() -> tuple[World, Worker]:
+    """A run, and one of its collectors."""
+    world = world_of(0)
+    while not world.status().experiments or world.experiment().env_step < 300:
+        world.step()
+    return world, next(worker for worker in world.workers.values() if worker.role == "collector")
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_chunk_that_was_written_while_there_was_no_coordinator_counts_once(lives: bool) -> None:
+    """Whether its collector has ended without having told anybody, or comes back and announces it."""
+    world, collector = under_way()
+    assert isinstance(collector.work, CollectorWork)
+    meta = world.write_chunk(collector, collector.work.policy)
+    before = world.experiment().env_step
+    if not lives:
+        world.kill(collector)
+    world.crash()
+    assert meta.chunk in world.accepted
+    assert world.experiment().env_step == before + meta.env_steps
+    assert any(f"counts {meta.file}, which nobody had announced" in text for _, text in world.said)
+    if lives:
+        collector.say(ChunkReady(collector.lease, meta))
+    finished(world)
+
+
+def test_what_a_payload_says_of_itself_is_believed_no_more_than_a_message() -> None:
+    world, collector = under_way()
+    meta = world.write_chunk(collector, PolicyRef(99, 1, 1))
+    world.kill(collector)
+    world.crash()
+    assert meta.chunk not in world.accepted
+    assert any(text.startswith(f"payload {meta.file} is left aside: its chunk") for _, text in world.said)
+    finished(world)

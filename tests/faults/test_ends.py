@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Journal, assert_exact
+from remuda.tests.faults.herd import Journal, assert_exact, commander
 from remuda.tests.faults.sizes import RESUMES, within
 from remuda.tests.faults.test_processes import CHUNK, ENDLESS, LONG, VECTOR
 from remuda.tests.faults.test_registration import link, register
@@ -105,6 +105,27 @@ def test_a_worker_that_is_asked_to_end_hands_in_what_it_has(tmp_path: Path, herd
     herd.wait_over("horse")
     herd.shut_down()
     assert assert_exact(herd, run, user) >= 6_000
+
+
+def test_what_workers_hand_in_while_there_is_no_coordinator_counts_at_its_next_start(
+    tmp_path: Path, herds: Herds
+) -> None:
+    """37. As where a cluster takes all jobs away at once: nobody acknowledges the last chunks, and they count once."""
+    user, herd = UserFolder.make(tmp_path / "user", LONG), herds()
+    coordinator = herd.gather()
+    run = herd.submit(user)
+    herd.wait_env_step("horse", 500)
+    coordinator.kill()
+    coordinator.wait()
+    nanny = herd.started[1]
+    nanny.terminate()
+    assert nanny.wait(HANG_S) == 0
+    herd.coordinator()
+    herd.workers()
+    herd.wait_over("horse")
+    herd.shut_down()
+    assert assert_exact(herd, run, user) >= 6_000
+    assert any("which nobody had announced" in text for text in commander(run))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])

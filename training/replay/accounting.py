@@ -28,7 +28,7 @@ from remuda.training.replay.ledger import Ledger, TooManyGapsError, UnknownLease
 from remuda.training.replay.limiters import CHUNKS_AHEAD, on_policy_limiter, replay_limiter, sampler_of
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import CountedSnapshot, IndexSnapshot, ReplaySnapshot, Rows
-from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk, PolicyRef
+from remuda.wire.messages import ChunkId, ChunkMeta, Counters, IndexedChunk, PolicyRef
 
 
 class Accepted(Struct, frozen=True):
@@ -105,6 +105,10 @@ class ReplayAccounting:
         except (ChunkTooLargeError, TooManyGapsError, UnknownLeaseError) as error:
             return Accepted(fresh=False, rejected=str(error))
         return self._insert(meta)
+
+    def lease_of_missing(self, chunk: ChunkId) -> int | None:
+        """See Ledger."""
+        return self._ledger.lease_of_missing(chunk)
 
     def count_late(self, meta: ChunkMeta) -> Accepted:
         """Count a chunk that an earlier incarnation of the run has left behind; it was not counted before."""

@@ -174,10 +174,14 @@ class Ledger:
     def lacks(self, chunk: ChunkId) -> bool:
         """Whether a payload of this number is known not to be counted: its worker held a known lease, and it did not
         come under that or any other lease. Payloads that may belong to forgotten leases are not counted any more."""
+        return self.lease_of_missing(chunk) is not None
+
+    def lease_of_missing(self, chunk: ChunkId) -> int | None:
+        """The lease under which a chunk that `lacks` names was collected; None if it is not known to be missing."""
         if self._is_counted(chunk):
-            return False
+            return None
         leases = self._of_worker.get((chunk.worker, chunk.incarnation), ())
-        return any(0 <= self._leases[lease].first <= chunk.sequence for lease in leases)
+        return next((lease for lease in reversed(leases) if 0 <= self._leases[lease].first <= chunk.sequence), None)
 
     def _is_counted(self, chunk: ChunkId) -> bool:
         """Whether it came under a known lease. A worker's numbers rise from lease to lease."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from remuda.buffer.chunk import chunk_name, write_chunk
 from remuda.coordinator.disk import runs_folder
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
@@ -26,7 +27,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists
 from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.buffer.chunks import WORKER
+from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
 from remuda.tests.coordinator.disk.writing import carry_out, journal
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.worker.leases import small_config
@@ -36,9 +37,10 @@ from remuda.training.journal import RunJournal
 from remuda.training.journal_database import JournalDamagedError
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.journal_entry import Recovered as BareRun
+from remuda.training.replay.ledger import Ledger
 from remuda.training.run_snapshot import FORMAT, Changes, RunSnapshot
 from remuda.training.snapshot import LeaseHolder, LeaseSnapshot, ResultSnapshot, Rows
-from remuda.wire.messages import OVER, CheckpointRecord, ExperimentState, Submit
+from remuda.wire.messages import OVER, CheckpointRecord, ChunkId, ExperimentState, Submit
 
 FIRST, SECOND, OTHER = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))
 
@@ -477,3 +479,26 @@ def test_a_run_that_was_journaled_and_not_listed_yet_is_begun_again_by_its_submi
     begun = RunJournal(RunFolder(tmp_path / "one").journal)
     assert begun.read() is None, "nobody was told of it"
     begun.close()
+
+
+def test_payloads_that_were_written_while_there_was_no_coordinator_are_found(tmp_path: Path) -> None:
+    """Those of leases that the journal knows, and that it has not counted; nothing else in data/."""
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turn = in_state(submitted(folders, FIRST, "one"), "running")
+    ledger = Ledger()
+    ledger.open(3, WORKER, 1)
+    ledger.accept(meta_of(0, 20), 3)
+    replay = replace(turn.snapshot.experiment.replay, ledger=ledger.snapshot())
+    snapshot = replace(turn.snapshot, experiment=replace(turn.snapshot.experiment, replay=replay))
+    turn = altered(turn, snapshot=snapshot, changes=Changes(counted=Rows(ledger.rows_of_leases())))
+    herd.note(turn)
+    journal(folders, turn)
+    data = RunFolder(tmp_path / "one").data
+    written = [write_chunk(data, meta_of(number, 20), cartpole_columns(20)) for number in (0, 1)]
+    other = replace(meta_of(5, 20), chunk=ChunkId(WORKER, 2, 5), file=chunk_name(ChunkId(WORKER, 2, 5)))
+    write_chunk(data, other, cartpole_columns(20))
+    (data / meta_of(2, 20).file).write_bytes(b"damaged")
+    folders.close()
+    herd.close()
+    [found] = recover(tmp_path)
+    assert found.uncounted == (written[1],)

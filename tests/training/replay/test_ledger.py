@@ -58,6 +58,18 @@ def test_incarnations_of_a_worker_are_told_apart() -> None:
     assert ledger.lacks(ChunkId(WORKERS[1], 2, 0))
 
 
+def test_a_missing_chunk_belongs_to_the_newest_lease_that_may_have_it() -> None:
+    ledger, _ = opened((0, 1))
+    ledger.accept(meta(0, 1, 0), 1)
+    ledger.accept(meta(0, 1, 2), 1)
+    ledger.open(7, WORKERS[0], 1)
+    found = [ledger.lease_of_missing(ChunkId(WORKERS[0], 1, number)) for number in range(5)]
+    assert found == [None, 1, None, 7, 7]
+    assert ledger.lease_of_missing(ChunkId(WORKERS[0], 2, 0)) is None, "nobody had a lease as this incarnation"
+    assert ledger.accept(meta(0, 1, 1), 1)
+    assert ledger.lease_of_missing(ChunkId(WORKERS[0], 1, 1)) is None
+
+
 def test_a_chunk_counts_only_under_a_lease_of_its_worker_that_is_known() -> None:
     ledger, _ = opened((0, 1))
     with pytest.raises(UnknownLeaseError, match="lease 2 is not known"):

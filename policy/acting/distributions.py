@@ -29,6 +29,26 @@ def epsilon_powers(spread: float, first: int, number: int, of: int) -> NDArray[n
     return powers
 
 
+class EpsilonGreedy:
+    """Chooses as `epsilon_greedy` does, with an epsilon of its own for each environment once it knows its place."""
+
+    def __init__(self, spread: float) -> None:
+        """`spread`: see `epsilon_powers`; 0 is the same epsilon for all."""
+        self._spread = spread
+        self._place: tuple[int, int] | None = None
+
+    def take_place(self, first: int, of: int) -> None:
+        """See Policy.take_place."""
+        self._place = first, of
+
+    def __call__(self, values: NDArray[np.float32], epsilon: float, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Indices int64 [rows] of values [rows, n]."""
+        if self._place is None or not self._spread:
+            return epsilon_greedy(values, epsilon, rng)
+        first, of = self._place
+        return epsilon_greedy(values, epsilon ** epsilon_powers(self._spread, first, len(values), of), rng)
+
+
 class Categorical:
     """One of n indices per row, by logits float32 [rows, n]."""
 

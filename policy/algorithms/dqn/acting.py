@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from remuda.config.algorithms import DqnConfig
-from remuda.policy.acting.distributions import epsilon_greedy, epsilon_powers
+from remuda.policy.acting.distributions import EpsilonGreedy
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, weights_of
 from remuda.policy.base import Arrays, Policy
@@ -35,7 +34,7 @@ class DqnPolicy(Policy):
         self._image, hidden = layout(config, observation)
         self._shapes = _shapes(config, self._image, hidden, observation.features, self._choices)
         self._inference = Inference(chosen, device)
-        self._place: tuple[int, int] | None = None
+        self._greedy = EpsilonGreedy(config.epsilon_spread)
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
@@ -49,7 +48,7 @@ class DqnPolicy(Policy):
 
     def take_place(self, first: int, of: int) -> None:
         """See Policy: with `epsilon_spread` each environment has an epsilon of its own."""
-        self._place = first, of
+        self._greedy.take_place(first, of)
 
     def q_values(self, observations: np.ndarray) -> np.ndarray:
         """Value the actions of observations [n, …]: float32 [n, actions]."""
@@ -69,11 +68,7 @@ class DqnPolicy(Policy):
         values = self.q_values(observations)
         if deterministic:
             return self._action.to_environment(values.argmax(axis=1))
-        epsilon: float | NDArray[np.float64] = exploration["epsilon"]
-        if self._place is not None and self._config.epsilon_spread:
-            first, of = self._place
-            epsilon = epsilon ** epsilon_powers(self._config.epsilon_spread, first, len(values), of)
-        return self._action.to_environment(epsilon_greedy(values, epsilon, rng))
+        return self._action.to_environment(self._greedy(values, exploration["epsilon"], rng))
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """Value of the best action in each observation: float32 [n]."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms import RainbowConfig
-from remuda.policy.acting.distributions import epsilon_greedy
+from remuda.policy.acting.distributions import EpsilonGreedy
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, weights_of
 from remuda.policy.base import Arrays, Policy
@@ -73,6 +73,7 @@ class RainbowPolicy(Policy):
         self._image, self._hidden = layout(config, observation)
         self._shapes = _shapes(config, self._image, self._hidden, observation.features, self._actions)
         self._inference = Inference(chosen, device)
+        self._greedy = EpsilonGreedy(config.epsilon_spread)
         self._layers: dict[str, NoisyDense] = {}
         self._returns = np.linspace(config.v_min, config.v_max, config.atoms, dtype=np.float32)
 
@@ -83,6 +84,10 @@ class RainbowPolicy(Policy):
         self._inference.load(weights_of(state, torso, "relu", self._image, "trunk"))
         names = ("streams", "advantage", "value") if self._config.dueling else ("streams", "advantage")
         self._layers = {name: NoisyDense.of(state, name) for name in names}
+
+    def take_place(self, first: int, of: int) -> None:
+        """See Policy: with `epsilon_spread` each environment has an epsilon of its own."""
+        self._greedy.take_place(first, of)
 
     def q_values(self, observations: np.ndarray, noise: float, rng: np.random.Generator) -> _Floats:
         """The expected return of each action of observations [n, …]: float32 [n, actions]."""
@@ -112,7 +117,7 @@ class RainbowPolicy(Policy):
         noise = 0.0 if deterministic else exploration.get(NOISE, 0.0)
         values = self.q_values(observations, noise, rng)
         epsilon = 0.0 if deterministic else exploration.get(EPSILON, 0.0)
-        return self._action.to_environment(epsilon_greedy(values, epsilon, rng) if epsilon else values.argmax(axis=1))
+        return self._action.to_environment(self._greedy(values, epsilon, rng) if epsilon else values.argmax(axis=1))
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """The expected return of the best action, without noise: float32 [n]."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 import numpy as np
@@ -20,6 +21,7 @@ from remuda.policy.algorithms.rainbow.portable import PortableRainbow
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import model_misfits, to_tensor
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -41,6 +43,7 @@ class Rainbow(Algorithm):
         self._online, self._target = self._make_network(seed), self._make_network(seed)
         self.network = self._online
         self._parameters, self._target_parameters = FlatParameters(self._online), FlatParameters(self._target)
+        self.products = Products(self._device)
         self._distribution = return_distribution(config.policy, self._device)
         self._generator = torch.Generator(self._device).manual_seed(seed)
         self._noise: Noise = self._draw if config.policy.noisy else None
@@ -66,7 +69,8 @@ class Rainbow(Algorithm):
         reward, discount, weights = (to_tensor(batch[name], self._device) for name in ("reward", "discount", "weights"))
 
         target = self._distribution.target(self._next_outputs(next_obs), reward, discount)
-        outputs = of_actions(self._online(obs, self._noise), action)
+        with self._precision():
+            outputs = of_actions(self._online(obs, self._noise), action)
         losses = self._distribution.losses(outputs, target)
         loss = (weights * losses).mean()
 
@@ -95,7 +99,10 @@ class Rainbow(Algorithm):
     def _next_outputs(self, next_obs: torch.Tensor) -> torch.Tensor:
         """The target network's outputs for the best next action: [n, atoms]."""
         outputs = self._target(next_obs, self._noise)
-        chooses = self._online(next_obs, self._noise) if self._policy.double else outputs
+        chooses = outputs
+        if self._policy.double:
+            with self._precision():
+                chooses = self._online(next_obs, self._noise)
         return of_actions(outputs, self._distribution.expectation(chooses).argmax(dim=1))
 
     # --- state
@@ -138,6 +145,11 @@ class Rainbow(Algorithm):
         return self._parameters.snapshot()
 
     # --- parts
+
+    def _precision(self) -> AbstractContextManager[object]:
+        """That of `learner.precision` for networks of images; others are computed in float32."""
+        assert self.products is not None
+        return nullcontext() if self._online.trunk is None else self.products.of_modules()
 
     def _draw(self, like: torch.Tensor) -> torch.Tensor:
         return torch.randn(like.shape, generator=self._generator, device=like.device)

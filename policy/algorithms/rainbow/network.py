@@ -79,6 +79,10 @@ class RainbowNetwork(nn.Module):
         """What the distribution of returns is, of each action; see ReturnDistribution."""
         hidden = observations if self.trunk is None else self.trunk(observations)
         hidden = torch.relu(_apply(self.streams, self.torso(hidden), noise))
+        with torch.autocast(hidden.device.type, enabled=False):  # the last layers are float32 always
+            return self._outputs(hidden.float(), noise)
+
+    def _outputs(self, hidden: torch.Tensor, noise: Noise) -> torch.Tensor:
         if self.value is None:
             return _apply(self.advantage, hidden, noise).view(-1, self._actions, self._atoms)
         of_state, of_actions = hidden.chunk(2, dim=1)

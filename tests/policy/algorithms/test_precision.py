@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig
+from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, QLearningConfig, RainbowConfig
 from remuda.config.schema import ExperimentConfig, LearnerConfig, Precision
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm
@@ -20,7 +20,7 @@ from remuda.tests.policy.algorithms.segments import batch as segments_of
 from remuda.tests.policy.cases import ACTION, OBSERVATION
 
 IMAGE = ObservationSpec((4, 84, 84), "uint8", 0.0, 255.0)
-Policy = DqnConfig | PpoConfig | ImpalaConfig
+Policy = DqnConfig | RainbowConfig | PpoConfig | ImpalaConfig
 HIDDEN = (96, 96, 96)
 POLICIES: dict[str, Policy] = {
     "dqn": DqnConfig(hidden=HIDDEN),
@@ -28,6 +28,7 @@ POLICIES: dict[str, Policy] = {
     "impala": ImpalaConfig(hidden=HIDDEN),
 }
 OF_IMAGES: dict[str, Policy] = {
+    "rainbow": RainbowConfig(hidden=(32,), noisy=False),
     "dqn": DqnConfig(hidden=(32,)),
     "ppo": PpoConfig(hidden=(32,), epochs=1, minibatches=1),
     "impala": ImpalaConfig(hidden=(32,)),
@@ -58,7 +59,7 @@ def rows(policy: Policy, observation: ObservationSpec) -> dict[str, np.ndarray]:
             return rng.integers(0, 256, shape, dtype=np.uint8)
         return rng.normal(size=shape).astype(np.float32)
 
-    if isinstance(policy, DqnConfig):
+    if isinstance(policy, QLearningConfig):
         count = 6 if image else 256
         return {
             "obs": seen(count),
@@ -78,7 +79,7 @@ def gradient(of: Algorithm) -> np.ndarray:
 
 
 CASES = [(policy, OBSERVATION) for policy in POLICIES.values()] + [(policy, IMAGE) for policy in OF_IMAGES.values()]
-NAMES = [f"{name} of {what}" for what in ("numbers", "images") for name in POLICIES]
+NAMES = [*POLICIES, *(f"{name} of images" for name in OF_IMAGES)]
 
 
 @pytest.mark.parametrize(("policy", "observation"), CASES, ids=NAMES)

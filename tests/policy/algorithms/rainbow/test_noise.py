@@ -83,3 +83,14 @@ def test_without_noise_the_share_of_random_actions_explores() -> None:
     [best] = set(policy.act(observations, {"epsilon": 0.5}, np.random.default_rng(0), deterministic=True).tolist())
     chosen = policy.act(observations, {"epsilon": 0.5}, np.random.default_rng(0), deterministic=False)
     assert 0.2 < (chosen != best).mean() < 0.3
+
+
+def test_environments_explore_differently_with_a_spread() -> None:
+    settings = SMALL.model_copy(update={"noisy": False, "epsilon_spread": 7.0})
+    policy = acting(rainbow(settings), settings)
+    observations = np.zeros((8, 4), np.float32)
+    best = policy.act(observations, {}, np.random.default_rng(0), deterministic=True)
+    policy.take_place(0, 8)
+    rng = np.random.default_rng(0)
+    others = sum(policy.act(observations, {"epsilon": 0.4}, rng, deterministic=False) != best for _ in range(4000))
+    np.testing.assert_allclose(others / 4000, 0.4 ** np.arange(1.0, 9.0) / 2, atol=0.03)  # half of two actions is best

@@ -20,9 +20,10 @@ from remuda.config.algorithms import DqnConfig
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.deploy.launcher import LaunchRequest, WorkerCounts
-from remuda.deploy.local import ONE_THREAD, LocalLauncher
+from remuda.deploy.local import LocalLauncher
 from remuda.policy.base import Algorithm
 from remuda.policy.row_plan import row_plan
+from remuda.worker.threads import ONE_THREAD
 
 CONFIGS = Path(__file__).parent / "configs"
 CORES = os.cpu_count() or 1
@@ -171,9 +172,9 @@ def updates(config: ExperimentConfig, threads: int) -> float:
 def _algorithm(config: ExperimentConfig) -> Algorithm:
     from remuda.environments.make import make_single
     from remuda.learner.start import new_algorithm
-    from remuda.worker.shutdown_guard import bound_threads
+    from remuda.worker.threads import bound_threads
 
-    bound_threads(1)
+    bound_threads()
     env = make_single(config.env, source_dir=None)
     return new_algorithm(config, env.observation_space, env.action_space)
 

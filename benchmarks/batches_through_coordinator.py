@@ -27,7 +27,7 @@ from remuda.learner.prefetch import Prefetch
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Assign, Batches, ChunkAccepted, ChunkId, ChunkMeta, ChunkReady, IndexedChunk, PolicyRef
 from remuda.worker.link import Link
-from remuda.worker.shutdown_guard import bound_threads
+from remuda.worker.threads import bound_threads
 
 ROWS = 1_000_000
 CHUNK_ROWS = 10_000
@@ -52,7 +52,7 @@ CONFIG = ExperimentConfig.model_validate(
 
 def through_the_coordinator() -> float:
     """Batches/s in the learner's hands, gathered."""
-    bound_threads(1)
+    bound_threads()
     with tempfile.TemporaryDirectory() as name, coordinator(Path(name)) as connection_file:
         with Client(connection_file) as client:
             client.submit(CONFIG, run_dir=Path(name) / "run")
@@ -76,7 +76,7 @@ def through_the_coordinator() -> float:
 
 def in_process() -> float:
     """Batches/s of the same index and ring, batch by batch in one thread."""
-    bound_threads(1)
+    bound_threads()
     rng = np.random.default_rng(0)
     replay = Replay(ROWS)
     for sequence in range(ROWS // CHUNK_ROWS):

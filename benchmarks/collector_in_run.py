@@ -64,9 +64,9 @@ def bare_loop() -> float:
     from remuda.environments.vectors import make_vector, reset_vector, single_spaces
     from remuda.learner.start import new_algorithm
     from remuda.policy.algorithms import make_policy
-    from remuda.worker.shutdown_guard import bound_threads
+    from remuda.worker.threads import bound_threads
 
-    bound_threads(1)
+    bound_threads()
     num_envs = CONFIG.env.num_envs
     vector = make_vector(CONFIG.env, num_envs=num_envs, source_dir=None)
     algorithm = new_algorithm(CONFIG, *single_spaces(vector))

@@ -21,7 +21,7 @@ from torch import nn
 from remuda.benchmarks.figure import Figure, compare, main
 from remuda.policy.acting.inference import fastest
 from remuda.policy.acting.weights import Dense, Filters, Weights
-from remuda.worker.shutdown_guard import bound_threads
+from remuda.worker.threads import bound_threads
 
 MEASURED_S = 1.0
 BATCH = 8
@@ -58,7 +58,7 @@ def convolutions() -> tuple[nn.Sequential, Weights]:
 
 def figures(peers: bool) -> list[Figure]:
     """There are no peers but torch itself."""
-    bound_threads(1)
+    bound_threads()
     rng = np.random.default_rng(0)
     small = rng.standard_normal((BATCH, 4), np.float32)
     images = rng.integers(256, size=(BATCH, 4, 84, 84), dtype=np.uint8)

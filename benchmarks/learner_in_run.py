@@ -79,9 +79,9 @@ def bare_loop(whose: Whose) -> float:
     from remuda.environments.make import make_single
     from remuda.learner.start import new_algorithm
     from remuda.policy.algorithms.dqn.learning import Dqn
-    from remuda.worker.shutdown_guard import bound_threads
+    from remuda.worker.threads import bound_threads
 
-    bound_threads(1)
+    bound_threads()
     rng = np.random.default_rng(0)
     env = make_single(CONFIG.env, source_dir=None)
     algorithm = new_algorithm(CONFIG, env.observation_space, env.action_space)

@@ -21,7 +21,7 @@ from remuda.learner.metrics import on_host
 from remuda.learner.ranks.leading import LearnerRanks
 from remuda.learner.start import new_algorithm
 from remuda.policy.base import Arrays, LearnResult
-from remuda.worker.shutdown_guard import bound_threads
+from remuda.worker.threads import bound_threads
 
 WARM_UP = 5
 BATCHES = 16
@@ -37,7 +37,7 @@ Learns = Callable[[Arrays], LearnResult]
 
 def figures(peers: bool) -> list[Figure]:
     """Compare two ranks with one."""
-    bound_threads(1)
+    bound_threads()
     found: list[Figure] = []
     for size, goal in (("large", "<= 0.7"), ("small", "<= 4")):
         found += compare(

@@ -79,9 +79,9 @@ def bare_loop() -> float:
     from remuda.config.algorithms import MuZeroConfig
     from remuda.environments.make import make_single
     from remuda.learner.start import new_algorithm
-    from remuda.worker.shutdown_guard import bound_threads
+    from remuda.worker.threads import bound_threads
 
-    bound_threads(1)
+    bound_threads()
     config = load_config(CONFIG, overrides=SETTINGS).config
     assert isinstance(config.policy, MuZeroConfig)
     env = make_single(config.env, source_dir=None)

@@ -35,7 +35,7 @@ from remuda.storage.fence import Fence
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Assign, PolicyAvailable, PolicyPublished, PolicyRef
 from remuda.worker.link import Link
-from remuda.worker.shutdown_guard import bound_threads
+from remuda.worker.threads import bound_threads
 
 READERS = 64
 WARM_UP = 10
@@ -59,7 +59,7 @@ CONFIG = ExperimentConfig.model_validate(
 
 def latency_ms() -> float:
     """From the moment that the learner offers a policy until the last reader acts on it: 99th percentile."""
-    bound_threads(1)
+    bound_threads()
     with tempfile.TemporaryDirectory() as name, coordinator(Path(name)) as connection_file:
         with Client(connection_file) as client:
             client.submit(CONFIG, run_dir=Path(name) / "run")
@@ -75,7 +75,7 @@ def latency_ms() -> float:
 def share_of_training() -> float:
     """What publishing as often as the learner may costs of its time: the copy it makes, and the thread's processor
     time, which counts in full although most of it is spent outside the interpreter."""
-    bound_threads(1)
+    bound_threads()
     algorithm = _algorithm()
     batch = _batch()
     published: list[PolicyRef] = []

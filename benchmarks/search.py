@@ -25,7 +25,7 @@ from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.settings import Actions, Floats, Nodes
 from remuda.policy.algorithms.muzero.search.tree import SearchSettings, new_tree
-from remuda.worker.shutdown_guard import bound_threads
+from remuda.worker.threads import bound_threads
 
 ROOTS = (8, 64, 256)
 GAMES = {"CartPole": (2, 25), "Atari": (18, 50)}
@@ -55,7 +55,7 @@ class Table:
 
 def figures(peers: bool) -> list[Figure]:
     """Simulations per second with 8, 64 and 256 roots."""
-    bound_threads(1)
+    bound_threads()
     found: list[Figure] = []
     for roots in ROOTS:
         model = _perceptrons()

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from remuda.deploy.local import ONE_THREAD
 from remuda.wire.connection_file import wait_for
 from remuda.wire.messages import PROTOCOL_VERSION, Assign, Ready, Register, Role
 from remuda.worker.link import Link
+from remuda.worker.threads import ONE_THREAD
 
 DEADLINE_S = 60.0
 

@@ -82,9 +82,9 @@ def evaluate(
     """
     _check(run_dir, iteration, follow=follow)
     from remuda.cli.playing import Asked, Player  # after the checks: it imports torch, which takes seconds
-    from remuda.worker.shutdown_guard import bound_threads
+    from remuda.worker.threads import bound_threads
 
-    bound_threads(1)
+    bound_threads()
     chosen = None if follow else _chosen(run_dir, iteration or "-1", trust_code=trust_code, search=not no_search)
     mode = "rgb_array" if record is not None else None
     if mode is None and not no_render and _can_render():

@@ -44,9 +44,9 @@ def train(
     """
     from remuda.cli.profiles import profile_folder
     from remuda.worker.profile import profiled
-    from remuda.worker.shutdown_guard import bound_threads
+    from remuda.worker.threads import bound_threads
 
-    bound_threads(1)
+    bound_threads()
     asked = run.resolved()
     tell_changes(asked)
     with asked_output(alone=as_json) as output:

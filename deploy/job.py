@@ -26,6 +26,7 @@ from remuda.storage.existing_folder import make_private
 from remuda.wire.keys.folder import FOLDER, SERVER
 from remuda.wire.keys.secret_file import MODE
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
+from remuda.worker.threads import bounded
 
 CONNECTION_FILE = "connection.json"
 """In the folder of the launch."""
@@ -44,7 +45,6 @@ LATER_S = 10.0
 COMPANION_S = 30.0
 """How long the others may take to end by themselves, after one has ended in order."""
 POLL_S = 0.05
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _ROLES = ("collector", "evaluator", "reanalyzer")
 
 
@@ -74,7 +74,7 @@ class Job:
         try:
             for name, command in self._commands.items():
                 command = [*command, "--lifeline", str(lifeline)]
-                environment = {**_ONE_THREAD, **os.environ}
+                environment = bounded(os.environ)
                 self._processes[name] = subprocess.Popen(command, pass_fds=(lifeline,), env=environment)
             return self._wait()
         finally:

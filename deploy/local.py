@@ -17,14 +17,12 @@ from types import TracebackType
 
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.wire.connection_file import wait_for
+from remuda.worker.threads import bounded
 
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 15.0
 ORPHANS_DEADLINE_S = 10.0
 """How long workers of a killed nanny may take to end by themselves, after the lifeline was broken."""
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""More threads do not help small networks, and slow them down when other cores are busy. A process that is forked must
-not have any threads."""
 TAIL_LINES = 30
 """Lines of output of each process in an error message."""
 
@@ -162,7 +160,7 @@ class LocalLauncher:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**ONE_THREAD, **os.environ},
+                env=bounded(os.environ),
                 pass_fds=(reading_end,),
                 start_new_session=True,  # Ctrl-C reaches only this process, which then ends the others in order
             )

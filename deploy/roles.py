@@ -30,7 +30,8 @@ from remuda.worker.identity import WorkerIdentity
 from remuda.worker.link import Link
 from remuda.worker.profile import profiled
 from remuda.worker.serve import Work, serve
-from remuda.worker.shutdown_guard import ShutdownGuard, bound_threads
+from remuda.worker.shutdown_guard import ShutdownGuard
+from remuda.worker.threads import bound_threads
 
 FAREWELL_DEADLINE_S = 5.0
 GRACE_S = 8.0
@@ -57,7 +58,7 @@ def run_worker(
     by streams. Waits `coordinator_timeout_s` for a coordinator that is missing or silent. `former_exit` says how the
     incarnation before this one ended. With `profile`, a profile of this process is written to that folder.
     """
-    bound_threads(1)
+    bound_threads()
     again = identity.incarnation > 1
     name = f"{role}_{identity.uuid}_{identity.incarnation:06d}"
     with printed(), ShutdownGuard(lifeline=lifeline, grace_s=GRACE_S) as guard, profiled(profile, name):

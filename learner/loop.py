@@ -17,6 +17,7 @@ from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.denormals import denormals_are_zero
+from remuda.policy.networks.tensors import threads
 from remuda.policy.row_plan import RowPlan
 
 GRAD_NORM = "grad_norm"
@@ -78,12 +79,14 @@ class LearnerLoop:
         with_statistics: Collection[str] = (),
         timers: Timers | None = None,
         learn: Callable[[Arrays], LearnResult] | None = None,
+        update_threads: int | None = None,
     ) -> None:
         """`with_statistics` is the declaration's. `learn` is called with each batch in place of the algorithm's, which
-        several ranks do together."""
+        several ranks do together. `update_threads` are torch's in an update; None: as they are."""
         self.algorithm = algorithm
         self._learn = learn or algorithm.learn
         self.train_iter = train_iter
+        self._update_threads = update_threads
         self._source = source
         self._timers = timers or Timers()
         self._publish_interval_iters = publish_interval_iters
@@ -105,9 +108,10 @@ class LearnerLoop:
         train_iter: int,
         timers: Timers,
         learn: Callable[[Arrays], LearnResult] | None = None,
+        update_threads: int | None = None,
     ) -> LearnerLoop:
-        """A loop that publishes, reports and averages as the config says; `train_iter` is where it continues, and
-        `learn` what learns in place of the algorithm."""
+        """A loop that publishes, reports and averages as the config says; `train_iter` is where it continues, `learn`
+        what learns in place of the algorithm."""
         return cls(
             algorithm,
             source,
@@ -117,6 +121,7 @@ class LearnerLoop:
             with_statistics=declaration(config).with_statistics,
             timers=timers,
             learn=learn,
+            update_threads=update_threads,
         )
 
     def step(self) -> Step:
@@ -125,7 +130,8 @@ class LearnerLoop:
             batch = self._source.next_batch()
         if batch is None:
             return Step(trained=False)
-        with self._timers("update"), denormals_are_zero():
+        # Threads begin within the first update, and then also take denormals for zero.
+        with self._timers("update"), denormals_are_zero(), threads(self._update_threads):
             result = self._learn(batch.columns)
         before, self.train_iter = self.train_iter, self.train_iter + result.updates
         self._metrics.add(result.metrics)

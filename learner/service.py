@@ -22,6 +22,7 @@ from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher, taken_over
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.learner.target import TargetPublisher
+from remuda.learner.threads import update_threads
 from remuda.logbook.book import learner_logbook
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
@@ -95,6 +96,7 @@ class LearnerWork:
             train_iter=train_iter,
             timers=self.timers,
             learn=trial if self._ranks is None else self._ranks.learn,
+            update_threads=update_threads(config, self._algorithm, plan, alone=False, say=self._say),
         )
         self._warnings: SimpleQueue[str] = SimpleQueue()
         """Lines from the publishing thread; only this thread writes the log."""

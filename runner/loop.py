@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.summary import CollectSummary
 from remuda.learner.diverged import DivergedError
 from remuda.learner.loop import LearnerLoop
+from remuda.learner.threads import update_threads
 from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.pages import results_of
 from remuda.logbook.progress import ProgressRow
@@ -60,6 +62,9 @@ class SerialLoop:
             self._memory,
             train_iter=start.train_iter,
             timers=components.timers,
+            update_threads=update_threads(
+                config, components.algorithm, self._plan, alone=True, say=partial(components.logbook.say, "learner")
+            ),
         )
         self._commander = Commander(config, resumed)
         self._progress = ProgressRows(config, resumed)

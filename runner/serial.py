@@ -44,7 +44,7 @@ from remuda.training.recovery import catch_up, resume_point, show_again
 from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
 from remuda.worker.affinity import settle_alone
-from remuda.worker.shutdown_guard import bound_threads
+from remuda.worker.threads import bound_threads
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def run(
     Raises, before anything is written: EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError,
     CheckpointIndexError, JournalError, RunFolderError, and FolderOwnedError if another process works on the run.
     """
-    bound_threads(1)
+    bound_threads()
     with NoExit(), ExitStack() as stack:
         built = _build(config, stack)
         weights = None if start.on_exists == "resume" else config.learner.initialize_from

@@ -22,10 +22,10 @@ from remuda.plotting.progress_table import read_progress
 from remuda.storage.run_folder import RunFolder
 from remuda.sweeping.record import RunRecord
 from remuda.sweeping.sweep import Task
+from remuda.worker.threads import ONE_THREAD
 
 LOOK_S = 1.0
 """Between two checks of the progress of runs under way."""
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _LAST_WORDS = 2_000
 """Characters at the end of a run's output that are searched for its error."""
 
@@ -111,7 +111,7 @@ class LocalRuns:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
-                env={**_ONE_THREAD, **os.environ},
+                env={**ONE_THREAD, **os.environ},
                 pass_fds=(self._lifeline[0],),
                 start_new_session=True,  # Ctrl-C reaches only this process, which then asks the others to end
             )

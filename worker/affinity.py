@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from remuda.config.schema import AffinityConfig, ExperimentConfig
 from remuda.wire.messages import Role
+from remuda.worker.threads import may_follow
 
 MOST_THREADS = 4
 """Most torch threads of a learner with its own cores; more gain little with its batch sizes."""
@@ -34,7 +35,7 @@ def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[i
     Configured cores that are not allowed are left out: a batch system may have given others. `auto` gives every process
     of the run its own core, and the learner the rest, if there are enough cores. If not, it leaves everything to the
     operating system, which is never slower on a machine with fewer cores than processes. `auto` gives the learner one
-    thread, since more are slower for small networks; name its cores to use all of them.
+    thread, since more are slower for small networks; large updates use more, see `most_update_threads`.
     """
     everywhere = tuple(sorted(allowed))
     if isinstance(config.affinity, AffinityConfig):
@@ -84,6 +85,29 @@ def settle_alone(config: ExperimentConfig) -> str:
     if isinstance(config.affinity, AffinityConfig):
         return settle(config, "learner", 0).replace("this learner", "this run")
     return f"affinity: this run is bound to no cores (one process, affinity is {config.affinity})"
+
+
+def most_update_threads(
+    config: ExperimentConfig, *, alone: bool, allowed: Sequence[int] | None = None, follow: bool | None = None
+) -> int:
+    """The most torch threads for an update: on cores that nothing else of the run needs meanwhile.
+
+    These are the cores that the learner has to itself, and all where the run has no other process (`alone`) or
+    collectors wait for each update (a strictly on-policy run). One if the environment names a number of threads.
+
+    Args:
+        config: the experiment.
+        alone: serial mode.
+        allowed: the cores that this process may use; None: as the system says.
+        follow: whether Remuda may choose the number; None: as the environment says.
+    """
+    everywhere = tuple(sorted(_allowed_at_first() if allowed is None else allowed))
+    place = choose(config, "learner", 0, everywhere)
+    waits = config.policy.segment_steps is not None and config.buffer.max_policy_lag == 0
+    free = len(place.cores) if alone or waits or place.cores != everywhere else 1
+    if not (may_follow() if follow is None else follow) or config.learner.ranks > 1:
+        free = 1
+    return max(place.threads, min(free, MOST_THREADS))
 
 
 def _as_told(wanted: AffinityConfig, role: Role, index: int, allowed: tuple[int, ...]) -> Place:

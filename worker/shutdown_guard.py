@@ -20,7 +20,6 @@ SAME_REQUEST_S = 0.5
 """Signals within this time are one request: Ctrl-C reaches a whole process group, and the parent also passes it on."""
 _STDERR = 2  # the descriptor, since sys.stderr of a notebook or a test may have none
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class ShutdownGuard:
@@ -162,20 +161,6 @@ class ShutdownGuard:
                 callback()
         finally:
             os._exit(exit_code)
-
-
-def bound_threads(threads: int) -> None:
-    """Limit the threads of numerical libraries: several workers share a machine, and small networks do not gain by
-    more.
-
-    Environment variables that are set already are kept. If torch was imported already, it is limited directly.
-    """
-    for variable in _THREAD_VARIABLES:
-        os.environ.setdefault(variable, str(threads))
-    if "torch" in sys.modules:
-        import torch
-
-        torch.set_num_threads(threads)
 
 
 def _noted_by_the_watching_thread(number: int, frame: FrameType | None) -> None:

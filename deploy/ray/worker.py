@@ -17,7 +17,7 @@ from remuda.wire.keys.own import KEY_FILE
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.keys.secret_file import write_secret
 from remuda.worker.identity import WorkerIdentity
-from remuda.worker.shutdown_guard import bound_threads
+from remuda.worker.threads import bound_threads
 
 _MODE = 0o600
 
@@ -39,7 +39,7 @@ class RayWorker:
         """Be the worker of this Order (as JSON) until it ends; returns its exit code. The process is of no use after
         that."""
         told = msgspec.json.decode(order, type=Order)
-        bound_threads(1)
+        bound_threads()
         from remuda.deploy.roles import run_worker  # imports torch
 
         folder = _own_folder(told.uuid)

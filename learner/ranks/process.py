@@ -15,7 +15,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.learner.ranks.following import follow
 from remuda.learner.ranks.group import RankGroup, meeting_place
 from remuda.policy.ranks import RankLostError
-from remuda.worker.shutdown_guard import bound_threads
+from remuda.worker.threads import bound_threads
 
 STORE_FILE, CONFIG_FILE, STATE_FILE = "store", "config.json", "state"
 """Where the ranks find each other, and what they begin with. It is read from files that only this user can open, since
@@ -49,7 +49,7 @@ def main() -> None:
         target=_end_with_rank_0, args=(given.lifeline, given.folder), name="remuda-lifeline", daemon=True
     )
     ending.start()
-    bound_threads(1)
+    bound_threads()
     try:
         arrival_file(given.folder, given.rank).touch()
         store = meeting_place(given.folder / STORE_FILE, given.world_size)

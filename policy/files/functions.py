@@ -13,7 +13,7 @@ from remuda.environments.rebuild import rebuild
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.loading import find_checkpoint
 from remuda.policy.files.playable import Playable, checkpoint_playable, model_playable, of_run, require_fit
-from remuda.policy.networks.tensors import one_thread
+from remuda.policy.networks.tensors import threads
 from remuda.storage.run_folder import RunFolder, is_model
 
 Which = int | Literal["best", "last", "model"]
@@ -144,7 +144,7 @@ class _Value(_Memory):
     """A GetValue."""
 
     def __call__(self, observation: object) -> float:
-        with one_thread():
+        with threads(1):
             return float(self._actor.value(np.asarray(observation)[None], state=self._state)[0])
 
 
@@ -167,7 +167,7 @@ class _Function(_Memory):
         legal = None
         if actor.uses_legal_actions and legal_actions is not None and actions is not None:
             legal = legal_of_mask(legal_actions, actions=actions)
-        with one_thread():
+        with threads(1):
             seen = np.asarray(observation)[None]
             chosen = actor.act(
                 seen, exploration, self._rng, deterministic=deterministic, legal=legal, state=self._state

@@ -29,17 +29,20 @@ def usable(device: str, *, setting: str) -> torch.device:
 
 
 @contextmanager
-def one_thread() -> Generator[None]:
-    """Let torch compute with one thread in this block: for what is so small that sharing it out takes longer."""
-    threads = torch.get_num_threads()
-    if threads == 1:
+def threads(count: int | None) -> Generator[None]:
+    """Let torch compute with so many threads in this block; None: as many as before.
+
+    One where it is so small that sharing it out takes longer, more where cores are free meanwhile.
+    """
+    before = torch.get_num_threads()
+    if count is None or before == count:
         yield
         return
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
 
 
 def to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:

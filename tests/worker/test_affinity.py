@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remuda.config.schema import ExperimentConfig
 from remuda.tests.patience import HANG_S
 from remuda.wire.messages import Role
-from remuda.worker.affinity import choose
+from remuda.worker.affinity import MOST_THREADS, choose, most_update_threads
 
 ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator")
 
@@ -92,6 +92,45 @@ def test_the_line_for_the_log() -> None:
     assert choose(told, "collector", 0, range(8)).line("collector") == (
         "affinity: this collector runs on core 3 with 1 torch thread (as the config says)"
     )
+
+
+def update_threads(
+    affinity: object, cores: int, *, alone: bool = False, lag: int | None = None, follow: bool = True
+) -> int:
+    """Of DQN, or with a `lag` of PPO; with two collectors and an evaluator where it is not `alone`."""
+    asked = config(affinity)
+    if lag is not None:
+        asked = ExperimentConfig.model_validate(
+            asked.model_dump(exclude={"policy"}) | {"policy": {"type": "ppo"}, "buffer": {"max_policy_lag": lag}}
+        )
+    return most_update_threads(asked, alone=alone, allowed=range(cores), follow=follow)
+
+
+@pytest.mark.parametrize("affinity", ["none", "auto"])
+def test_an_update_has_the_machine_to_itself_where_nobody_else_works(affinity: str) -> None:
+    assert update_threads(affinity, 2, alone=True) == 2
+    assert update_threads(affinity, 2, lag=0) == 2, "strictly on-policy: collectors wait"
+    assert update_threads("none", 64, alone=True) == MOST_THREADS
+
+
+def test_otherwise_it_has_what_collectors_leave() -> None:
+    assert update_threads("none", 8) == update_threads("auto", 3) == 1
+    assert update_threads("none", 8, lag=1) == 1
+    assert update_threads("auto", 5) == 2, "two collectors and an evaluator have a core of their own"
+    assert update_threads({"learner": [0, 1, 2]}, 8) == 3
+    assert update_threads({"learner": [0]}, 8, lag=0) == 1
+
+
+def test_a_number_that_the_environment_names_stays() -> None:
+    assert update_threads("none", 2, alone=True, follow=False) == 1
+    assert update_threads({"learner": [0, 1]}, 8, follow=False) == 2, "the config names its cores"
+
+
+def test_ranks_have_a_thread_each() -> None:
+    ranks = ExperimentConfig.model_validate(
+        {"name": "x", "env": {"id": "CartPole-v1"}, "policy": {"type": "ppo"}, "learner": {"ranks": 2}}
+    )
+    assert most_update_threads(ranks, alone=False, allowed=range(8), follow=True) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"learner": []}, {"learner": [-1]}, {"colector": [1]}, "all", 3])

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from remuda.tests.patience import HANG_S
-from remuda.worker.shutdown_guard import EXIT_AT_ONCE, EXIT_NOT_IN_TIME, SAME_REQUEST_S, ShutdownGuard, bound_threads
+from remuda.worker.shutdown_guard import EXIT_AT_ONCE, EXIT_NOT_IN_TIME, SAME_REQUEST_S, ShutdownGuard
 
 PROGRAM = """
 import os, sys, time, signal
@@ -156,18 +156,3 @@ def test_whoever_waits_is_woken_once_and_the_first_reason_counts() -> None:
         assert (guard.ending, guard.reason) == (True, "lost its coordinator")
     assert woken == ["early", "late"]
     guard.end("long over")
-
-
-def test_threads_are_bounded_unless_somebody_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        monkeypatch.setenv(variable, "to be restored")
-        monkeypatch.delenv(variable)
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    bound_threads(1)
-    assert [os.environ[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")] == [
-        "4",
-        "1",
-        "1",
-    ]
-    assert "torch" not in sys.modules

@@ -95,8 +95,8 @@ def test_a_workers_key_that_is_rotated_costs_no_file(ranch: Ranch, keys: Keys) -
 def test_a_worker_that_still_shows_its_former_key_is_let_in_once_it_has_the_new_one(ranch: Ranch, keys: Keys) -> None:
     """As where a key file is replaced after the list."""
     former, shown = keys.worker(), [keys.worker()]
+    keys.folder.rotate("worker")
     with ranch.serve(keys.folder) as serving:
-        keys.folder.rotate("worker")
         client = ranch.client(keys=lambda: shown[-1])
         sent = upload(ranch, 0, keys.folder.server)
         client.start(sent)

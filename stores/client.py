@@ -175,7 +175,7 @@ class StreamClient:
         now_s = time.monotonic()
         for transfer in self._transfers.values():
             for message, data in transfer.say(now_s):
-                if not server.say(message, data):
+                if not server.say(message, *data):
                     return  # its queue is full; the rest follows
 
     def _forget_settled(self) -> None:

@@ -56,7 +56,7 @@ class LogStream:
         if not data:
             self._due_s = now_s + LOG_INTERVAL_S
             return
-        yield LogAppend(self._number, self._grant, self._there, checksum_of(data)), data
+        yield LogAppend(self._number, self._grant, self._there, checksum_of(data)), [data]
         self._asked = True
 
     def hear(self, message: FromServer, data: Frame, now_s: float) -> None:

@@ -14,11 +14,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from remuda.wire.codec import Frame
 from remuda.wire.messages import Grant, PolicyRef
 from remuda.wire.streams.codec import checksum_of
 from remuda.wire.streams.messages import (
     PIECE_BYTES,
+    WHOLE_BYTES,
+    WHOLE_PARTS,
     WINDOW_BYTES,
     Begin,
     FromServer,
@@ -43,7 +47,8 @@ _ROOM_BYTES = WINDOW_BYTES - PIECE_BYTES + 1
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 """Before something that was refused for now is tried again; the pauses double."""
 
-Saying = tuple[FromWorker, Frame | None]
+Saying = tuple[FromWorker, Sequence[Frame]]
+"""A message, and the frames with the bytes of a file that belong to it."""
 
 
 class Transfer(Protocol):
@@ -148,11 +153,11 @@ class Upload(OneFile):
         """See Transfer."""
         if now_s >= self._opening_due_s:
             self._begun = False
-            yield Put(self._number, self._grant, self._kind, self._file, self._size), None
+            yield self._put()
             self._opening_due_s = math.inf
         while self._begun and not self.settled and self._sent < min(self._size, self._written + _ROOM_BYTES):
             data = self._bytes_at(self._sent)
-            yield Piece(self._number, self._sent, checksum_of(data)), data
+            yield Piece(self._number, self._sent, checksum_of(data)), [data]
             self._sent += len(data)
 
     def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
@@ -171,6 +176,22 @@ class Upload(OneFile):
                 self._hear_refusal(message, now_s)
             case _:
                 pass
+
+    def _put(self) -> Saying:
+        """A short file goes with it, so that there is one message each way; its columns are not copied, if they are
+        few."""
+        put = Put(self._number, self._grant, self._kind, self._file, self._size)
+        if not 0 < self._size <= WHOLE_BYTES:
+            return put, []
+        parts: list[Frame] = []
+        there = 0
+        while there < self._size:
+            parts.append(self._bytes_at(there))
+            there += len(parts[-1])
+        if len(parts) > WHOLE_PARTS:
+            whole = memoryview(b"".join(parts))
+            parts = [whole[start : start + PIECE_BYTES] for start in range(0, self._size, PIECE_BYTES)]
+        return replace(put, checksum=checksum_of(*parts)), parts
 
     def _bytes_at(self, offset: int) -> Frame:
         """The next piece: a part of a large buffer without a copy, or small buffers together."""
@@ -218,10 +239,10 @@ class Download(OneFile):
             if self._changes:
                 self._received = 0
             self._told = self._received
-            yield Get(self._number, self._grant, self._kind, self._file, self._received, self._newer_than), None
+            yield Get(self._number, self._grant, self._kind, self._file, self._received, self._newer_than), []
             self._opening_due_s = math.inf
         if self._received > self._told:
-            yield Took(self._number, self._received), None
+            yield Took(self._number, self._received), []
             self._told = self._received
         if self._size is not None and self._received == self._size and not self.settled:
             self._complete()

@@ -30,7 +30,6 @@ _GONE = int(zmq.EVENT_DISCONNECTED)
 _NO_KEY = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 _WHO = cast("int", "User-Id")  # a string; pyzmq's annotation knows numbers only
 _SOURCE = int(zmq.SRCFD)
-_MOST_FRAMES = 3 + OF_WORKERS.arrays
 _CURVE_EXTRA = 33
 """Bytes that CURVE adds to each frame: a name of 8, a counter of 8, a check of 16, and one for flags."""
 _LONG_FRAME, _SHORT_FRAME_EXTRA, _LONG_FRAME_EXTRA = 256 - _CURVE_EXTRA, 2 + _CURVE_EXTRA, 9 + _CURVE_EXTRA
@@ -59,6 +58,7 @@ class RouterSocket(EnvelopeSocket):
         """
         super().__init__(zmq.ROUTER, inbound, outbound, high_water)
         self._door = door
+        self._most_frames = 3 + inbound.arrays
         self._knocks = self._context.socket(zmq.REP)
         self._knocks.linger = 0
         self._knocks.bind(ZAP_ADDRESS)
@@ -140,7 +140,7 @@ class RouterSocket(EnvelopeSocket):
         size = 0
         while frame.more:  # as recv_multipart, in two thirds of the time
             frame = self._socket.recv(NOBLOCK, copy=False)
-            if len(frames) <= _MOST_FRAMES:  # a message with more frames is refused, so they need not be kept
+            if len(frames) <= self._most_frames:  # a message with more frames is refused, so they need not be kept
                 frames.append(self._content(frame))
             frame_bytes = len(frame)
             size += frame_bytes + (_SHORT_FRAME_EXTRA if frame_bytes < _LONG_FRAME else _LONG_FRAME_EXTRA)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from remuda.policy.files.policy_file import PolicyFileError, open_newer
 from remuda.wire.codec import Frame
@@ -29,10 +29,13 @@ AT_ONCE = 64
 FORGET_AFTER_S = 20.0
 """A file of which no byte was taken for this time is closed; its worker asks again."""
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-
-Say = Callable[[bytes, FromServer, Frame | None], bool]
-"""Sends a message; False if it cannot be sent now."""
 Key = tuple[bytes, int]
+
+
+class Say(Protocol):
+    """Sends a message; False if it cannot be sent now."""
+
+    def __call__(self, peer: bytes, message: FromServer, *data: Frame) -> bool: ...
 
 
 @dataclass
@@ -60,7 +63,7 @@ class Downloads:
         """A worker wants a file, or the rest of it."""
         self.cancel(peer, get.transfer)
         if len(self._all) >= AT_ONCE:
-            self._say(peer, Refused(get.transfer, "too many files are on their way", again=True), None)
+            self._say(peer, Refused(get.transfer, "too many files are on their way", again=True))
             return
         try:
             descriptor = _open(get, path)
@@ -72,7 +75,7 @@ class Downloads:
             self._refuse(peer, get, f"{get.file}: {error.strerror}", missing=error.errno in _MISSING)
             return
         if descriptor is None:
-            self._say(peer, NothingNewer(get.transfer), None)
+            self._say(peer, NothingNewer(get.transfer))
             return
         size = os.fstat(descriptor).st_size
         if size > MOST_FILE_BYTES or get.offset > size:
@@ -81,7 +84,7 @@ class Downloads:
             return
         download = _Download(peer, get.transfer, descriptor, size, get.offset, get.offset, now_s)
         self._all[peer, get.transfer] = download
-        self._say(peer, Opened(get.transfer, size), None)
+        self._say(peer, Opened(get.transfer, size))
         self._send(download)
 
     def took(self, peer: bytes, transfer: int, below: int, now_s: float) -> None:
@@ -124,14 +127,14 @@ class Downloads:
                 data = b""
             if not data:  # it became shorter, or its disk fails: the worker asks again, and is told
                 self.cancel(download.peer, download.transfer)
-                self._say(download.peer, Refused(download.transfer, "the file cannot be read", again=True), None)
+                self._say(download.peer, Refused(download.transfer, "the file cannot be read", again=True))
                 return
             if not self._say(download.peer, Piece(download.transfer, download.sent, checksum_of(data)), data):
                 return
             download.sent += len(data)
 
     def _refuse(self, peer: bytes, get: Get, reason: str, *, missing: bool) -> None:
-        self._say(peer, Refused(get.transfer, shortened(reason), again=False, missing=missing), None)
+        self._say(peer, Refused(get.transfer, shortened(reason), again=False, missing=missing))
 
 
 def _open(get: Get, path: Path) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from remuda.buffer.chunk import ChunkError, parse_name, read_meta
@@ -12,6 +13,8 @@ from remuda.wire.keys.grants import Grants
 from remuda.wire.messages import Grant
 from remuda.wire.streams.messages import Get, Put
 
+KNOWN_AT_MOST = 4_096
+"""Checked grants that are kept."""
 OVER = "the run is over: nothing is kept of what comes now"
 
 
@@ -30,17 +33,27 @@ class Places:
     """Finds files by a worker's grant. Opens none, and nothing outside the runs folder is ever named."""
 
     def __init__(self, runs_dir: Path, grants: Grants) -> None:
-        self._runs_dir = runs_dir
+        self._runs_dir = Path(os.path.abspath(runs_dir))
         self._grants = grants
+        self._known: dict[Grant, RunFolder] = {}
+        """Grants that were checked already. What they mean follows from their text alone, so it never changes."""
 
     def run(self, grant: Grant) -> RunFolder:
         """The run folder of a grant. Raises NotAllowedError."""
+        known = self._known.get(grant)
+        if known is not None:
+            return known
         if not self._grants.is_genuine(grant):
             raise NotAllowedError("the coordinator has not granted this: register again")
         try:
-            return RunFolder(submitted_folder(self._runs_dir, grant.run_dir))
+            run = RunFolder(submitted_folder(self._runs_dir, grant.run_dir))
         except (RunFolderError, ValueError, OSError) as error:
             raise NotAllowedError(str(error)) from error
+        if self._runs_dir in run.root.parents:  # else it hangs on a link
+            if len(self._known) >= KNOWN_AT_MOST:
+                self._known.clear()
+            self._known[grant] = run
+        return run
 
     def to_write(self, put: Put) -> Path:
         """Where a file that a worker brings belongs. Raises NotAllowedError, RunIsOverError."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -109,18 +109,18 @@ class StreamServer:
         except OSError as error:
             self._answer(said.peer, Refused(said.message.transfer, shortened(str(error)), again=True))
 
-    def _do(self, peer: bytes, message: FromWorker, data: Frame, now_s: float) -> None:
+    def _do(self, peer: bytes, message: FromWorker, data: Sequence[Frame], now_s: float) -> None:
         match message:
             case Piece():
-                self._uploads.piece(peer, message, data, now_s)
+                self._uploads.piece(peer, message, data[0], now_s)
             case Took():
                 self._downloads.took(peer, message.transfer, message.below, now_s)
             case Put():
-                self._uploads.put(peer, message, self._places.to_write(message), now_s)
+                self._uploads.put(peer, message, data, self._places.to_write(message), now_s)
             case Get():
                 self._downloads.get(peer, message, self._places.to_read(message), now_s)
             case LogAppend():
-                size = append(self._places.log(message.grant), message.offset, data)
+                size = append(self._places.log(message.grant), message.offset, data[0])
                 self._answer(peer, LogHas(message.transfer, size))
             case Cancel():
                 self._uploads.cancel(peer, message.transfer, now_s)
@@ -157,8 +157,8 @@ class StreamServer:
         """An answer that is lost is asked for again."""
         self._socket.say(peer, message)
 
-    def _say(self, peer: bytes, message: FromServer, data: Frame | None = None) -> bool:
-        return self._socket.say(peer, message, data)
+    def _say(self, peer: bytes, message: FromServer, *data: Frame) -> bool:
+        return self._socket.say(peer, message, *data)
 
 
 def _print(text: str) -> None:

@@ -6,11 +6,12 @@ import contextlib
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.buffer.chunk import ChunkError
+from remuda.storage.atomic import write_all
 from remuda.storage.full_disk import DISK_IS_FULL
 from remuda.stores.server.places import OVER, check_arrived, is_open
 from remuda.wire.codec import Frame
@@ -18,7 +19,8 @@ from remuda.wire.messages import shortened
 from remuda.wire.streams.messages import Begin, FromServer, Piece, Put, Refused, Stored, Written
 
 AT_ONCE = 32
-"""Files that are received at the same time; others wait. With WINDOW_BYTES each, this bounds the server's memory."""
+"""Longer files that are received at the same time; others wait. With WINDOW_BYTES each, this bounds the server's
+memory. Short ones come whole, two at a time from each collector."""
 REST_AFTER_S = 5.0
 """A file of which nothing has come for this time leaves its place to another; what has come of it is kept."""
 FORGET_AFTER_S = 150.0
@@ -41,6 +43,8 @@ class _Upload:
     temporary: Path = Path()
     written: int = 0
     begun: bool = False
+    named: bool = False
+    """It is whole, and has its name."""
 
     @property
     def key(self) -> Key:
@@ -60,8 +64,11 @@ class Uploads:
     def __len__(self) -> int:
         return len(self._of_path)
 
-    def put(self, peer: bytes, put: Put, path: Path, now_s: float) -> None:
-        """A worker wants to bring a file, or goes on after a break."""
+    def put(self, peer: bytes, put: Put, data: Sequence[Frame], path: Path, now_s: float) -> None:
+        """A worker brings a whole file in these frames, or wants to bring one, or goes on after a break."""
+        if put.checksum is not None:
+            self._store(peer, put, data, path, now_s)
+            return
         known = self._of_path.get(path)
         if known is not None and known.put.size_bytes == put.size_bytes:
             self._of_key.pop(known.key, None)
@@ -94,7 +101,7 @@ class Uploads:
         self._active.add(upload.path)
         if piece.offset == upload.written and piece.offset + len(data) <= upload.put.size_bytes:
             try:
-                _write(upload.descriptor, data, upload.written)
+                _write(upload.descriptor, [data], upload.written)
             except OSError as error:
                 self._refuse(upload, error, now_s)
                 return
@@ -126,6 +133,27 @@ class Uploads:
         for upload in list(self._of_path.values()):
             self._drop(upload)
 
+    def _store(self, peer: bytes, put: Put, data: Sequence[Frame], path: Path, now_s: float) -> None:
+        """A whole file. It needs no place among those that are received, since nothing more of it comes."""
+        if path in self._of_path:
+            self._drop(self._of_path[path])
+        size = sum(map(len, data))
+        if size != put.size_bytes:
+            reason = f"{put.file}: {size} bytes came of {put.size_bytes}"
+            self._say(peer, Refused(put.transfer, shortened(reason), again=False))
+            return
+        if _is_there(put, path):  # stored before, and its sender has not been told
+            self._say(peer, Stored(put.transfer))
+            return
+        upload = _Upload(put, path, peer, now_s, written=size, begun=True)
+        try:
+            upload.temporary, upload.descriptor = _open_temporary(path)
+            _write(upload.descriptor, data, 0)
+        except OSError as error:
+            self._refuse(upload, error, now_s)
+        else:
+            self._complete(upload, now_s)
+
     def _begin_next(self, now_s: float) -> None:
         while self._waiting and len(self._active) < AT_ONCE:
             upload = self._waiting.popleft()
@@ -154,6 +182,7 @@ class Uploads:
         try:
             check_arrived(upload.put, upload.temporary)
             os.replace(upload.temporary, upload.path)
+            upload.named = True
         except ChunkError as error:
             self._drop(upload)
             self._say(upload.peer, Refused(upload.put.transfer, shortened(str(error)), again=False))
@@ -179,13 +208,14 @@ class Uploads:
         if upload.descriptor >= 0:
             os.close(upload.descriptor)
             upload.descriptor = -1
-            with contextlib.suppress(OSError):  # it was renamed, or its folder is gone
-                upload.temporary.unlink(missing_ok=True)
+            if not upload.named:
+                with contextlib.suppress(OSError):  # its folder is gone
+                    upload.temporary.unlink(missing_ok=True)
 
 
 def _is_there(put: Put, path: Path) -> bool:
     """Whether the very file is in place already. A description may be written again."""
-    if put.kind == "description":
+    if put.kind == "description" or not os.path.lexists(path):
         return False
     try:
         check_arrived(put, path)
@@ -200,8 +230,6 @@ def _open_temporary(path: Path) -> tuple[Path, int]:
     return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
 
-def _write(descriptor: int, data: Frame, offset: int) -> None:
-    rest = memoryview(data)
-    while rest:
-        count = os.pwrite(descriptor, rest, offset)
-        rest, offset = rest[count:], offset + count
+def _write(descriptor: int, data: Sequence[Frame], offset: int) -> None:
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    write_all(descriptor, data)

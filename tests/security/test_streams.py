@@ -18,7 +18,7 @@ from remuda.wire.codec import CodecError
 from remuda.wire.keys.grants import Grants
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.messages import Grant
-from remuda.wire.streams.codec import decode, encode, of_workers
+from remuda.wire.streams.codec import checksum_of, decode, encode, of_workers
 from remuda.wire.streams.messages import Get, LogAppend, Put
 
 GRANTS = Grants(new_pair("coordinator"))
@@ -50,6 +50,14 @@ def test_no_other_seal_is_believed(places: Places, tmp_path: Path, seal: str) ->
         places.run(forged)
 
 
+def test_a_grant_that_was_believed_before_lends_nothing_to_another(places: Places, tmp_path: Path) -> None:
+    sealed = grant(str(tmp_path / "runs" / "x"))
+    assert places.run(sealed) == places.run(sealed)
+    for change in ({"seal": "0" * 64}, {"worker": WORKER.replace("0", "1")}, {"run_dir": str(tmp_path / "runs" / "y")}):
+        with pytest.raises(NotAllowedError, match="has not granted this"):
+            places.run(msgspec.structs.replace(sealed, **change))
+
+
 @pytest.mark.parametrize("changes", [{"worker": WORKER.replace("0", "1")}, {"incarnation": 2}, {"role": "learner"}])
 def test_a_seal_is_of_one_worker_and_run(places: Places, tmp_path: Path, changes: dict[str, object]) -> None:
     sealed = grant(str(tmp_path / "runs" / "x"))
@@ -66,6 +74,9 @@ def test_mutated_messages_are_refused_or_stay_in_the_run_folder(places: Places, 
         for message in (Put(1, sealed, "chunk", FILE, 9), Get(2, sealed, "checkpoint", "iteration_0.pth.tar"))
     ]
     sound.append([bytes(frame) for frame in encode(LogAppend(3, sealed, 0, 0), b"x")])
+    sound.append(
+        [bytes(frame) for frame in encode(Put(4, sealed, "chunk", FILE, 4, checksum_of(b"x", b"yzz")), b"x", b"yzz")]
+    )
     understood = 0
     for _ in range(FRAMES):
         frames = [bytearray(frame) for frame in chance.choice(sound)]

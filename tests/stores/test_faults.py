@@ -23,6 +23,7 @@ from remuda.tests.patience import until
 from remuda.tests.stores.served import OTHER, WORKER, Ranch, chunk
 from remuda.tests.stores.test_ports import at_last
 from remuda.tests.worker.proxy import Proxy
+from remuda.wire.codec import Frame
 from remuda.wire.messages import PolicyRef
 from remuda.wire.streams.messages import PIECE_BYTES, WINDOW_BYTES
 
@@ -165,7 +166,7 @@ def test_what_is_on_its_way_is_bounded(ranch: Ranch, monkeypatch: pytest.MonkeyP
     upload, check = upload_of(ranch)
     write = uploads._write
 
-    def noted(descriptor: int, data: bytes, offset: int) -> None:
+    def noted(descriptor: int, data: list[Frame], offset: int) -> None:
         ahead.append(upload._sent - offset)
         time.sleep(0.01)
         write(descriptor, data, offset)
@@ -185,7 +186,7 @@ def test_many_files_take_turns(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) ->
     with ranch.serve() as serving:
         waiting: list[Upload] = []
         for sequence in range(12):
-            upload, _ = upload_of(ranch, sequence, rows=30_000)
+            upload, _ = upload_of(ranch, sequence, rows=100_000)
             waiting.append(upload)
             ranch.client().start(upload)
         most = 0

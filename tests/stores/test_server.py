@@ -12,10 +12,12 @@ from msgspec.structs import replace
 
 from remuda.buffer.chunk import chunk_name, encode_chunk
 from remuda.stores.log_stream import LogStream
+from remuda.stores.server import uploads
 from remuda.stores.transfers import Download, Upload
 from remuda.tests.keys import caller, connection_to, keys_folder, raw_dealer
 from remuda.tests.patience import until
 from remuda.tests.stores.served import OTHER, WORKER, Ranch, Server, chunk
+from remuda.wire.codec import Frame
 from remuda.wire.keys.grants import Grants
 from remuda.wire.messages import ChunkId, Grant
 from remuda.wire.streams.codec import checksum_of, encode
@@ -35,6 +37,9 @@ from remuda.wire.streams.messages import (
     Written,
 )
 from remuda.wire.streams.sockets import StreamDealer
+
+LONG_ROWS = 100_000
+"""Of a chunk that is too long to be brought whole."""
 
 
 @contextmanager
@@ -58,8 +63,8 @@ def answer(dealer: StreamDealer) -> FromServer:
     return found[0]
 
 
-def ask(dealer: StreamDealer, message: FromWorker, data: bytes | None = None) -> FromServer:
-    assert dealer.say(message, data)
+def ask(dealer: StreamDealer, message: FromWorker, *data: Frame) -> FromServer:
+    assert dealer.say(message, *data)
     return answer(dealer)
 
 
@@ -131,8 +136,9 @@ def test_an_evaluator_brings_no_chunks_and_a_learner_no_log(ranch: Ranch) -> Non
     assert not ranch.run.learner_log.exists()
 
 
-def test_what_arrives_is_checked_by_its_own_header_before_it_gets_its_name(ranch: Ranch) -> None:
-    meta, columns = chunk(0)
+@pytest.mark.parametrize("rows", [50, LONG_ROWS])
+def test_what_arrives_is_checked_by_its_own_header_before_it_gets_its_name(ranch: Ranch, rows: int) -> None:
+    meta, columns = chunk(0, rows)
     announced, buffers = encode_chunk(meta, columns)
     other = chunk_name(ChunkId(WORKER, 1, 1))
     for file, content in ((other, buffers), (announced.file, [b"\0" * 1_000]), (announced.file, buffers[:-1])):
@@ -142,6 +148,57 @@ def test_what_arrives_is_checked_by_its_own_header_before_it_gets_its_name(ranch
             until(lambda: upload.settled, "an answer")  # noqa: B023  (called at once)
         assert upload.refused is not None
         assert list(ranch.run.data.iterdir()) == []
+
+
+def whole(ranch: Ranch, sequence: int = 0, rows: int = 50) -> tuple[Put, list[bytes | memoryview]]:
+    """A Put that brings a chunk, and the frames with its bytes."""
+    announced, buffers = encode_chunk(*chunk(sequence, rows))
+    size, sum_ = sum(map(len, buffers)), checksum_of(*buffers)
+    return put(ranch, file=announced.file, size_bytes=size, checksum=sum_), buffers
+
+
+def test_a_short_file_comes_in_one_message_and_is_stored_with_the_next(ranch: Ranch) -> None:
+    message, buffers = whole(ranch)
+    with ranch.serve(), speaking(ranch) as dealer:
+        assert ask(dealer, message, *buffers) == Stored(1)
+        assert (ranch.run.data / message.file).read_bytes() == b"".join(buffers)
+        assert ask(dealer, message, *buffers) == Stored(1), "its answer may have been lost"
+    assert [path.name for path in ranch.run.data.iterdir()] == [message.file]
+
+
+def test_a_short_file_waits_for_no_place(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "AT_ONCE", 0)
+    message, buffers = whole(ranch)
+    with ranch.serve(), speaking(ranch) as dealer:
+        assert ask(dealer, message, *buffers) == Stored(1)
+
+
+def test_a_short_file_takes_over_from_the_beginning_of_a_longer_one(ranch: Ranch) -> None:
+    """As of an environment that is described again after a restart: what came of the first is removed."""
+    message, buffers = whole(ranch)
+    with ranch.serve(), speaking(ranch) as dealer:
+        assert ask(dealer, put(ranch, file=message.file, size_bytes=3 * PIECE_BYTES)) == Begin(1, 0)
+        assert ask(dealer, Piece(1, 0, checksum_of(b"xyz")), b"xyz") == Written(1, 3)
+        assert ask(dealer, replace(message, transfer=2), *buffers) == Stored(2)
+    assert [path.name for path in ranch.run.data.iterdir()] == [message.file]
+
+
+def test_a_short_file_has_the_size_that_its_message_says(ranch: Ranch) -> None:
+    message, buffers = whole(ranch)
+    with ranch.serve(), speaking(ranch) as dealer:
+        refused = ask(dealer, replace(message, size_bytes=message.size_bytes + 1), *buffers)
+        assert isinstance(refused, Refused)
+        assert not refused.again
+    assert list(ranch.run.data.iterdir()) == []
+
+
+def test_a_damaged_short_file_is_not_written(ranch: Ranch) -> None:
+    message, buffers = whole(ranch)
+    with ranch.serve() as serving, speaking(ranch) as dealer:
+        assert dealer.say(message, *buffers[:-1], bytes(len(buffers[-1])))
+        until(lambda: serving.server._socket.malformed == 1, "it is counted")
+        assert list(ranch.run.data.iterdir()) == []
+        assert ask(dealer, message, *buffers) == Stored(1)
 
 
 def test_pieces_are_taken_in_order_and_each_once(ranch: Ranch) -> None:

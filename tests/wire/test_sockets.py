@@ -22,7 +22,17 @@ from remuda.wire import connections, sockets
 from remuda.wire import router as router_module
 from remuda.wire.codec import OF_STRANGERS, CodecError, ProtocolMismatchError, TooEarlyError, TooLargeError, encode
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import Ack, AnyMessage, Batches, BatchRequest, Counters, Leave, Ready, Rejected
+from remuda.wire.messages import (
+    PROTOCOL_VERSION,
+    Ack,
+    AnyMessage,
+    Batches,
+    BatchRequest,
+    Counters,
+    Leave,
+    Ready,
+    Rejected,
+)
 from remuda.wire.router import RouterSocket
 from remuda.wire.sockets import Arrival, DealerSocket, Malformed, client_identity, show_keys, worker_identity
 
@@ -157,11 +167,12 @@ def test_garbage_is_an_event_and_the_next_peer_is_served(
 
 
 def test_a_peer_of_another_version_is_known_and_can_be_told(router: RouterSocket, raw: Callable[..., object]) -> None:
-    raw(b"R\x09", b"a Register of version 9")
+    theirs = PROTOCOL_VERSION + 1
+    raw(b"R" + bytes([theirs]), b"a Register of another version")
     event = next_of(router)
     assert isinstance(event, Malformed)
     assert isinstance(event.error, ProtocolMismatchError)
-    assert event.error.theirs == 9
+    assert event.error.theirs == theirs
     assert router.send(event.peer, wrap(Rejected("protocol", "no")), protocol=event.error.theirs)
 
 

@@ -426,9 +426,10 @@ def start_and_close(connection: ConnectionFile, deadline_s: float) -> None:
 
 
 def test_a_coordinator_of_another_version_is_refused_by_the_worker() -> None:
-    connection, thread = raw_router(answer=[b"R\x09", b"whatever version 9 says"])
+    theirs = PROTOCOL_VERSION + 1
+    connection, thread = raw_router(answer=[b"R" + bytes([theirs]), b"whatever it says"])
     with pytest.raises(
-        RefusedError, match=f"speaks protocol 9, this process protocol {PROTOCOL_VERSION}; install the same"
+        RefusedError, match=f"speaks protocol {theirs}, this process protocol {PROTOCOL_VERSION}; install the same"
     ) as caught:
         start_and_close(connection, HANG_S)
     assert caught.value.code == "protocol"

@@ -232,7 +232,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (

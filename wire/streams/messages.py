@@ -9,7 +9,11 @@ from msgspec import Meta, Struct
 from remuda.wire.messages import Count, FileName, Grant, PolicyRef, ShortText
 
 PIECE_BYTES = 512 << 10
-"""The most bytes of a file in one message."""
+"""The most bytes of a file in one frame."""
+WHOLE_BYTES = 2 << 20
+"""A file of at most so many bytes is brought whole, in one message."""
+WHOLE_PARTS = 16
+"""The most frames with bytes in such a message."""
 WINDOW_BYTES = 4 << 20
 """The most bytes of a file that may be on their way: sent, and not confirmed by the other end."""
 MOST_FILE_BYTES = 4 << 30
@@ -43,7 +47,9 @@ class Piece(StreamMessage, frozen=True):
 
 
 class Put(StreamMessage, frozen=True):
-    """A file is to be put into the run folder. Answered by Begin, Stored or Refused; said again after a break."""
+    """A file is to be put into the run folder. Answered by Begin, Stored or Refused; said again after a break.
+
+    The bytes of a short file are the frames after the message. Those of a longer one follow in pieces after Begin."""
 
     transfer: Count
     """The worker's number for it; counts up from 1 in each process."""
@@ -51,6 +57,8 @@ class Put(StreamMessage, frozen=True):
     kind: PutKind
     file: FileName
     size_bytes: FileBytes
+    checksum: Count | None = None
+    """Over all bytes, frame by frame, if they come with this message."""
 
 
 class Get(StreamMessage, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from secrets import token_hex
 
 import zmq
@@ -30,7 +30,8 @@ class FromPeer(Struct, frozen=True):
     name: str
     """Of its key."""
     message: FromWorker
-    data: Frame
+    data: Sequence[Frame]
+    """The frames with the bytes of a file."""
 
 
 class StreamRouter(RouterSocket):
@@ -80,9 +81,9 @@ class StreamRouter(RouterSocket):
         """See the base: large frames are not copied."""
         return frame.bytes if len(frame) < _LARGE_BYTES else frame.buffer
 
-    def say(self, peer: bytes, message: FromServer, data: Frame | None = None) -> bool:
+    def say(self, peer: bytes, message: FromServer, *data: Frame) -> bool:
         """Send a message; False if the peer is unreachable or its queue is full."""
-        return self._send_frames([peer], encode(message, data))
+        return self._send_frames([peer], encode(message, *data))
 
 
 class StreamDealer(DealerSocket):
@@ -96,7 +97,8 @@ class StreamDealer(DealerSocket):
         """What the server has said; None if there is nothing now. What is malformed is counted and passed over."""
         while (frames := self._receive()) is not None:
             try:
-                return decode(frames, of_server)
+                message, data = decode(frames, of_server)
+                return message, data[0] if data else b""
             except CodecError:
                 self.malformed += 1
         return None
@@ -105,6 +107,6 @@ class StreamDealer(DealerSocket):
         """See the base: large frames are not copied."""
         return frame.bytes if len(frame) < _LARGE_BYTES else frame.buffer
 
-    def say(self, message: FromWorker, data: Frame | None = None) -> bool:
+    def say(self, message: FromWorker, *data: Frame) -> bool:
         """Send a message; False if the queue is full."""
-        return self._send_frames([], encode(message, data))
+        return self._send_frames([], encode(message, *data))

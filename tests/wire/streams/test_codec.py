@@ -1,0 +1,69 @@
+"""Messages of streams and their bytes: each kind with as many as it may have, and none that are not what was sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.wire.codec import CodecError, Frame
+from remuda.wire.messages import Grant
+from remuda.wire.streams.codec import LIMITS, checksum_of, decode, encode, of_workers
+from remuda.wire.streams.messages import (
+    PIECE_BYTES,
+    WHOLE_BYTES,
+    WHOLE_PARTS,
+    Cancel,
+    FromWorker,
+    LogAppend,
+    Piece,
+    Put,
+)
+
+GRANT = Grant("runs/x", "collector", "aaaaaaaa-0000-4000-8000-000000000001", 1, "policy_x")
+PARTS = [b"a" * 100_000, b"b", b"c" * 7]
+
+
+def put(*parts: Frame) -> Put:
+    return Put(1, GRANT, "chunk", "file", sum(map(len, parts)), checksum_of(*parts) if parts else None)
+
+
+@pytest.mark.parametrize(
+    ("message", "parts"),
+    [
+        (put(*PARTS), PARTS),
+        (put(), []),
+        (Piece(1, 0, checksum_of(PARTS[0])), PARTS[:1]),
+        (LogAppend(1, GRANT, 0, checksum_of(b"line")), [b"line"]),
+        (Cancel(1), []),
+    ],
+)
+def test_what_is_encoded_is_decoded_again(message: FromWorker, parts: list[bytes]) -> None:
+    found, data = decode(encode(message, *parts), of_workers)
+    assert found == message
+    assert [bytes(each) for each in data] == parts
+
+
+@pytest.mark.parametrize(
+    ("message", "parts"),
+    [
+        (put(*PARTS), []),
+        (put(), [b"bytes"]),
+        (put(*PARTS), [PARTS[1], PARTS[0], PARTS[2]]),
+        (put(*PARTS), [PARTS[0], PARTS[1], b"c" * 6 + b"d"]),
+        (put(b""), [b""]),
+        (put(*[b"x"] * (WHOLE_PARTS + 1)), [b"x"] * (WHOLE_PARTS + 1)),
+        (put(b"x" * (WHOLE_BYTES + 1)), [b"x" * (WHOLE_BYTES + 1)]),
+        (Piece(1, 0, checksum_of(b"a", b"b")), [b"a", b"b"]),
+        (Piece(1, 0, checksum_of(b"x" * (PIECE_BYTES + 1))), [b"x" * (PIECE_BYTES + 1)]),
+        (Piece(1, 0, 0), []),
+        (LogAppend(1, GRANT, 0, 1), [b"line"]),
+        (Cancel(1), [b"bytes"]),
+    ],
+)
+def test_bytes_that_do_not_belong_are_refused(message: FromWorker, parts: list[bytes]) -> None:
+    with pytest.raises(CodecError):
+        decode(encode(message, *parts), of_workers)
+
+
+def test_a_whole_file_fits_into_what_a_socket_takes() -> None:
+    assert WHOLE_PARTS * LIMITS.array_bytes >= WHOLE_BYTES
+    assert LIMITS.arrays == WHOLE_PARTS

@@ -36,8 +36,6 @@ from remuda.worker.affinity import settle
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.link import Link
 
-LAST_CHUNKS_S = 3.0
-"""How long a process that is to end waits for the last chunks on their way to data/."""
 CHUNKS_IN_THE_AIR = 2
 """Collected chunks that may wait to be stored and acknowledged before the collector waits too."""
 
@@ -163,11 +161,14 @@ class CollectorWork:
         """No chunk is unfinished, and every announced one is acknowledged."""
         return self._draining and not self._unacknowledged and not self._at_hand
 
+    @property
+    def unstored(self) -> bool:
+        """Chunks on their way to data/. One that lies there and was not announced counts at the coordinator's next
+        start."""
+        return bool(self._at_hand)
+
     def close(self) -> None:
-        """Close environments and logs. What is on its way to data/ when the lease ends in order gets some time."""
-        if self._at_hand and self._draining:
-            self._payloads.settle(LAST_CHUNKS_S)
-            self._announce()
+        """Close environments and logs."""
         if self._at_hand:
             lost = sum(collected.env_steps for _, collected in self._at_hand)
             self._log.say("collector", f"{lost} env steps are lost: they were not in data/ at the end", level="warning")

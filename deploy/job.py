@@ -42,6 +42,8 @@ HEAD_DELAY_S = 5.0
 hand in."""
 LATER_S = 10.0
 """Of the time to end, what is kept for each process that is told later."""
+ENDING_S = 8.0
+"""Of the time that a job of workers has to end, what they need beside handing in."""
 COMPANION_S = 30.0
 """How long the others may take to end by themselves, after one has ended in order."""
 POLL_S = 0.05
@@ -196,7 +198,8 @@ def main() -> None:
             take_keys(arguments.keys, arguments.own_dir / FOLDER)
         job = Job(head_commands(arguments), notice_s=arguments.notice, delay_s=HEAD_DELAY_S)
     else:
-        job = Job({"workers": _nanny(arguments, kind, count)}, notice_s=arguments.notice)
+        hand_in = ["--hand-in", str(max(arguments.notice, TERM_S) - ENDING_S)]
+        job = Job({"workers": [*_nanny(arguments, kind, count), *hand_in]}, notice_s=arguments.notice)
     exit_code = job.run()
     if job.noticed and arguments.requeue:
         _say(requeue(os.environ))

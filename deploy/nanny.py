@@ -24,10 +24,11 @@ from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
 from remuda.worker.gc_freeze import gc_frozen
 from remuda.worker.identity import WorkerIdentity
+from remuda.worker.serve import HAND_IN_S
 
 POLL_S = 0.05
 GRACE_S = 10.0
-"""How long children may take to end in order before they are killed."""
+"""How long children may take to end in order before they are killed, where they may take HAND_IN_S to hand in."""
 KILL_DEADLINE_S = 5.0
 """How long a killed child may take to end (a process ends only after its current disk operation)."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -172,6 +173,7 @@ def supervise(
     lifeline: int | None = None,
     coordinator_timeout_s: float = COORDINATOR_TIMEOUT_S,
     gives_up: bool = False,
+    hand_in_s: float = HAND_IN_S,
     profile: Path | None = None,
 ) -> int:
     """Supervise these workers in this process; returns the exit code. See Nanny.
@@ -195,11 +197,13 @@ def supervise(
             lifeline=children_end,
             coordinator_timeout_s=coordinator_timeout_s,
             former_exit=worker.former_exit,
+            hand_in_s=hand_in_s,
             profile=profile,
         )
 
     try:
-        return Nanny(workers, be_worker, lifeline=lifeline, gives_up=gives_up).run()
+        grace_s = GRACE_S + hand_in_s - HAND_IN_S
+        return Nanny(workers, be_worker, lifeline=lifeline, grace_s=grace_s, gives_up=gives_up).run()
     finally:
         os.close(children_end)
         os.close(nannys_end)
@@ -227,6 +231,13 @@ def main() -> None:
         default=COORDINATOR_TIMEOUT_S,
         help="seconds to wait for a silent coordinator",
     )
+    parser.add_argument(
+        "--hand-in",
+        type=float,
+        default=HAND_IN_S,
+        metavar="SECONDS",
+        help="how long workers that are to end may wait until others can find what they have collected",
+    )
     parser.add_argument("--give-up", action="store_true", help="end if every worker of a role keeps dying")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of each worker")
     arguments = parser.parse_args()
@@ -244,6 +255,7 @@ def main() -> None:
         lifeline=arguments.lifeline,
         coordinator_timeout_s=arguments.coordinator_timeout,
         gives_up=arguments.give_up,
+        hand_in_s=arguments.hand_in,
         profile=arguments.profile,
     )
     sys.exit(exit_code)

@@ -29,13 +29,14 @@ from remuda.wire.patience import CoordinatorLostError, Patience
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.link import Link
 from remuda.worker.profile import profiled
-from remuda.worker.serve import Work, serve
+from remuda.worker.serve import HAND_IN_S, Work, serve
 from remuda.worker.shutdown_guard import ShutdownGuard
 from remuda.worker.threads import bound_threads
 
 FAREWELL_DEADLINE_S = 5.0
-GRACE_S = 8.0
-"""How long a worker that was asked to end may take; less than its nanny waits before SIGKILL."""
+GRACE_S = 5.0
+"""How long a worker that was asked to end may take, beside the time for handing in; together less than its nanny waits
+before SIGKILL."""
 
 _AFTER_REFUSAL = {"unknown": EXIT_FAILED, "dismissed": EXIT_FAILED, "closing": EXIT_DONE}
 """Exit codes by the code of the coordinator's Rejected; any other code is final."""
@@ -50,18 +51,20 @@ def run_worker(
     lifeline: int | None,
     coordinator_timeout_s: float,
     former_exit: str = "",
+    hand_in_s: float = HAND_IN_S,
     profile: Path | None = None,
 ) -> int:
     """Run a worker until it is told to leave; returns the exit code that tells the nanny why it ended.
 
     The runs folder is looked for in `runs_dirs`, and beside the connection file; a worker that does not see it works
     by streams. Waits `coordinator_timeout_s` for a coordinator that is missing or silent. `former_exit` says how the
-    incarnation before this one ended. With `profile`, a profile of this process is written to that folder.
+    incarnation before this one ended. A process that is asked to end waits at most `hand_in_s` until others can find
+    what it has collected. With `profile`, a profile of this process is written to that folder.
     """
     bound_threads()
     again = identity.incarnation > 1
     name = f"{role}_{identity.uuid}_{identity.incarnation:06d}"
-    with printed(), ShutdownGuard(lifeline=lifeline, grace_s=GRACE_S) as guard, profiled(profile, name):
+    with printed(), ShutdownGuard(lifeline=lifeline, grace_s=GRACE_S + hand_in_s) as guard, profiled(profile, name):
         try:
             link = Link(
                 wait_for(
@@ -76,7 +79,7 @@ def run_worker(
             )
             guard.on_end(link.wake)
             places = [*runs_dirs, connection_file.absolute().parent]
-            return _serve(link, guard, cast("Role", role), identity, coordinator_timeout_s, places)
+            return _serve(link, guard, cast("Role", role), identity, coordinator_timeout_s, hand_in_s, places)
         except NoFolderError as error:
             _say(f"{role} {identity.uuid}: {error}")
             return EXIT_REFUSED
@@ -115,7 +118,13 @@ def _look_again(connection_file: Path) -> ConnectionFile | None:
 
 
 def _serve(
-    link: Link, guard: ShutdownGuard, role: Role, identity: WorkerIdentity, timeout_s: float, places: Sequence[Path]
+    link: Link,
+    guard: ShutdownGuard,
+    role: Role,
+    identity: WorkerIdentity,
+    timeout_s: float,
+    hand_in_s: float,
+    places: Sequence[Path],
 ) -> int:
     reason = "it failed"
     stores = WorkerStores(
@@ -127,7 +136,7 @@ def _serve(
     )
     try:
         stores.registered(link.start(timeout_s, given_up=lambda: guard.ending))
-        reason = serve(link, guard, _beginner(role, identity, link, guard, stores), stores.registered)
+        reason = serve(link, guard, _beginner(role, identity, link, guard, stores), stores.registered, hand_in_s)
         return EXIT_DONE
     finally:
         try:

@@ -84,6 +84,11 @@ class EvaluatorWork:
         self._draining = True
 
     @property
+    def unstored(self) -> bool:
+        """An evaluation that is broken off is played again by others."""
+        return False
+
+    @property
     def drained(self) -> bool:
         """Asked to drain."""
         return self._draining

@@ -184,6 +184,11 @@ class LearnerWork:
             self._say(f"took over {self._prefetch.rewritten_rows} rows that were computed again")
 
     @property
+    def unstored(self) -> bool:
+        """What was not saved is learned again from the last checkpoint."""
+        return False
+
+    @property
     def drained(self) -> bool:
         """Nothing is left to be saved or published."""
         return self._draining

@@ -103,6 +103,11 @@ class ReanalyzerWork:
         self._asked.clear()
 
     @property
+    def unstored(self) -> bool:
+        """Others compute again what it had not handed in."""
+        return False
+
+    @property
     def drained(self) -> bool:
         """Asked to drain: between two steps nothing is unfinished but what the disk refuses."""
         return self._draining

@@ -44,9 +44,6 @@ class FilePayloads:
         """See PayloadStore."""
         return read_chunk(self._data / meta.file, meta)
 
-    def settle(self, timeout_s: float) -> None:
-        """See PayloadStore: nothing is on its way."""
-
     def write_reanalysis(self, meta: Reanalysis, columns: Columns) -> Reanalysis:
         """See PayloadStore. A full disk is waited for."""
         return _unless_full(lambda: write_reanalysis(self._data, meta, columns))

@@ -45,10 +45,6 @@ class PayloadStore(Protocol):
         """The columns of an announced chunk, read-only. Raises ChunkError, and NotNowError."""
         ...
 
-    def settle(self, timeout_s: float) -> None:
-        """Wait, at most so long, for what is on its way to data/."""
-        ...
-
     def write_reanalysis(self, meta: Reanalysis, columns: Columns) -> Reanalysis:
         """Put a reanalysis into data/; as `write_chunk`."""
         ...

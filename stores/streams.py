@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -85,12 +84,6 @@ class StreamPayloads:
             return read_reanalysis(path, meta)
         finally:
             path.unlink(missing_ok=True)
-
-    def settle(self, timeout_s: float) -> None:
-        """See PayloadStore."""
-        end_s = time.monotonic() + timeout_s
-        for _, upload in [*self._chunks.values(), *self._reanalyses.values()]:
-            upload.wait(max(0.0, end_s - time.monotonic()))
 
     def close(self) -> None:
         """Give up what is on its way."""

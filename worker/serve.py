@@ -21,6 +21,8 @@ from remuda.worker.vitals import VitalSigns
 
 IDLE_WAIT_S = 0.2
 """How long a worker without work sleeps before it checks again whether it was asked to end."""
+HAND_IN_S = 3.0
+"""How long a process that is to end waits until what it has made is where others find it, unless it is told another."""
 LOOK_INTERVAL_S = 0.003
 """Between two checks for messages, while there is work: a check costs a learner a twentieth of an update."""
 WARNINGS_AT_MOST = 100
@@ -70,6 +72,11 @@ class Work(Protocol):
         """Whether it was asked to drain, and nothing is unfinished or unannounced."""
         ...
 
+    @property
+    def unstored(self) -> bool:
+        """Whether it has made something that is not where others find it, and that would be lost with this process."""
+        ...
+
     def close(self) -> None:
         """Close environments, files and threads; called once, also after an error."""
         ...
@@ -80,11 +87,13 @@ def serve(
     guard: ShutdownGuard,
     begin: Callable[[Assign], Work],
     registered: Callable[[Registered], None] = lambda news: None,
+    hand_in_s: float = HAND_IN_S,
 ) -> str:
     """Work until told to leave or asked to end; returns the reason. `registered` is called when the worker has
     registered again.
 
-    A process that is asked to end first hands in what it has collected or learned. An exception in the work is
+    A process that is asked to end first hands in what it has collected or learned; for what others cannot find yet, as
+    while its coordinator is away, it waits at most `hand_in_s`. An exception in the work is
     reported with its traceback and ends the lease, not the process: the worker is free for another lease. It is raised
     if the process may be in a bad state: memory or the GPU has failed, or the work cannot be closed. Raises
     CoordinatorLostError and RefusedError as the link does.
@@ -96,7 +105,7 @@ def serve(
             if reason is not None:
                 return reason
         _raise_failure(link)
-        desk.hand_in()
+        desk.hand_in(hand_in_s)
         return guard.reason
     finally:
         desk.close()
@@ -128,12 +137,13 @@ class _Desk:
             self._fail(error)
             return None
 
-    def hand_in(self) -> None:
-        """Finish what has begun, without waiting for acknowledgements."""
+    def hand_in(self, within_s: float) -> None:
+        """Finish what has begun, and wait until others can find it; not for acknowledgements."""
         if self._work is not None:
             try:
                 with NoExit():
                     self._work.drain()
+                    self._store(time.monotonic() + within_s)
             except (CoordinatorLostError, RefusedError):
                 raise
             except TakenOverError as news:
@@ -141,6 +151,18 @@ class _Desk:
             except Exception as error:
                 self._report(error)
                 raise
+
+    def _store(self, end_s: float) -> None:
+        """Go on with what is on its way, over a coordinator that comes back meanwhile; nothing new is begun."""
+        while self._work is not None and self._work.unstored and time.monotonic() < end_s:
+            message = self._link.receive(IDLE_WAIT_S)
+            if isinstance(message, Registered):
+                self._registered(message)
+                self._carry_on(message)
+            elif message is not None and not isinstance(message, Assign | Leave | Drain):
+                self._tell(message)
+            if self._work is not None:
+                self._work.step()
 
     def close(self) -> None:
         """Close the work."""
@@ -170,14 +192,20 @@ class _Desk:
             case Registered():
                 self._registered(message)
                 self._carry_on(message)
-            case _ if self._work is None or getattr(message, "lease", self._lease) != self._lease:
-                return None  # about a lease that is over (ChunkAccepted has no lease; its chunk identifies the worker)
-            case Drain():
+            case Drain() if self._work is not None and message.lease == self._lease:
                 self._work.drain()
+            case Drain():
+                return None
             case _:
-                with contextlib.suppress(AskedToEndError):
-                    self._work.handle(message)
+                self._tell(message)
         return None
+
+    def _tell(self, message: AnyMessage) -> None:
+        """Let the work handle a message, unless that is about a lease that is over (ChunkAccepted has no lease; its
+        chunk identifies the worker)."""
+        if self._work is not None and getattr(message, "lease", self._lease) == self._lease:
+            with contextlib.suppress(AskedToEndError):
+                self._work.handle(message)
 
     def _receive(self, busy: bool) -> AnyMessage | None:
         """The next message, if there is one; without work, wait for it for a moment."""

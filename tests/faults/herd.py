@@ -28,6 +28,7 @@ from remuda.training.snapshot import LedgerSnapshot
 from remuda.wire import connection_file
 from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import OVER, ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus
+from remuda.worker.serve import HAND_IN_S
 
 LEFTOVERS = (
     ".owner",
@@ -109,7 +110,13 @@ class Herd:
         return self.start("nanny", sys.executable, "-m", "remuda.deploy.nanny", *counts, *own)
 
     def hidden(
-        self, *, collectors: int = 0, evaluators: int = 0, learners: int = 0, reanalyzers: int = 0
+        self,
+        *,
+        collectors: int = 0,
+        evaluators: int = 0,
+        learners: int = 0,
+        reanalyzers: int = 0,
+        hand_in_s: float = HAND_IN_S,
     ) -> subprocess.Popen[bytes]:
         """Start a nanny that is told nothing of the runs folder: it has a copy of the connection file in a folder of
         its own, which is its home and its working directory, too."""
@@ -117,7 +124,7 @@ class Herd:
         file = self.elsewhere / "given.json"
         connection_file.write(file, connection_file.read(self.connection_file))
         counts = ("--collectors", collectors, "--evaluators", evaluators, "--learners", learners)
-        more = ("--reanalyzers", reanalyzers, "--connection-file", file, *self._patience)
+        more = ("--reanalyzers", reanalyzers, "--hand-in", hand_in_s, "--connection-file", file, *self._patience)
         command = (sys.executable, "-m", "remuda.deploy.nanny", *counts, *more)
         home = {"HOME": str(self.elsewhere), "TMPDIR": str(self.elsewhere)}
         return self.start("hidden", *command, env=home, cwd=self.elsewhere)

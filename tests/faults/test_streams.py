@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ from remuda.tests.faults.sizes import LONG
 from remuda.tests.parallel.reading import texts
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.tests.patience import HANG_S, until
+from remuda.worker.serve import HAND_IN_S
 
 pytestmark = pytest.mark.processes
 
@@ -58,6 +60,29 @@ def test_a_learner_that_does_not_see_the_folder_says_so_and_ends(herds: Herds) -
     assert nanny.wait(HANG_S) == EXIT_REFUSED
     assert "a learner must see the runs folder of its coordinator" in herd.said()
     herd.shut_down()
+
+
+def test_what_is_handed_in_while_the_coordinator_is_away_waits_for_the_next(tmp_path: Path, herds: Herds) -> None:
+    """As where a cluster takes the coordinator's job and the workers' away together: nothing of theirs lies in data/
+    yet, and their job still has time."""
+    user, herd = UserFolder.make(tmp_path / "user", SETTINGS), herds()
+    coordinator = herd.coordinator()
+    herd.workers(collectors=0, evaluators=1, learners=1)
+    hidden = herd.hidden(collectors=2, hand_in_s=HANG_S)
+    herd.wait_members(4)
+    run = herd.submit(user)
+    herd.wait_env_step("horse", 500)
+    coordinator.kill()
+    coordinator.wait()
+    hidden.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        hidden.wait(HAND_IN_S + 1.0)
+    herd.coordinator()
+    assert hidden.wait(HANG_S) == 0
+    herd.workers(collectors=2, evaluators=0, learners=0)
+    herd.wait_over("horse")
+    herd.shut_down()
+    assert_exact(herd, run, user)
 
 
 @pytest.mark.skipif(not LONG, reason="long form")

@@ -1,6 +1,6 @@
 """Looks for bytes that make a decoder raise what it must not raise, hang, or take too much memory.
 
-    python -m remuda.tests.security.fuzz [--seconds 60] [DECODER ...]
+    python -m remuda.tests.security.fuzz [--seconds 60] [--jobs 2] [DECODER ...]
 
 Each decoder of decoders.py gets a process of its own, in which atheris (libFuzzer) changes honest files and keeps what
 reaches new code. What it finds lies in `.fuzz/<decoder>/` as a file; `--only DECODER --again FILE` gives it to the
@@ -13,10 +13,12 @@ import argparse
 import hashlib
 import importlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +28,26 @@ LONGEST_S = 20
 LONGEST_INPUT_BYTES = 64 << 10
 
 
-def fuzz_all(names: list[str], seconds: float) -> int:
-    """Fuzz one decoder after the other; returns the exit code."""
-    failed: list[str] = []
-    for name in names:
-        print(f"--- {name}: {seconds:g} s", flush=True)
-        command = [sys.executable, "-m", __spec__.name, "--only", name, "--seconds", str(seconds)]
-        with tempfile.TemporaryDirectory(prefix="remuda-fuzz-") as folder:  # libFuzzer ends its process at once
-            ended = subprocess.run(command, env={**os.environ, "TMPDIR": folder})
-        if ended.returncode:
-            failed.append(name)
+def fuzz_all(names: list[str], seconds: float, jobs: int) -> int:
+    """Fuzz all of them, so many at a time; returns the exit code."""
+    with ThreadPoolExecutor(jobs) as pool:
+        codes = [*pool.map(lambda name: fuzz_in_process(name, seconds), names)]
+    failed = [name for name, code in zip(names, codes, strict=True) if code]
     print(f"fuzzed {len(names)} decoders, found something in: {', '.join(failed) or 'none of them'}")
     return 1 if failed else 0
+
+
+def fuzz_in_process(name: str, seconds: float) -> int:
+    """Fuzz one decoder; returns the exit code of its process. What that says is printed at its end if it found
+    something, else only the figures."""
+    command = [sys.executable, "-m", __spec__.name, "--only", name, "--seconds", str(seconds)]
+    with tempfile.TemporaryDirectory(prefix="remuda-fuzz-") as folder:  # libFuzzer ends its process at once
+        ended = subprocess.run(command, env={**os.environ, "TMPDIR": folder}, capture_output=True, text=True)
+    figures = re.findall(r"stat::(number_of_executed_units|peak_rss_mb): +(\d+)", ended.stdout + ended.stderr)
+    print(f"{name}: {', '.join(f'{key} {value}' for key, value in figures) or 'ended early'}", flush=True)
+    if ended.returncode:
+        print(f"{ended.stdout}{ended.stderr}--- {name} ended with {ended.returncode} ---", flush=True)
+    return ended.returncode
 
 
 def fuzz_one(name: str, seconds: float) -> None:
@@ -83,6 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("decoders", nargs="*")
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--jobs", type=int, default=1, help="decoders at the same time, each in a process of its own")
     parser.add_argument("--only")
     parser.add_argument("--again", type=Path)
     given = parser.parse_args()
@@ -96,7 +107,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             print("taken" if decoder.given(Path(folder), given.again.read_bytes()) else "refused")
         return
-    sys.exit(fuzz_all(given.decoders or [decoder.name for decoder in DECODERS], given.seconds))
+    sys.exit(fuzz_all(given.decoders or [decoder.name for decoder in DECODERS], given.seconds, given.jobs))
 
 
 if __name__ == "__main__":

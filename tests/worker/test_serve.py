@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
@@ -21,6 +23,7 @@ from remuda.wire.messages import (
     Leave,
     PolicyRef,
     Ready,
+    Registered,
     Rejected,
     WorkerFailed,
     WorkerVitals,
@@ -41,6 +44,7 @@ class ScriptedWork:
         self.on_handle: Callable[[AnyMessage], object] = lambda message: None
         self.on_drain: Callable[[], object] = lambda: None
         self.drained = False
+        self.unstored = False
         self.steps_to_drain = 0
         self.timers = Timers()
         self.warnings: list[str] = []
@@ -225,6 +229,72 @@ def test_asked_to_end_it_hands_in_what_it_has() -> None:
     office = Office(assign(1))
     office.serve()
     assert office.works[0].calls[-2:] == ["drain", "close"]
+
+
+class Away:
+    """A coordinator that is away while its worker has to end, and comes back when this clock says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, back_s: float, *, goes_on: bool = True) -> None:
+        self.now_s = 1_000.0
+        self.goes_on = goes_on
+        self.office = Office(assign(1))
+        self.told: list[Registered] = []
+        self.back_s = back_s
+        self.asked_s = math.inf
+        self.work = ScriptedWork()
+        self.work.on_drain = self._drained
+        self.work.on_step = self._stepped
+        self.office.make = lambda: self.work
+        self.office.link.when_idle = self._idle
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+
+    def serve(self, hand_in_s: float) -> str:
+        office = self.office
+        with office.guard:
+            return serve(office.link, office.guard, office.begin, self.told.append, hand_in_s)
+
+    def _drained(self) -> None:
+        self.asked_s, self.work.unstored = self.now_s, True
+
+    def _stepped(self) -> bool:
+        self.work.unstored = self.work.unstored and not self.told
+        return False
+
+    def _idle(self) -> None:
+        """Nothing has come for a second."""
+        self.office.guard.end("the job is taken away")
+        self.now_s += 1.0
+        if self.now_s >= self.asked_s + self.back_s and not self.told:
+            news = Registered(COORDINATOR, 1.0, lease=1, goes_on=self.goes_on)
+            self.office.link.inbox.extend([Drain(1, "x"), Leave("x"), assign(2), news])
+
+
+def test_what_only_this_process_has_waits_for_a_coordinator_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is back after 8 s; what it says meanwhile of other work is left to its next worker."""
+    away = Away(monkeypatch, back_s=8.0)
+    assert away.serve(hand_in_s=17.0) == "the job is taken away"
+    assert len(away.told) == 1
+    assert not away.work.unstored
+    assert 8.0 <= away.now_s - away.asked_s < 17.0
+    assert len(away.office.works) == 1
+    assert away.work.calls.count("drain") == 1
+    assert away.work.calls[-1] == "close"
+
+
+@pytest.mark.parametrize("hand_in_s", [3.0, 6.0])
+def test_it_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch, hand_in_s: float) -> None:
+    away = Away(monkeypatch, back_s=8.0)
+    away.serve(hand_in_s)
+    assert away.work.unstored
+    assert away.now_s - away.asked_s == hand_in_s
+    assert away.work.calls[-1] == "close"
+
+
+def test_it_does_not_wait_under_a_lease_that_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = Away(monkeypatch, back_s=2.0, goes_on=False)
+    away.serve(hand_in_s=17.0)
+    assert away.now_s - away.asked_s < 4.0
+    assert away.work.calls[-1] == "close"
 
 
 @pytest.mark.parametrize("where", ["begin", "step", "handle", "drain", "hand in"])

@@ -68,7 +68,7 @@ def launch(
     with profile_folder(profile) as profiles:
         status = _run(resolved, limits, profiles.folder)
         profiles.keep_in(Path(status.run_dir))
-    _tell(status, resolved.loaded.path)
+    _tell(status, resolved.config_to_resume(Path(status.run_dir)))
 
 
 def _check(resolved: ResolvedRun) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
@@ -20,6 +21,22 @@ if TYPE_CHECKING:  # loading brings pydantic, which --help does not need
 
 ConfigPath = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="A .yaml or .json file, or a config in the folder of an earlier run.")
+]
+ConfigOrAlgorithm = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        help="A .yaml or .json file, or a config in the folder of an earlier run; with --env an algorithm: ppo.",
+    ),
+]
+Env = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        metavar="ID",
+        help="An environment, for the algorithm that is named in place of CONFIG: takes settings that are stored for "
+        "both, else sensible ones.",
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
@@ -69,12 +86,17 @@ class ResolvedRun:
     run_dir: Path
     on_exists: OnExists
 
+    def config_to_resume(self, run_dir: Path) -> Path:
+        """The config's file; that in `run_dir`, the run's folder in the end, where the settings are in no file."""
+        return self.loaded.path if self.loaded.path.is_file() else run_dir / "config.json"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """Values of the options that all commands have which start a run."""
 
-    config: ConfigPath
+    config: ConfigOrAlgorithm
+    env: Env = None
     sets: Sets = None
     seed: Seed = None
     device: Device = None
@@ -95,7 +117,10 @@ class RunOptions:
         choice = resolve_on_exists(self.on_exists, resume=self.resume, force=self.force)
         beginning = resolve_beginning(self.initialize_from, inference=self.inference, resume=choice == "resume")
         sets = [*(self.sets or ()), *more_sets, *beginning]
-        loaded = load(self.config, sets=sets, seed=self.seed, device=self.device)
+        if self.env is None:
+            loaded = load(self.config, sets=sets, seed=self.seed, device=self.device)
+        else:
+            loaded = choose(str(self.config), self.env, sets=sets, seed=self.seed, device=self.device)
         folder = resolve_run_dir(self.run_dir, self.run_id, runs_dir=self.runs_dir, name=loaded.config.name)
         return ResolvedRun(loaded, folder, choice)
 
@@ -146,14 +171,38 @@ def epilog(example: str) -> str:
 
 def load(config: Path, *, sets: list[str] | None, seed: int | None, device: str | None = None) -> LoadedConfig:
     """Load `config` and apply the shared options. Raises ConfigError."""
-    import json
-
     from remuda.config.load import load_config
 
-    overrides = list(sets or ())
-    if device is not None:
-        overrides.append(f"learner.device={json.dumps(device)}")
-    return load_config(config, overrides=overrides, seed=seed)
+    return load_config(config, overrides=_overrides(sets, device), seed=seed)
+
+
+def choose(
+    algorithm: str, env_id: str, *, sets: list[str] | None, seed: int | None, device: str | None = None
+) -> LoadedConfig:
+    """Settings for an algorithm in an environment, stored or sensible ones; says on standard error which.
+
+    Raises ConfigError, and InputError if the environment cannot be built.
+    """
+    from remuda.cli.asked_output import asked_output
+    from remuda.client import choosing
+    from remuda.config.override import parse_override
+    from remuda.environments.errors import EnvironmentBuildError
+    from remuda.environments.unsupported import UnsupportedSpaceError
+
+    given = [parse_override(text) for text in _overrides(sets, device)]
+    try:
+        with asked_output():  # the environment may be built
+            choice = choosing.choose(algorithm, env_id, overrides=given, seed=seed, folder=Path.cwd())
+    except (EnvironmentBuildError, UnsupportedSpaceError) as error:
+        raise InputError(f"--env: {error}") from error
+    print(choice.said, file=sys.stderr)
+    return choice.loaded
+
+
+def _overrides(sets: list[str] | None, device: str | None) -> list[str]:
+    import json
+
+    return [*(sets or ()), *([] if device is None else [f"learner.device={json.dumps(device)}"])]
 
 
 def resolve_beginning(initialize_from: Path | None, *, inference: bool, resume: bool) -> list[str]:

@@ -124,4 +124,4 @@ def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
     print(f"  remuda evaluate {typed} -i best -n 20 -d")
     print(f"  tensorboard --logdir {quote(f'{result.run_dir}/log/serial')}")
     if result.reason == "stopped":
-        print(f"  remuda train {quote(str(asked.loaded.path))} --run-dir {typed} --resume")
+        print(f"  remuda train {quote(str(asked.config_to_resume(result.run_dir)))} --run-dir {typed} --resume")

@@ -213,7 +213,7 @@ def test_what_is_built_is_the_listed_packages_alone(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=HANG_S, check=True)
     built = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert {name for name in built if name.count("/") < 2} == {"remuda/__init__.py", "remuda/py.typed"}
-    assert {name.split("/")[1] for name in built if name.count("/") > 1} == set(LAYER_OF)
+    assert {name.split("/")[1] for name in built if name.count("/") > 1} == {*LAYER_OF, "examples"}
 
 
 def test_every_checker_looks_at_every_package() -> None:

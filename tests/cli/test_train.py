@@ -40,6 +40,30 @@ def test_a_run_ends_with_what_it_reached_and_what_to_type_next(
     assert "tiny: finished | env_step 60" in ended.err
 
 
+def test_an_algorithm_and_an_environment_are_enough(terminal: Terminal, tmp_path: Path) -> None:
+    """With settings that are stored, and with sensible ones; both say so, and both runs can be resumed."""
+    short = ("--set", "stop.max_env_steps=64", "--set", "evaluator.episodes=0", "--set", "policy.horizon_steps=8")
+    stored = terminal.remuda("train", "ppo", "--env", "CartPole-v1", "--run-dir", tmp_path / "stored", *short)
+    assert stored.code == 0, stored.err
+    assert "ppo on CartPole-v1: settings of cartpole_ppo.yaml\n" in stored.err
+    config = json.loads((tmp_path / "stored" / "config.json").read_text())
+    assert (config["policy"]["gae_lambda"], config["policy"]["horizon_steps"]) == (0.8, 8)
+    sensible = terminal.remuda("train", "ppo", "--env", "MountainCar-v0", "--run-dir", tmp_path / "sensible", *short)
+    assert sensible.code == 0, sensible.err
+    assert "no settings are stored, so those for Discrete actions are taken" in sensible.err
+    again = terminal.remuda(
+        "train", tmp_path / "sensible" / "config.json", "--run-dir", tmp_path / "sensible", "--resume"
+    )
+    assert again.code == 0, again.err
+
+
+def test_an_environment_that_does_not_exist_is_named(terminal: Terminal, tmp_path: Path) -> None:
+    ended = terminal.remuda("train", "ppo", "--env", "CartPol-v1", "--run-dir", tmp_path / "run")
+    assert ended.code == 2
+    assert "--env: env.id = 'CartPol-v1' is not a known environment: did you mean CartPole-v1" in ended.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_end_as_json_for_programs(terminal: Terminal, config: Path, tmp_path: Path) -> None:
     ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", *SHORT, "--json", "--profile")
     assert ended.code == 0, ended.err

@@ -1,0 +1,94 @@
+"""From an algorithm and an environment to a config: settings that are stored for both, or sensible ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from pydantic import JsonValue
+
+from remuda.config.load import LoadedConfig, load_config, load_settings
+from remuda.config.override import Override, apply_overrides
+from remuda.config.stored import stored_config, stored_environments
+
+Kind = Literal["images", "Box actions", "Discrete actions"]
+"""What sensible settings depend on."""
+
+_ATARI: Mapping[str, Mapping[str, JsonValue]] = {
+    "policy": {"horizon_steps": 128, "epochs": 4, "minibatches": 4, "clip": 0.1, "entropy_coefficient": 0.01},
+    "learner": {"learning_rate": 2.5e-4, "max_grad_norm": 0.5},
+    "stop": {"max_env_steps": 10_000_000},
+}
+_NORMALISED: Mapping[str, JsonValue] = {"normalize_observations": True, "normalize_rewards": True}
+SENSIBLE: Mapping[tuple[str, Kind], Mapping[str, Mapping[str, JsonValue]]] = {
+    ("ppo", "images"): _ATARI,
+    ("ppo", "Box actions"): {
+        "policy": {"horizon_steps": 256, "epochs": 10, "minibatches": 32, **_NORMALISED},
+        "learner": {"learning_rate": 3e-4, "max_grad_norm": 0.5},
+    },
+    ("ppo", "Discrete actions"): {
+        "policy": {"horizon_steps": 128, "epochs": 10, "minibatches": 8, **_NORMALISED},
+        "learner": {"learning_rate": 5e-4, "max_grad_norm": 0.5},
+    },
+    ("dqn", "images"): {
+        "policy": {"epsilon_end": 0.01, "target_update_iters": 2_000},
+        "learner": {"batch_size": 32, "learning_rate": 1e-4, "publish_interval_iters": 100},
+        "buffer": {"min_rows": 20_000},
+        "stop": {"max_env_steps": 10_000_000},
+    },
+}
+"""What is set where nothing is stored, by algorithm and kind of environment; everything else has its default."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A config, and where its settings are from."""
+
+    loaded: LoadedConfig
+    said: str
+    """One line for people."""
+
+
+def choose(
+    algorithm: str, env_id: str, *, overrides: Sequence[Override] = (), seed: int | None = None, folder: Path
+) -> Choice:
+    """Choose settings for `algorithm` (a `policy.type`) in the environment `env_id`; `overrides` and `seed` beat them.
+
+    Relative paths are meant from `folder`. Where nothing is stored the environment is built once, since sensible
+    settings depend on its spaces. Raises ConfigError, and EnvironmentBuildError or UnsupportedSpaceError.
+    """
+    given = list(overrides) if seed is None else [*overrides, Override(("seed",), seed, f"--seed {seed}")]
+    stored = stored_config(algorithm, env_id)
+    if stored is not None:
+        here = Override(("source_dir",), str(folder.resolve()), "--env")
+        return Choice(
+            load_config(stored, overrides=[here, *given]), f"{algorithm} on {env_id}: settings of {stored.name}"
+        )
+    settings: dict[str, JsonValue] = {
+        "name": re.sub(r"[^A-Za-z0-9._-]+", "_", f"{algorithm}_{env_id}").lstrip("._-")[:100],
+        "env": {"id": env_id},
+        "policy": {"type": algorithm},
+    }
+    kind = _kind(load_settings(settings, overrides=given, folder=folder))
+    parts = SENSIBLE.get((algorithm, kind), {})
+    for section, values in parts.items():
+        more = [Override((section, key), value, "--env") for key, value in values.items()]
+        settings = apply_overrides(settings, more)
+    loaded = load_settings(cast("dict[str, object]", settings), overrides=given, folder=folder)
+    which = f"those for {kind}" if parts else "the defaults"
+    known = f"Stored for {algorithm}: {', '.join(stored_environments(algorithm)) or 'no environment'}"
+    return Choice(loaded, f"{algorithm} on {env_id}: no settings are stored, so {which} are taken. {known}")
+
+
+def _kind(loaded: LoadedConfig) -> Kind:
+    """What kind of environment it is; builds one and closes it."""
+    from remuda.environments.check import check_environment
+    from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+    observation, action = check_environment(loaded.config)
+    if ObservationSpec.of(observation).is_image:
+        return "images"
+    return "Box actions" if ActionSpec.of(action).n is None else "Discrete actions"

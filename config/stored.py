@@ -1,0 +1,42 @@
+"""Settings that were found good for one algorithm in one environment: the examples, which the package brings along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples"
+
+STORED = MappingProxyType(
+    {
+        ("dqn", "CartPole-v1"): "cartpole_dqn.yaml",
+        ("dqn", "ALE/Pong-v5"): "pong_dqn.yaml",
+        ("impala", "CartPole-v1"): "cartpole_impala.yaml",
+        ("muzero", "CartPole-v1"): "cartpole_gumbel_muzero.yaml",
+        ("muzero", "ALE/Pong-v5"): "pong_muzero.yaml",
+        ("ppo", "ALE/Pong-v5"): "pong_ppo.yaml",
+        ("ppo", "Acrobot-v1"): "acrobot_ppo.yaml",
+        ("ppo", "CartPole-v1"): "cartpole_ppo.yaml",
+        ("ppo", "HalfCheetah-v5"): "half_cheetah_ppo.yaml",
+        ("ppo", "Hopper-v5"): "hopper_ppo.yaml",
+        ("ppo", "LunarLander-v3"): "lunar_lander_ppo.yaml",
+        ("ppo", "LunarLanderContinuous-v3"): "lunar_lander_continuous_ppo.yaml",
+        ("ppo", "MountainCarContinuous-v0"): "mountain_car_continuous_ppo.yaml",
+        ("ppo", "Pendulum-v1"): "pendulum_ppo.yaml",
+        ("ppo", "Walker2d-v5"): "walker2d_ppo.yaml",
+        ("rainbow", "CartPole-v1"): "cartpole_rainbow.yaml",
+    }
+)
+"""The config in FOLDER for an algorithm (`policy.type`) and an environment (`env.id`). A new example gets a line here,
+unless it is a variant of one that is there."""
+
+
+def stored_config(algorithm: str, env_id: str) -> Path | None:
+    """The file for both; None if there is none."""
+    name = STORED.get((algorithm, env_id))
+    return None if name is None else FOLDER / name
+
+
+def stored_environments(algorithm: str) -> list[str]:
+    """The environments for which there are settings of this algorithm, sorted."""
+    return sorted(env_id for of, env_id in STORED if of == algorithm)

@@ -1,0 +1,104 @@
+"""From an algorithm and an environment to settings: stored ones, sensible ones, and what beats them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from remuda.client.choosing import choose
+from remuda.config.algorithms import PpoConfig
+from remuda.config.errors import ConfigError
+from remuda.config.load import load_config
+from remuda.config.override import parse_override
+from remuda.config.stored import FOLDER
+from remuda.environments.errors import EnvironmentBuildError
+
+
+class Pictures(gymnasium.Env[np.ndarray, np.int64]):
+    """Observations are images."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+class Pushes(gymnasium.Env[np.ndarray, np.ndarray]):
+    """Actions are numbers."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float64)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    gymnasium.register("Pictures-v0", entry_point=lambda **kwargs: Pictures())
+    gymnasium.register("Pushes-v0", entry_point=lambda **kwargs: Pushes())
+    yield
+    del gymnasium.registry["Pictures-v0"], gymnasium.registry["Pushes-v0"]
+
+
+def test_stored_settings_are_those_of_the_file_and_the_command_line_beats_them(tmp_path: Path) -> None:
+    overrides = [parse_override("learner.learning_rate=0.5")]
+    choice = choose("ppo", "Pendulum-v1", overrides=overrides, seed=3, folder=tmp_path)
+    stored = load_config(FOLDER / "pendulum_ppo.yaml").config
+    expected = stored.model_copy(
+        update={
+            "seed": 3,
+            "learner": stored.learner.model_copy(update={"learning_rate": 0.5}),
+            "source_dir": str(tmp_path),
+        }
+    )
+    assert choice.loaded.config == expected
+    assert choice.loaded.path == FOLDER / "pendulum_ppo.yaml"
+    assert choice.said == "ppo on Pendulum-v1: settings of pendulum_ppo.yaml"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kind", "learning_rate", "normalised"),
+    [
+        ("MountainCar-v0", "Discrete actions", 5e-4, True),
+        ("Pushes-v0", "Box actions", 3e-4, True),
+        ("Pictures-v0", "images", 2.5e-4, False),
+    ],
+)
+def test_sensible_settings_depend_on_the_spaces(
+    env_id: str, kind: str, learning_rate: float, normalised: bool, tmp_path: Path
+) -> None:
+    choice = choose("ppo", env_id, folder=tmp_path)
+    config = choice.loaded.config
+    assert isinstance(config.policy, PpoConfig)
+    assert config.policy.normalize_observations is config.policy.normalize_rewards is normalised
+    assert config.learner.learning_rate == learning_rate
+    assert choice.said.startswith(f"ppo on {env_id}: no settings are stored, so those for {kind} are taken.")
+    assert "Pendulum-v1" in choice.said
+    assert config.source_dir == str(tmp_path)
+
+
+def test_what_is_asked_for_beats_sensible_settings(tmp_path: Path) -> None:
+    config = choose("ppo", "Pushes-v0", overrides=[parse_override("policy.minibatches=5")], folder=tmp_path)
+    assert isinstance(config.loaded.config.policy, PpoConfig)
+    assert (config.loaded.config.policy.minibatches, config.loaded.config.policy.epochs) == (5, 10)
+    assert config.loaded.provenance["policy.minibatches"] == "command line"
+
+
+def test_an_algorithm_without_sensible_settings_has_its_defaults(tmp_path: Path) -> None:
+    choice = choose("impala", "Acrobot-v1", overrides=[parse_override("env.num_envs=3")], folder=tmp_path)
+    assert choice.loaded.config.name == "impala_Acrobot-v1"
+    assert choice.loaded.config.env.num_envs == 3
+    assert choice.said == (
+        "impala on Acrobot-v1: no settings are stored, so the defaults are taken. Stored for impala: CartPole-v1"
+    )
+
+
+def test_names_of_experiments_have_no_slash(tmp_path: Path) -> None:
+    assert choose("ppo", "ALE/Breakout-v5", folder=tmp_path).loaded.config.name == "ppo_ALE_Breakout-v5"
+
+
+def test_what_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"policy\.type"):
+        choose("poo", "Taxi-v3", folder=tmp_path)
+    with pytest.raises(EnvironmentBuildError, match="did you mean"):
+        choose("ppo", "CartPol-v1", folder=tmp_path)

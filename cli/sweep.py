@@ -21,6 +21,7 @@ from remuda.storage.existing_folder import Mode
 
 if TYPE_CHECKING:
     from remuda.client.client import Client
+    from remuda.storage.ownership import Ownership
     from remuda.sweeping.plan import PlannedRun
     from remuda.sweeping.record import RunRecord
     from remuda.sweeping.sweep import Executor, Task
@@ -34,7 +35,7 @@ GridPath = Annotated[
     Path, typer.Argument(metavar="GRID", help="A .yaml file with name, config, seeds, and grid: lists of values.")
 ]
 Place = Literal["herd", "local"]
-_MODES: dict[Place, Mode] = {"herd": "parallel", "local": "serial"}
+MODES: dict[Place, Mode] = {"herd": "parallel", "local": "serial"}
 On = Annotated[
     Place | None,
     typer.Option(help="On the herd of a coordinator, or in local processes (default: the herd, if one is found)."),
@@ -61,7 +62,8 @@ def sweep(
     connection_file: ConnectionPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run every combination of the values in a grid with every seed, on a herd or here, and print the results.
+    """Run every combination of the values in a grid with every seed, or the trials of a search, on a herd or here, and
+    print the results.
 
     The same command continues an interrupted sweep: finished runs are kept, others continue. A run that fails does not
     stop the others. Ctrl-C saves and ends the runs under way; a second one ends everything at once.
@@ -71,21 +73,48 @@ def sweep(
 
     read = read_grid(grid)
     folder = _folder(read.name, sweep_dir, runs_dir, datestamp=datestamp)
+    if read.search is not None:
+        from remuda.cli.search import search_out
+
+        place = on or _place(folder, connection_file, runs_dir, jobs)
+        asked = Asked(folder, place, jobs, tuple(sets or ()), runs_dir, connection_file, force, dry_run, as_json)
+        search_out(read, asked, again=_again(folder, datestamp=datestamp))
+        return
     runs = plan(read, folder, sets=sets or ())
     look = _look(folder, read.name, runs, on or _place(folder, connection_file, runs_dir, jobs), force=force)
-    if look.place == "herd" and jobs > 1:
-        raise InputError("--jobs works with --on local only; a herd makes as many runs as it has workers for")
-    _check_input(look.todo)
+    refuse_jobs_on_a_herd(look.place, jobs)
+    check_runs(look.todo)
     _announce(look)
     if dry_run:
         print("\n".join(record.name for record in look.records))
         return
     records, interrupted = look.records, False
     if look.todo:
-        with _executor(look, connection_file, runs_dir, jobs=jobs, force=force) as (executor, guard):
-            records = _carry_out(look, executor, guard)
+        with executor(look.folder, look.place, connection_file, runs_dir, jobs=jobs, force=force) as (runs_of, guard):
+            records = _carry_out(look, runs_of, guard)
             interrupted = guard.ending
     _tell(folder, records, as_json=as_json, again=_again(folder, datestamp=datestamp) if interrupted else None)
+
+
+def refuse_jobs_on_a_herd(place: Place, jobs: int) -> None:
+    """Raise InputError."""
+    if place == "herd" and jobs > 1:
+        raise InputError("--jobs works with --on local only; a herd makes as many runs as it has workers for")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed, of what a search needs, and the sweep's folder."""
+
+    folder: Path
+    place: Place
+    jobs: int
+    sets: tuple[str, ...]
+    runs_dir: Path
+    connection_file: Path | None
+    force: bool
+    dry_run: bool
+    as_json: bool
 
 
 @dataclass(frozen=True)
@@ -129,7 +158,7 @@ def _look(folder: Path, name: str, runs: Sequence[PlannedRun], place: Place, *, 
     from remuda.sweeping.record import SweepBook, SweepFileError
     from remuda.sweeping.sweep import tasks
 
-    mode = _MODES[place]
+    mode = MODES[place]
     try:
         known = SweepBook(folder, name=name, mode=mode).runs
     except SweepFileError as error:
@@ -137,7 +166,7 @@ def _look(folder: Path, name: str, runs: Sequence[PlannedRun], place: Place, *, 
     return _Look(folder, name, place, *tasks(runs, known, mode, force=force))
 
 
-def _check_input(todo: Sequence[Task]) -> None:
+def check_runs(todo: Sequence[Task]) -> None:
     """Build each different environment once, and check that the algorithms can act in it."""
     from remuda.cli.launch import check_input
 
@@ -168,8 +197,8 @@ def _counted(count: int, what: str) -> str:
 
 
 @contextmanager
-def _executor(
-    look: _Look, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
+def executor(
+    folder: Path, place: Place, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
 ) -> Generator[tuple[Executor, ShutdownGuard]]:
     """Yield what makes the runs, and what reacts to Ctrl-C."""
     from remuda.sweeping.herd import HerdRuns
@@ -177,17 +206,17 @@ def _executor(
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     with ShutdownGuard(grace_s=GRACE_S) as guard:
-        if look.place == "herd":
+        if place == "herd":
             with connected(connection_file, runs_dir) as client:
-                _require_answer(client, look)
+                _require_answer(client, folder)
                 yield HerdRuns(client, adopt=not force), guard
         else:
-            with LocalRuns(look.folder, jobs=jobs) as local:
+            with LocalRuns(folder, jobs=jobs) as local:
                 guard.on_forced_exit(local.kill)
                 yield local, guard
 
 
-def _require_answer(client: Client, look: _Look) -> None:
+def _require_answer(client: Client, folder: Path) -> None:
     """Check before anything is written that the coordinator answers: a sweep begun on a herd cannot continue here.
     Raises RunFailedError."""
     from remuda.sweeping.record import recorded_mode
@@ -196,21 +225,16 @@ def _require_answer(client: Client, look: _Look) -> None:
     try:
         client.status()
     except UnreachableError as error:
-        here = "" if recorded_mode(look.folder) else "; --on local runs the sweep without a coordinator"
+        here = "" if recorded_mode(folder) else "; --on local runs the sweep without a coordinator"
         raise RunFailedError(f"{error}{here}") from error
 
 
-def _carry_out(look: _Look, executor: Executor, guard: ShutdownGuard) -> list[RunRecord]:
+def _carry_out(look: _Look, runs_of: Executor, guard: ShutdownGuard) -> list[RunRecord]:
     from remuda.cli.sweep_view import open_view
-    from remuda.storage.ownership import FolderOwnedError, Ownership
     from remuda.sweeping.record import SweepBook
     from remuda.sweeping.sweep import carry_out
 
-    look.folder.mkdir(parents=True, exist_ok=True)
-    try:
-        owned = Ownership(look.folder / ".sweep")
-    except FolderOwnedError as error:
-        raise InputError(f"another sweep is under way: {error}") from error
+    owned = own(look.folder)
     latest = {record.name: record for record in look.records}
     view = open_view(look.records)
 
@@ -219,14 +243,25 @@ def _carry_out(look: _Look, executor: Executor, guard: ShutdownGuard) -> list[Ru
         view.update(news)
 
     try:
-        book = SweepBook(look.folder, name=look.name, mode=_MODES[look.place])
+        book = SweepBook(look.folder, name=look.name, mode=MODES[look.place])
         book.write(look.records)
-        carry_out(look.todo, executor, book, ending=lambda: guard.ending, on_change=show)
+        carry_out(look.todo, runs_of, book, ending=lambda: guard.ending, on_change=show)
         book.write(latest.values())
     finally:
         view.close()
         owned.release()
     return list(latest.values())
+
+
+def own(folder: Path) -> Ownership:
+    """Make the sweep's folder, and own it until released. Raises InputError where another sweep does."""
+    from remuda.storage.ownership import FolderOwnedError, Ownership
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return Ownership(folder / ".sweep")
+    except FolderOwnedError as error:
+        raise InputError(f"another sweep is under way: {error}") from error
 
 
 def _again(folder: Path, *, datestamp: bool) -> str:

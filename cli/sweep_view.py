@@ -46,9 +46,16 @@ class PlainSweepView:
     """Prints a line when the state of a run changes, and one per running run every PLAIN_INTERVAL_S seconds."""
 
     def __init__(
-        self, records: Sequence[RunRecord], output: IO[str], clock: Callable[[], float] = time.monotonic
+        self,
+        records: Sequence[RunRecord],
+        output: IO[str],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        of: int | None = None,
     ) -> None:
+        """`of`: how many runs there will be, if not all of them are in `records`."""
         self._records = {record.name: record for record in records}
+        self._of = len(records) if of is None else of
         self._output = output
         self._clock = clock
         self._told_s = {record.name: -math.inf for record in records}
@@ -57,13 +64,13 @@ class PlainSweepView:
         """Print what is new."""
         now_s = self._clock()
         for record in news:
-            former = self._records[record.name]
+            former = self._records.get(record.name)
             self._records[record.name] = record
-            goes_on = record.state == "running" and now_s - self._told_s[record.name] >= PLAIN_INTERVAL_S
-            if record.state != former.state or goes_on:
+            goes_on = record.state == "running" and now_s - self._told_s.get(record.name, -math.inf) >= PLAIN_INTERVAL_S
+            if former is None or record.state != former.state or goes_on:
                 self._told_s[record.name] = now_s
                 over = sum(one.over for one in self._records.values())
-                print(plain_line(record, over, len(self._records)), file=self._output, flush=True)
+                print(plain_line(record, over, self._of), file=self._output, flush=True)
 
     def close(self) -> None:
         """Do nothing: the lines stay."""
@@ -72,7 +79,9 @@ class PlainSweepView:
 class LiveSweepView:
     """A table that is redrawn in place."""
 
-    def __init__(self, records: Sequence[RunRecord], console: Console) -> None:
+    def __init__(self, records: Sequence[RunRecord], console: Console, *, of: int | None = None) -> None:
+        """`of`: see PlainSweepView."""
+        self._of = len(records) if of is None else of
         self._records = {record.name: record for record in records}
         self._live = Live(self.picture(), console=console, refresh_per_second=4, transient=True)
         self._live.start()
@@ -87,7 +96,7 @@ class LiveSweepView:
         records = list(self._records.values())
         over = sum(record.over for record in records)
         whole = Table.grid(padding=(0, 2))
-        whole.add_row(f"{over} of {len(records)} runs over", ProgressBar(total=len(records), completed=over, width=40))
+        whole.add_row(f"{over} of {self._of} runs over", ProgressBar(total=self._of, completed=over, width=40))
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for column in ("run", "state", "env_step", "last", "best", "time"):
             table.add_column(column, no_wrap=True, overflow="ellipsis")
@@ -118,8 +127,8 @@ def _most_interesting(records: Sequence[RunRecord]) -> list[RunRecord]:
     return [records[at] for at in sorted(chosen)]
 
 
-def open_view(records: Sequence[RunRecord]) -> SweepView:
-    """A live view where standard error is a terminal, plain lines elsewhere."""
+def open_view(records: Sequence[RunRecord], *, of: int | None = None) -> SweepView:
+    """A live view where standard error is a terminal, plain lines elsewhere; `of`: see PlainSweepView."""
     if sys.stderr.isatty():
-        return LiveSweepView(records, Console(file=sys.stderr))
-    return PlainSweepView(records, sys.stderr)
+        return LiveSweepView(records, Console(file=sys.stderr), of=of)
+    return PlainSweepView(records, sys.stderr, of=of)

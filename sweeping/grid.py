@@ -17,8 +17,10 @@ from remuda.config.load import read_document
 from remuda.config.numbers import LARGEST_COUNT
 from remuda.config.override import Override
 from remuda.sweeping.names import default_shorthand, variant_name
+from remuda.sweeping.search.reading import read_search
+from remuda.sweeping.search.space import Search
 
-_KEYS = ("name", "config", "seeds", "grid")
+_KEYS = ("name", "config", "seeds", "grid", "search")
 _PARAMETER_KEYS = ("values", "shorthand", "in_name")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SHORTHAND = re.compile(r"[A-Za-z0-9_-]+")
@@ -59,6 +61,15 @@ class Grid:
     seeds: tuple[int, ...] | None
     """None: the config's own."""
     parameters: tuple[Parameter, ...]
+    search: Search | None = None
+    """How further settings are searched; then each of `parameters` has one value."""
+
+    def trial(self, number: int, settings: Mapping[str, JsonValue]) -> Variant:
+        """One trial of the search as a variant: its settings besides those of the grid."""
+        [fixed] = self.variants()
+        sources = {one.key: one.source for one in self.search.settings} if self.search is not None else {}
+        own = tuple(Override(tuple(key.split(".")), value, sources[key]) for key, value in settings.items())
+        return Variant(f"{self.name}_t{number:03d}", {**fixed.settings, **settings}, (*fixed.overrides, *own))
 
     def variants(self) -> Iterator[Variant]:
         """Every combination; the first parameter changes slowest."""
@@ -101,9 +112,10 @@ class _Reader:
         name, config = self._word("name", _NAME), self._word("config", None)
         seeds, parameters = self._seeds(), self._parameters()
         self._check_names(parameters)
+        search = self._search(parameters)
         if self._problems or name is None or config is None:
             raise KeyError
-        grid = Grid(self._path, name, self._path.parent / config, seeds, parameters)
+        grid = Grid(self._path, name, self._path.parent / config, seeds, parameters, search)
         self._check_size(grid)
         return grid
 
@@ -163,6 +175,20 @@ class _Reader:
             raise _ParameterError("in_name may be true only; a setting with several values is always in the name")
         line = self._document.line_of(("grid", key))
         return Parameter(key, tuple(values), shorthand, in_name, f"{self._path}:{line}")
+
+    def _search(self, parameters: tuple[Parameter, ...]) -> Search | None:
+        given = self._values.get("search")
+        if given is None:
+            return None
+        search = read_search(given, lambda loc: f"{self._path}:{self._document.line_of(loc)}", self._wrong)
+        for one in parameters:
+            if len(one.values) > 1:
+                self._wrong(
+                    ("grid", one.key), "has several values: beside a search give it one, or move it into search.space"
+                )
+            if search is not None and any(one.key == searched.key for searched in search.settings):
+                self._wrong(("grid", one.key), "is in search.space, too")
+        return search
 
     def _check_names(self, parameters: tuple[Parameter, ...]) -> None:
         """Note a problem for two settings with the same shorthand."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -69,9 +69,16 @@ class HerdRuns:
                 del self._records[experiment]
         return news
 
+    def stop_runs(self, names: Collection[str]) -> None:
+        """See Executor."""
+        self._stop([experiment for experiment, record in self._records.items() if record.name in names])
+
     def stop(self) -> None:
         """Ask for all runs to be stopped."""
-        for experiment in self._records:
+        self._stop(list(self._records))
+
+    def _stop(self, experiments: Sequence[str]) -> None:
+        for experiment in experiments:
             with contextlib.suppress(RefusedError):  # it has ended by itself
                 self._client.stop(experiment)
 

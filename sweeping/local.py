@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -50,20 +50,21 @@ class LocalRuns:
         self._log = folder / "log"
         self._jobs = jobs
         self._waiting: list[Task] = []
+        self._left_out: list[RunRecord] = []
         self._children: dict[str, _Child] = {}
         self._looked_s = 0.0
         self._lifeline: tuple[int, int] = (-1, -1)
 
     def begin(self, tasks: Sequence[Task]) -> Iterable[RunRecord]:
-        """Take over the runs; nothing starts before the first `poll`."""
-        self._waiting = list(tasks)
+        """Take over the runs; nothing starts before the next `poll`."""
+        self._waiting += tasks
         self._log.mkdir(parents=True, exist_ok=True)
         return [task.record for task in tasks]
 
     def poll(self) -> list[RunRecord]:
         """Note finished runs, start others, and check the progress of the rest every LOOK_S seconds."""
         ended = [self._ended(name) for name, child in list(self._children.items()) if child.process.poll() is not None]
-        started: list[RunRecord] = []
+        started, self._left_out = self._left_out, []
         while self._waiting and len(self._children) < self._jobs:
             started.append(self._start(self._waiting.pop(0)))
         now_s = time.monotonic()
@@ -71,6 +72,14 @@ class LocalRuns:
             return ended + started
         self._looked_s = now_s
         return ended + started + [self._look(child) for child in self._children.values()]
+
+    def stop_runs(self, names: Collection[str]) -> None:
+        """See Executor."""
+        self._left_out += [replace(task.record, state="stopped") for task in self._waiting if task.run.name in names]
+        self._waiting = [task for task in self._waiting if task.run.name not in names]
+        for name, child in self._children.items():
+            if name in names:
+                child.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """Ask the runs under way to save and end."""

@@ -59,6 +59,16 @@ def plan(grid: Grid, folder: Path, *, sets: Sequence[str] = ()) -> list[PlannedR
     return runs
 
 
+def plan_trial(
+    grid: Grid, number: int, settings: Mapping[str, JsonValue], folder: Path, *, sets: Sequence[str] = ()
+) -> list[PlannedRun]:
+    """The runs of one trial of a search, one for each seed. Raises ConfigError."""
+    given = [parse_override(text) for text in sets]
+    _check_sets(grid, given)
+    variant, seeds = grid.trial(number, settings), grid.seeds if grid.seeds is not None else (None,)
+    return [_planned(grid, variant, seed, folder=folder, sets=sets) for seed in seeds]
+
+
 def beginning(run: PlannedRun, mode: Mode, *, force: bool = False) -> OnExists:
     """Choose how the run starts in its folder: new, from its newest checkpoint, or over again.
 
@@ -109,7 +119,8 @@ def _check_sets(grid: Grid, given: Sequence[Override]) -> None:
     """Raise ConfigError for a setting that the grid varies, or gives itself."""
     for override in given:
         key = ".".join(map(str, override.loc))
-        for own in [*(parameter.key for parameter in grid.parameters), "name", "seed"]:
+        searched = [] if grid.search is None else [one.key for one in grid.search.settings]
+        for own in [*(one.key for one in grid.parameters), *searched, "name", "seed"]:
             if f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}."):
                 raise ConfigError([f"{override.source}: {own} is given by the grid {grid.path}: change it there"])
 

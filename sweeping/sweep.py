@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,7 +29,12 @@ class Executor(Protocol):
     """Makes runs somewhere."""
 
     def begin(self, tasks: Sequence[Task]) -> Iterable[RunRecord]:
-        """Take over the runs, one per step of the iteration, which may be ended early."""
+        """Take over the runs, besides those from earlier calls: one per step of the iteration, which may be ended
+        early."""
+        ...
+
+    def stop_runs(self, names: Collection[str]) -> None:
+        """Let these runs save and end, or not begin; they are `stopped` then."""
         ...
 
     def poll(self) -> list[RunRecord]:

@@ -272,3 +272,50 @@ def test_its_runs_end_with_it_however_it_ends(started: Command, folder: Path) ->
     started.process.wait()
     until(lambda: not family(folder), "its run has saved and ended")
     assert (folder / "runs" / "hills" / "hills" / "hills_s0" / "ckpt" / "ckpt_interrupt.pth.tar").exists()
+
+
+SEARCH = """
+search:
+  trials: 2
+  at_once: 1
+  space: {policy.n_step: {low: 1, high: 3}}
+"""
+
+
+@pytest.fixture
+def search_folder(folder: Path) -> Path:
+    """As `folder`, with a search in place of the grid's two values."""
+    path = write_grid(folder, SHORT)
+    path.write_text(path.read_text() + SEARCH)
+    return folder
+
+
+def test_a_search_runs_its_trials_and_says_what_was_best(terminal: Terminal, search_folder: Path) -> None:
+    ended = terminal.remuda("sweep", "grid.yaml", "--on", "local")
+    assert ended.code == 0, ended.err
+    assert "a search of 2 trials, 1 at once, for 1 settings" in ended.err
+    assert re.search(r"^t00[01] +complete", ended.out, re.MULTILINE)
+    assert re.search(r"remuda train tiny\.yaml .*--set policy\.n_step=[123]", ended.out)
+    sweep = search_folder / "runs" / "hills"
+    assert sorted(path.name for path in sweep.glob("hills_t*")) == ["hills_t000", "hills_t001"]
+    assert (sweep / "study.log").is_file()
+    assert (sweep / "study.png").is_file()
+    again = terminal.remuda("sweep", "grid.yaml", "--json")
+    assert again.code == 0, again.err
+    told = json.loads(again.out)
+    assert [trial["state"] for trial in told["trials"]] == ["complete", "complete"]
+    assert {run["env_step"] for run in told["runs"]} == {60}
+
+
+def test_a_searchs_dry_run_and_wrong_settings_write_nothing(terminal: Terminal, search_folder: Path) -> None:
+    before = listing(search_folder)
+    dry = terminal.remuda("sweep", "grid.yaml", "--dry-run")
+    assert (dry.code, dry.out) == (0, "policy.n_step: IntRange(low=1, high=3, log=False, step=1)\n")
+    assert listing(search_folder) == before
+    wrong = search_folder / "wrong.yaml"
+    wrong.write_text((search_folder / "grid.yaml").read_text().replace("low: 1", "low: -1"))
+    ended = terminal.remuda("sweep", "wrong.yaml")
+    assert ended.code == 2
+    assert re.search(r"wrong\.yaml:\d+: policy\.n_step: should be greater than 0, not -1", ended.err)
+    wrong.unlink()
+    assert listing(search_folder) == before

@@ -42,7 +42,7 @@ class OnPolicyLimiter:
         self._dropped_rows = 0
 
     def settle(self, sampled: int) -> None:
-        """All rows drawn so far were trained on, and the resulting policy is published."""
+        """The first so many rows drawn were trained on, and the resulting policy is published."""
         self._settled_rows = sampled
 
     @property

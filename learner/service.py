@@ -86,7 +86,7 @@ class LearnerWork:
         self._ranks = self._start_ranks()
         self._training_text = "training" if ranks == 1 else f"training, world_size {ranks}"
         plan = row_plan(config)
-        self._on_policy = plan.on_policy
+        self._on_policy, self._strictly = plan.on_policy, config.buffer.max_policy_lag == 0
         self._prefetch = self._new_prefetch(plan)
         self._loop = LearnerLoop.of(
             config,
@@ -173,6 +173,7 @@ class LearnerWork:
         self._training = False
         self._draining = True
         self._link.activity("saving", "publishing the last policy")
+        self._publisher.flush(PUBLISH_DEADLINE_S)  # what is under way may be the last
         last = self._publisher.last
         if last is None or last.train_iter != self._loop.train_iter:
             self._loop.require_finite()
@@ -294,13 +295,21 @@ class LearnerWork:
 
     def _publish(self) -> None:
         """Publish, unless too little time has passed since the last time, or the disk refuses: then it stays due."""
-        if self._on_policy:  # what is asked for next is collected with this policy
+        if self._on_policy:
             with self.timers("publish policy"):
-                self._offer()
-                self._publish_due = not self._publisher.flush(PUBLISH_DEADLINE_S)
+                self._publish_every_update()
         elif self._publisher.ready:
             with self.timers("hand policy over"):
                 self._offer()
+
+    def _publish_every_update(self) -> None:
+        """Publish this policy before the next batch is asked for, which is collected with it. Where collectors may lag
+        behind, only the policy before it: this one is published while the next batch is trained on."""
+        if self._strictly:
+            self._offer()
+            self._publish_due = not self._publisher.flush(PUBLISH_DEADLINE_S)
+        elif self._publisher.flush(PUBLISH_DEADLINE_S):
+            self._offer()
 
     def _offer(self) -> None:
         self._publish_due = False

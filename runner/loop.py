@@ -214,7 +214,8 @@ class SerialLoop:
         state, former = self._learner.acting_state(), self._learning.policy
         self._learning.policy = PolicyRef(former.epoch, former.version + 1, self._learner.train_iter)
         self._components.rollout.policy.load_state(state)
-        self._replay.settle(self._learning.policy)
+        self._replay.settle(self._replay.sampled_rows)
+        self._replay.drop_stale(self._learning.policy)
 
     def _look_around(self) -> None:
         self._dispatch.carry_out(self._commander.progressed(self.counters()))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import structs
+
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import DeleteChunks, Reply, SendToLease, Step
 from remuda.coordinator.experiment.credit import CreditBook
@@ -73,6 +75,9 @@ class FlowControl:
         """The epoch of the present learner."""
         self.train_iter = 0 if resumed is None else resumed.counters.train_iter
         """Updates done, as far as the learner has reported them."""
+        self._used: tuple[int, int] | None = None
+        """On-policy: updates that the learner has done when it last asked for batches, and rows drawn until then; None
+        once the policy that these made is published."""
         self._moved = (-1, -1, 0.0)
         """Rows inserted, updates served, and since when these have been the same."""
 
@@ -116,7 +121,7 @@ class FlowControl:
         self.close()
         self.epoch += 1
         self.train_iter = self._served_iters = train_iter
-        self._requests, self._served, self._resuming = RequestQueue(), [], False
+        self._requests, self._served, self._resuming, self._used = RequestQueue(), [], False, None
         chunks, deletable = self._replay.replay_for_new_learner()
         return chunks, self._delete(deletable)
 
@@ -125,7 +130,7 @@ class FlowControl:
     def chunk(self, message: ChunkReady) -> tuple[Accepted, list[Step]]:
         """A collector announces a chunk. Returns whether it was accepted, and what to do."""
         accepted = self._replay.accept(message.meta, message.lease)
-        self._replay.drop_stale(self.policy)
+        self._replay.drop_stale(self._trained_policy)
         steps: list[Step] = []
         if accepted.fresh or accepted.rejected is not None:
             self._credit.arrived(message.lease, self._plan.slots(message.meta))
@@ -143,14 +148,16 @@ class FlowControl:
         return Reply(ChunkAccepted(message.meta.chunk, granted, self.policy, self.exploration(), rejected))
 
     def requested(self, message: BatchRequest) -> list[Step]:
-        """The learner returns priorities and asks for batches; on-policy it has published before."""
+        """The learner returns priorities and asks for batches. On-policy it may still be publishing what the updates
+        before have made, if a lag is allowed: collectors go on once that is done."""
         self.trained(message.train_iter)
         self._replay.update_priorities(message.priority_rows, message.priorities)
         if self._resuming:
             self._take_up(message)
         self._requests.add(message)
         self._reanalysis.confirm_loaded(message.loaded_reanalysis)
-        self._replay.settle(self.policy)
+        self._used = message.train_iter, self._replay.sampled_rows
+        self._settle()
         steps = self._delete(self._replay.confirm_loaded(message.loaded_row)) + self._serve()
         return steps + self.extend_credit()
 
@@ -203,7 +210,9 @@ class FlowControl:
         if message.policy <= self.policy:
             return []
         self.policy = message.policy
-        return [SendToLease(lease, PolicyAvailable(lease, message.policy)) for lease in collectors]
+        self._settle()
+        steps: list[Step] = [SendToLease(lease, PolicyAvailable(lease, message.policy)) for lease in collectors]
+        return steps + self.extend_credit()
 
     def exploration(self) -> dict[str, float]:
         """The exploration settings for collectors now."""
@@ -275,6 +284,19 @@ class FlowControl:
         self._served = [served for served in self._served if served[0] < message.oldest]
         self._replay.learner_has(message.loaded_row)
         self._reanalysis.learner_has(message.loaded_reanalysis)
+
+    @property
+    def _trained_policy(self) -> PolicyRef:
+        """The newest policy that there is: on-policy, what the updates reported have made may not be published yet."""
+        unpublished = self._plan.on_policy and self.train_iter > self.policy.train_iter
+        return structs.replace(self.policy, version=self.policy.version + 1) if unpublished else self.policy
+
+    def _settle(self) -> None:
+        """On-policy: what the learner has used is settled once the policy that it made is published."""
+        if self._used is not None and self.policy.train_iter >= self._used[0]:
+            self._replay.settle(self._used[1])
+            self._used = None
+        self._replay.drop_stale(self._trained_policy)
 
     def _late(self, collectors: int) -> list[Step]:
         if not collectors:

@@ -296,6 +296,9 @@ class LearnerWork:
         self.told = self.train_iter
         self.stopped = False
         self.trained_on: list[np.ndarray] = []
+        self.unpublished: PolicyRef | None = None
+        """What is being published while it goes on, as the real one does where a lag is allowed."""
+        self.disk = random.Random(self.train_iter)
         plan = world.plan
         self.prefetch = Prefetch(
             lease=assign.lease,
@@ -389,6 +392,8 @@ class LearnerWork:
         return Priorities(rows, np.ones(len(rows), np.float32))
 
     def step(self) -> None:
+        if self.stopped or self.disk.random() < 0.5:
+            self.publish()
         if self.stopped:
             return
         world = self.worker.world
@@ -412,8 +417,16 @@ class LearnerWork:
             self.trained_on.append(batch.rows)
             if self.train_iter % (1 if world.plan.on_policy else 10) == 0:
                 self.version += 1
-                ref = PolicyRef(self.assign.epoch, self.version, self.train_iter)
-                self.worker.say(PolicyPublished(self.assign.lease, ref))
+                self.publish()
+                self.unpublished = PolicyRef(self.assign.epoch, self.version, self.train_iter)
+                if not world.plan.on_policy or world.config.buffer.max_policy_lag == 0:
+                    self.publish()
+
+    def publish(self) -> None:
+        """Publish what has not been published yet."""
+        if self.unpublished is not None:
+            self.worker.say(PolicyPublished(self.assign.lease, self.unpublished))
+            self.unpublished = None
 
 
 class EvaluatorWork:

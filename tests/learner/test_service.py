@@ -218,6 +218,35 @@ def test_on_policy_nothing_is_asked_for_before_the_newest_policy_is_published(
     assert kinds == [PolicyPublished, BatchRequest] * 2 + [PolicyPublished]
 
 
+def test_where_a_lag_is_allowed_it_trains_on_while_the_disk_writes(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But never two policies ahead of the file: each is published, in order."""
+    sizes = {"batches_per_request": 1, "requests_in_flight": 1, "publish_interval_iters": 1}
+    plan = replace(row_plan(coordinator.config), on_policy=True, **sizes)
+    coordinator.config = coordinator.config.model_copy(
+        update={"buffer": coordinator.config.buffer.model_copy(update={"max_policy_lag": 1})}
+    )
+
+    def on_policy(config: ExperimentConfig) -> RowPlan:
+        return plan
+
+    monkeypatch.setattr(service, "row_plan", on_policy)
+    work, folder = coordinator.begin(), coordinator.run.policy
+    coordinator.collect()
+    away = folder.rename(folder.with_name("refused"))
+    with monkeypatch.context() as hasty:
+        hasty.setattr(service, "PUBLISH_DEADLINE_S", 0.01)
+        coordinator.train(work, 2)
+        assert [work.step() for _ in range(3)] == [False] * 3, "it has not even published what the first update made"
+        assert [policy.train_iter for policy in coordinator.published] == [0]
+        assert [request.train_iter for request in coordinator.link.sent_of(BatchRequest)] == [0, 1]
+    away.rename(folder)
+    coordinator.train(work, 2)
+    work.drain()
+    assert [policy.train_iter for policy in coordinator.published] == [0, 1, 2, 3, 4]
+
+
 def test_it_reports_its_metrics_every_interval(coordinator: Coordinator) -> None:
     work = coordinator.begin()
     coordinator.train(work, 9)

@@ -159,11 +159,10 @@ class ReplayAccounting:
         inserted = max(0, self._index.next_row - self._config.buffer.min_rows)
         return math.floor((per_insert * inserted - self._index.sampled_rows) / self.plan.rows_per_update)
 
-    def settle(self, newest: PolicyRef) -> None:
-        """On-policy: the learner has used everything that it got, and `newest` is the resulting policy."""
+    def settle(self, sampled_rows: int) -> None:
+        """On-policy: the learner has used so many rows, and the policy that they made can act."""
         if self._on_policy is not None:
-            self._on_policy.settle(self._index.sampled_rows)
-            self.drop_stale(newest)
+            self._on_policy.settle(sampled_rows)
 
     def drop_stale(self, newest: PolicyRef) -> None:
         """On-policy: rows that lag too far behind `newest` are dropped and counted."""

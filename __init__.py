@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from remuda.client.checking import UnusableError
     from remuda.client.client import Client
     from remuda.config.algorithms import AlgorithmConfig
-    from remuda.config.declaration import Declaration, ReanalyzedColumns, Segments, Steps, Unrolls
+    from remuda.config.declaration import Declaration, ReanalyzedColumns, Segments, Sequences, Steps, Unrolls
     from remuda.config.errors import ConfigError
     from remuda.config.schema import ExperimentConfig
     from remuda.environments.unsupported import UnsupportedSpaceError
@@ -41,6 +41,7 @@ __all__ = [
     "ReanalyzingAlgorithm",
     "ReanalyzingEntry",
     "Segments",
+    "Sequences",
     "Setup",
     "Steps",
     "TrainingFailedError",
@@ -75,6 +76,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "ReanalyzingAlgorithm": "policy.base",
         "ReanalyzingEntry": "policy.entry",
         "Segments": "config.declaration",
+        "Sequences": "config.declaration",
         "Setup": "policy.entry",
         "Steps": "config.declaration",
         "TrainingFailedError": "api.runs",

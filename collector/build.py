@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
+from remuda.collector.sequences import SequenceRows
 from remuda.collector.unrolls import UnrollRows
-from remuda.config.declaration import RowShape, Segments, Steps, Unrolls
+from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import environment_seeds, generator
 from remuda.environments.vectors import Vector
@@ -55,3 +56,5 @@ def _rows(shape: RowShape) -> Rows:
             return SegmentRows(discount=rows.discount)
         case Unrolls() as rows:
             return UnrollRows(unroll_steps=rows.unroll_steps, n_step=rows.n_step, discount=rows.discount)
+        case Sequences() as rows:
+            return SequenceRows(slots=rows.slots, period_slots=rows.period_slots, discount=rows.discount)

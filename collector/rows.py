@@ -1,5 +1,5 @@
 """From what a vector of environments did to rows of experience: single steps for replay, segments for on-policy.
-Rows for models that are unrolled are in unrolls.py."""
+Rows for models that are unrolled are in unrolls.py, those for recurrent networks that replay in sequences.py."""
 
 from __future__ import annotations
 

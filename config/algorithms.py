@@ -66,7 +66,7 @@ class AlgorithmConfig(Section):
 class QLearningConfig(AlgorithmConfig):
     """Settings that all algorithms with action values have."""
 
-    type: Literal["dqn", "rainbow"]
+    type: Literal["dqn", "rainbow", "r2d2"]
     """Which algorithm."""
     hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
     """Units of each hidden layer, at least one layer. With `dueling`, value and advantages each have a last hidden
@@ -137,6 +137,64 @@ class RainbowConfig(QLearningConfig):
     def _bounds_in_order(self) -> RainbowConfig:
         if self.distribution == "categorical" and self.v_min >= self.v_max:
             raise ValueError(f"v_min ({self.v_min:g}) should be less than v_max ({self.v_max:g})")
+        return self
+
+
+class R2d2Config(QLearningConfig):
+    """R2D2 (Kapturowski et al. 2019): deep Q-learning with a recurrent network, which remembers the episode, from
+    replayed sequences.
+
+    A row of the buffer is a sequence: `buffer.capacity` and `buffer.min_rows` count sequences, `learner.batch_size` is
+    the sequences of an update. Actions must be Discrete. The paper has `learner.learning_rate` 1e-4,
+    `learner.max_grad_norm` 40, `buffer.priority_exponent` 0.9 and `buffer.importance_exponent` 0.6.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+
+    type: Literal["r2d2"] = "r2d2"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
+    recurrent: Literal["lstm", "gru"] = "lstm"
+    """The recurrent core: long short-term memory, or gated recurrent units, which take three quarters of the time."""
+    recurrent_units: Units = 128
+    """Units of the core. The paper has 512, for Atari."""
+    hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
+    """Units of each hidden layer between the observation and the core, at least one layer. Null is [128], and [512] for
+    images."""
+    head_hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] = (128,)
+    """Units of each hidden layer between the core and the values, at least one layer. With `dueling`, value and
+    advantages each have a last hidden layer of their own."""
+    value_rescaling: bool = True
+    """Learn values after sign(x)(sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018), so that large returns need no
+    clipped rewards."""
+    n_step: NSteps = 5
+    """Steps of reward summed before bootstrapping."""
+    discount: Discount = 0.997
+    """Discount per environment step."""
+    burn_in_steps: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(no_bool)] = 40
+    """Steps before those of a sequence from which nothing is learned: they bring the state, which an older network left
+    with the sequence, up to date."""
+    sequence_steps: Horizon = 80
+    """Steps of a sequence to learn from. An update takes longer in proportion to these and the burn-in together."""
+    overlap_steps: Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(no_bool)] = 40
+    """Steps that neighbouring sequences of an environment share; less than `sequence_steps`. More overlap is more rows
+    for the same experience."""
+    priority_eta: Fraction = 0.9
+    """The priority of a sequence is this share of its largest absolute error and the rest of its mean."""
+    target_update_iters: Positive = 2_500
+    """Gradient updates between hard copies of the online network into the target network."""
+
+    @property
+    def lowers_products(self) -> bool:
+        """See AlgorithmConfig."""
+        return False
+
+    @model_validator(mode="after")
+    def _sequences_move_on(self) -> R2d2Config:
+        if self.overlap_steps >= self.sequence_steps:
+            raise ValueError(
+                f"overlap_steps ({self.overlap_steps}) must be less than sequence_steps ({self.sequence_steps}), or "
+                "sequences would never move on"
+            )
         return self
 
 
@@ -384,7 +442,7 @@ class CustomConfig(AlgorithmConfig):
         Field(
             pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$",
             max_length=200,
-            json_schema_extra={"not": {"enum": ["dqn", "rainbow", "ppo", "impala", "muzero"]}},
+            json_schema_extra={"not": {"enum": ["dqn", "rainbow", "ppo", "impala", "muzero", "r2d2"]}},
         ),
     ]
     """`module:Class`, looked up in the folder of the config file first; or its name in an installed package (entry

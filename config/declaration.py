@@ -111,7 +111,59 @@ class Unrolls(Section):
         return self.unroll_steps + self.n_step
 
 
-RowShape = Steps | Segments | Unrolls
+class Sequences(Section):
+    """A row is L = `slots` consecutive time steps of one environment, for recurrent networks that replay (Kapturowski
+    et al. 2019): `burn_in_steps` that only bring the network's state up to date, then `sequence_steps` to learn from,
+    then `n_step` - 1 whose rewards the last of them need. Rows of an environment begin every `period_slots` steps, so
+    the parts to learn from overlap by `overlap_steps`. A batch of B rows has the columns
+
+    obs         [B, L + 1, …]  [:, t] is what the action of step t saw, [:, t + 1] what was seen after it (the true last
+                               observation where the step ended an episode)
+    action      [B, L, …]      as recorded
+    reward      [B, L]         float32
+    terminated  [B, L]         bool: the episode ended in the step, and nothing would have followed
+    done        [B, L]         bool: it ended in the step, terminated or truncated
+    valid       [B, L]         bool: a step; False where the environment was reset: the step after is the first of an
+                               episode, and the policy's state before it was 0
+    weights     [B]            float32: importance weights of prioritized replay, else 1
+
+    and what `Policy.recorded` names, [B, L, …].
+    """
+
+    kind: Literal["sequences"] = "sequences"
+    """Tells it from the others."""
+    burn_in_steps: Annotated[int, Field(ge=0, le=10_000)]
+    """Time steps before those to learn from."""
+    sequence_steps: Horizon
+    """Time steps to learn from."""
+    overlap_steps: Annotated[int, Field(ge=0, le=1_000_000)]
+    """Of those, the steps that the next row of the environment learns from, too."""
+    n_step: NSteps
+    """Environment steps whose rewards are summed before bootstrapping."""
+    discount: Discount
+    """Discount per environment step."""
+
+    @property
+    def slots(self) -> int:
+        """L: time steps in a row."""
+        return self.burn_in_steps + self.sequence_steps + self.n_step - 1
+
+    @property
+    def period_slots(self) -> int:
+        """Time steps from the beginning of a row to that of the next."""
+        return self.sequence_steps - self.overlap_steps
+
+    @model_validator(mode="after")
+    def _rows_move_on(self) -> Sequences:
+        if self.overlap_steps >= self.sequence_steps:
+            raise ValueError(
+                f"overlap_steps ({self.overlap_steps}) must be less than sequence_steps ({self.sequence_steps}), or "
+                "sequences would never move on"
+            )
+        return self
+
+
+RowShape = Steps | Segments | Unrolls | Sequences
 
 
 def _rising(points: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:

@@ -6,7 +6,15 @@ from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, MuZeroConfig, PpoConfig, RainbowConfig
+from remuda.config.algorithms import (
+    CustomConfig,
+    DqnConfig,
+    ImpalaConfig,
+    MuZeroConfig,
+    PpoConfig,
+    R2d2Config,
+    RainbowConfig,
+)
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
 from remuda.config.launching import LaunchConfig
 from remuda.config.numbers import (
@@ -77,7 +85,7 @@ def _algorithm(value: object) -> str | None:
     return None if not isinstance(kind, str) else kind if kind in BUILT_IN else CUSTOM
 
 
-BUILT_IN = ("dqn", "rainbow", "ppo", "impala", "muzero")
+BUILT_IN = ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2")
 CUSTOM = "custom"
 """Stands for every other `type`, in messages of validation and in the documentation."""
 PolicyConfig = Annotated[
@@ -86,6 +94,7 @@ PolicyConfig = Annotated[
     | Annotated[PpoConfig, Tag("ppo")]
     | Annotated[ImpalaConfig, Tag("impala")]
     | Annotated[MuZeroConfig, Tag("muzero")]
+    | Annotated[R2d2Config, Tag("r2d2")]
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(_algorithm),
 ]

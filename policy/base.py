@@ -16,7 +16,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 if TYPE_CHECKING:
     import torch
 
-    from remuda.policy.networks.portable import PortablePolicy
+    from remuda.policy.networks.portable import Portable
     from remuda.policy.networks.precision import Products
 
 Arrays = Mapping[str, np.ndarray]
@@ -170,8 +170,9 @@ class Algorithm(ABC):
     """How the products of its networks are computed, which the learner sets by `learner.precision`. None: that setting
     does not reach them, and a config that asks for bfloat16 is refused; see AlgorithmConfig.lowers_products."""
 
-    def portable(self) -> PortablePolicy | None:
-        """The acting side with these weights, for model/. Shares the network: copy it before you keep it.
+    def portable(self) -> Portable | None:
+        """The acting side with these weights, for model/: a PortablePolicy, or a RecurrentPortablePolicy where the
+        policy carries a state. Shares the network: copy it before you keep it.
 
         None if the algorithm has no such form: then runs have no model/.
         """

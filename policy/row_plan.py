@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.config.declaration import RowShape, Segments, Steps, Unrolls
+from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration
 from remuda.wire.messages import ChunkMeta
@@ -15,8 +15,8 @@ class UnsupportedReuseError(ValueError):
 
     def __init__(self, algorithm: str, rows: RowShape, reuse: str) -> None:
         super().__init__(
-            f"policy.type {algorithm}: {type(rows).__name__} with reuse {reuse!r}; there are Steps and Unrolls with "
-            "reuse 'replay', and Segments with reuse 'once'"
+            f"policy.type {algorithm}: {type(rows).__name__} with reuse {reuse!r}; there are Steps, Unrolls and "
+            "Sequences with reuse 'replay', and Segments with reuse 'once'"
         )
 
 
@@ -30,7 +30,8 @@ class RowPlan:
     longest_chunk_s: float | None
     """A chunk ends when this time has passed, even with fewer steps; None if only its steps count."""
     slots_per_row: int
-    """Slots of time that a row uses up: 1, or the horizon of a segment."""
+    """Slots of time from one row of an environment to its next: 1, the horizon of segments, or the period of sequences
+    that overlap."""
     rows_per_update: int
     capacity: int
     """Rows that the index and the learner's ring hold."""
@@ -44,10 +45,17 @@ class RowPlan:
     """Rows of the last chunks that may wait for the steps that follow them, and come with the next: at most so many."""
     num_envs: int
     """Environments of a collector."""
+    overlapping: bool = False
+    """Rows are sequences: they begin every `slots_per_row` slots of an environment, resets among them."""
 
     def most_rows(self, env_steps: int) -> int:
         """The most rows that a chunk of so many environment steps can have."""
-        return self.num_envs if self.on_policy else env_steps + self.rows_held_back
+        if self.on_policy:
+            return self.num_envs
+        if not self.overlapping:
+            return env_steps + self.rows_held_back
+        slots = 2 * env_steps // self.num_envs + 1  # between two resets of an environment lies a step
+        return self.num_envs * -(-slots // self.slots_per_row)
 
     def slots(self, meta: ChunkMeta) -> int:
         """The part of a collector's credit that a chunk uses."""
@@ -63,6 +71,8 @@ def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowP
         case Steps() | Unrolls(), "replay":
             ahead = rows.n_step if isinstance(rows, Steps) else rows.window_steps
             return _replayed_steps(config, ahead * config.env.num_envs, serial=collectors is not None)
+        case Sequences(), "replay":
+            return _replayed_sequences(config, rows)
         case Segments(), "once":
             return _segments_used_once(config, rows, collectors)
         case _:
@@ -84,6 +94,24 @@ def _replayed_steps(config: ExperimentConfig, rows_held_back: int, *, serial: bo
         publish_interval_iters=config.learner.publish_interval_iters,
         rows_held_back=rows_held_back,
         num_envs=config.env.num_envs,
+    )
+
+
+def _replayed_sequences(config: ExperimentConfig, rows: Sequences) -> RowPlan:
+    each = rows.period_slots * config.env.num_envs  # one row of each environment
+    return RowPlan(
+        on_policy=False,
+        chunk_slots=config.collector.chunk_env_steps or max(HELD_BACK_CHUNK_ENV_STEPS, each),
+        longest_chunk_s=None,
+        slots_per_row=rows.period_slots,
+        rows_per_update=config.learner.batch_size,
+        capacity=config.buffer.capacity,
+        batches_per_request=config.learner.prefetch_batches,
+        requests_in_flight=2,
+        publish_interval_iters=config.learner.publish_interval_iters,
+        rows_held_back=0,
+        num_envs=config.env.num_envs,
+        overlapping=True,
     )
 
 

@@ -15,6 +15,7 @@ from remuda.config.user_code import UserCodeError
 from remuda.policy.algorithms.actor_critic.entries import ImpalaEntry, PpoEntry
 from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.algorithms.muzero.entry import MuZeroEntry
+from remuda.policy.algorithms.r2d2.entry import R2d2Entry
 from remuda.policy.algorithms.rainbow.entry import RainbowEntry
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
 from remuda.policy.entry import AlgorithmEntry, Chosen, ReanalyzingEntry, Setup
@@ -29,6 +30,7 @@ ENTRIES = cast(
         "ppo": PpoEntry(),
         "impala": ImpalaEntry(),
         "muzero": MuZeroEntry(),
+        "r2d2": R2d2Entry(),
     },
 )
 """Remuda's own algorithms, by `policy.type`."""

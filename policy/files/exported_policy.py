@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from remuda.policy.acting.distributions import Categorical, Gaussian, epsilon_greedy
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.checkpoint_file import CheckpointError, first_line
-from remuda.policy.files.model_artifact import ModelInfo, without_deprecation
+from remuda.policy.files.model_artifact import STATE, ModelInfo, without_deprecation
 from remuda.storage.run_folder import MODEL, MODEL_INFO
 
 
@@ -33,6 +33,7 @@ class ExportedPolicy(ValuingActor):
         """
         self._model, self.info = _load(folder / MODEL)
         self._output_name = self.info.outputs[0].name
+        self.state_size = next((int(one.shape[1]) for one in self.info.inputs if one.name == STATE), 0)
 
     def act(
         self,
@@ -46,25 +47,34 @@ class ExportedPolicy(ValuingActor):
     ) -> np.ndarray:
         """See Actor; the same draws as the algorithm's own policy makes."""
         if deterministic:
-            return self._asked(self._model.act, observations)
-        outputs = self._asked(self._model, observations)
+            return self._asked(self._model.act, observations, state)
+        outputs = self._asked(self._model, observations, state)
         if self._output_name == "q_values":
             drawn: np.ndarray = epsilon_greedy(outputs, exploration["epsilon"], rng)
         elif self._output_name == "logits":
             drawn = Categorical(outputs).sample(rng)
         else:
-            drawn = Gaussian(outputs, self._model.network.log_std.numpy()).sample(rng)
+            head = self._model.head if self.state_size else self._model
+            drawn = Gaussian(outputs, head.network.log_std.numpy()).sample(rng)
         return self.info.action.to_environment(drawn)
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """See ValuingActor."""
-        return self._asked(self._model.value, observations)
+        return self._asked(self._model.value, observations, state)
 
-    def _asked(self, method: Callable[[torch.Tensor], torch.Tensor], observations: np.ndarray) -> NDArray[Any]:
-        seen = np.ascontiguousarray(observations, self.info.observation.dtype)
+    def _asked(self, method: Callable[..., Any], observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
+        seen = torch.from_numpy(np.ascontiguousarray(observations, self.info.observation.dtype))
+        if not self.state_size:
+            with torch.no_grad():
+                answer: NDArray[Any] = method(seen).numpy()
+            return answer
+        if state is None:
+            raise ValueError("a recurrent policy acts with the state of each environment: give `state`")
         with torch.no_grad():
-            answer: NDArray[Any] = method(torch.from_numpy(seen)).numpy()
-        return answer
+            answered, after = method(seen, torch.from_numpy(state))
+        state[:] = after.numpy()
+        own: NDArray[Any] = answered.numpy()
+        return own
 
 
 def _load(path: Path) -> tuple[Any, ModelInfo]:

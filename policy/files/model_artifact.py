@@ -26,7 +26,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm
-from remuda.policy.networks.portable import Normalisation, PortablePolicy
+from remuda.policy.networks.portable import Normalisation, Portable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.atomic import Replacing, replacing, write_bytes
 from remuda.storage.run_folder import MODEL, MODEL_INFO
@@ -38,6 +38,14 @@ _USAGE = (
     "actions = model.act(observations)  # a tensor of observations [batch, ...], as the environment gives them",
     "env.step(actions[0].numpy())  # or .item() where actions are whole numbers",
 )
+_RECURRENT_USAGE = (
+    *_USAGE[:2],
+    "state = torch.zeros(1, {size})  # wherever an episode begins",
+    "actions, state = model.act(observations, state)  # observations [1, ...] as the environment gives them, each once",
+    *_USAGE[3:],
+)
+STATE = "state"
+"""The name of the state among the inputs, if the policy carries one."""
 _METHODS = {
     "act": ("action", "the best actions, as the environment takes them"),
     "sample": ("action", "actions with as much chance in them as the algorithm ever leaves"),
@@ -67,9 +75,10 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     usage: list[str]
     """How to get an action, line by line."""
     inputs: list[Tensor]
-    """The input of every method."""
+    """The inputs of every method."""
     outputs: list[Tensor]
-    """The output of every method; the first is that of the model's own call."""
+    """The output of every method; the first is that of the model's own call. Where `state` is an input, it is a second
+    output of every method."""
     observation: ObservationSpec
     action: ActionSpec
     normalisation: Normalisation | None
@@ -112,7 +121,7 @@ class Exporter:
         with torch.random.fork_rng(devices=[]):  # `sample` draws, and must draw nothing that training would have drawn
             info = _info(portable, self._algorithm, self._config, counters, example)
             if self._model is None:
-                self._model = traced_policy(portable, example)
+                self._model = traced_policy(portable, _inputs(portable, example))
         _give(self._model, portable)
         model = _saved(self._model, _encoded(info))
         folder.mkdir(parents=True, exist_ok=True)
@@ -145,25 +154,31 @@ def without_deprecation() -> Generator[None]:
 
 
 def _info(
-    portable: PortablePolicy,
+    portable: Portable,
     algorithm: Algorithm,
     config: ExperimentConfig,
     counters: Counters,
     example: torch.Tensor,
 ) -> ModelInfo:
     meaning = {"q_values": "the value of each action", "logits": "of each action"}
-    own = _tensor(portable.output_name, portable(example))
+    inputs = _inputs(portable, example)
+    own = _tensor(portable.output_name, _answer(portable, portable(*inputs)))
+    state = [_tensor(STATE, inputs[1])] if portable.state_size else []
     return ModelInfo(
         algorithm=config.policy.type,
         train_iter=counters.train_iter,
         env_step=counters.env_step,
-        usage=list(_USAGE),
-        inputs=[_tensor("observation", example)],
+        usage=[line.format(size=portable.state_size) for line in (_RECURRENT_USAGE if state else _USAGE)],
+        inputs=[_tensor("observation", example), *state],
         outputs=[
             msgspec.structs.replace(own, method="forward", meaning=meaning.get(own.name, "the best action, unclipped")),
             *(
-                _tensor(name, getattr(portable, method)(example), method=method, meaning=text)
+                _tensor(name, _answer(portable, getattr(portable, method)(*inputs)), method=method, meaning=text)
                 for method, (name, text) in _METHODS.items()
+            ),
+            *(
+                msgspec.structs.replace(one, method="every", meaning="to give with the next observations")
+                for one in state
             ),
         ],
         observation=algorithm.observation,
@@ -178,21 +193,32 @@ def _info(
     )
 
 
+def _inputs(portable: Portable, example: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """What every method takes: the example of observations [batch, …], and states where it carries them."""
+    return (example, torch.zeros(len(example), portable.state_size)) if portable.state_size else (example,)
+
+
+def _answer(portable: Portable, given: Any) -> torch.Tensor:
+    """What a method returns, without the states."""
+    answer: torch.Tensor = given[0] if portable.state_size else given
+    return answer
+
+
 def _tensor(name: str, tensor: torch.Tensor, *, method: str = "", meaning: str = "") -> Tensor:
     dtype = str(tensor.dtype).removeprefix("torch.")
     return Tensor(name=name, dtype=dtype, shape=["batch", *tensor.shape[1:]], method=method, meaning=meaning)
 
 
-def traced_policy(portable: PortablePolicy, example: torch.Tensor) -> torch.jit.ScriptModule:
-    """Follow each method of the policy once, through an example of observations [batch, …]."""
+def traced_policy(portable: Portable, example: tuple[torch.Tensor, ...]) -> torch.jit.ScriptModule:
+    """Follow each method of the policy once, through an example of its inputs [batch, …]."""
     with without_deprecation():
         trace = cast("Callable[..., torch.jit.ScriptModule]", torch.jit.trace_module)
-        inputs: Mapping[str, torch.Tensor] = dict.fromkeys(("forward", *_METHODS), example)
+        inputs: Mapping[str, tuple[torch.Tensor, ...]] = dict.fromkeys(("forward", *_METHODS), example)
         return trace(portable, inputs, check_trace=False)
 
 
 @torch.no_grad()
-def _give(model: torch.jit.ScriptModule, newest: PortablePolicy) -> None:
+def _give(model: torch.jit.ScriptModule, newest: Portable) -> None:
     """Copy the present weights of the policy into the trace."""
     held = _held_by(model)
     for name, tensor in _held_by(newest).items():

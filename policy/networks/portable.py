@@ -27,8 +27,8 @@ class Normalisation:
     where: str = "inside the model: give it observations as the environment gives them"
 
 
-class PortablePolicy(nn.Module):
-    """Takes observations [batch, …] as an environment gives them, and gives actions as it takes them.
+class Portable(nn.Module):
+    """What PortablePolicy and RecurrentPortablePolicy have in common.
 
     Shares its network with the algorithm it comes from. Every method can be traced, for any batch size; whatever
     training changes is a parameter or a buffer, so that a trace can be given what has been learned since.
@@ -37,6 +37,8 @@ class PortablePolicy(nn.Module):
     output_name: str
     """The name of the output of `forward`: q_values, logits, action_mean."""
     normalisation: Normalisation | None = None
+    state_size: int = 0
+    """Numbers that are carried from one observation of an episode to the next; 0: none."""
 
     def __init__(self, observation: ObservationSpec, action: ActionSpec, *, normalises: bool = False) -> None:
         """`normalises`: the network itself normalises observations."""
@@ -46,22 +48,6 @@ class PortablePolicy(nn.Module):
         for name, bounds, unbounded in (("low", action.low, -math.inf), ("high", action.high, math.inf)):
             limits = [unbounded if bound is None else bound for bound in bounds]
             self.register_buffer(name, torch.tensor(limits, dtype=torch_dtype(action.dtype)), persistent=False)
-
-    @abstractmethod
-    def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """The network's outputs: float32 [batch, k]."""
-
-    @abstractmethod
-    def act(self, observation: torch.Tensor) -> torch.Tensor:
-        """The best actions."""
-
-    @abstractmethod
-    def sample(self, observation: torch.Tensor) -> torch.Tensor:
-        """Actions with the exploration of the end of the schedule; torch's generator decides."""
-
-    @abstractmethod
-    def value(self, observation: torch.Tensor) -> torch.Tensor:
-        """The return expected from here on: float32 [batch]."""
 
     def encoded(self, observation: torch.Tensor) -> torch.Tensor:
         """The same as ObservationSpec.encode."""
@@ -81,6 +67,26 @@ class PortablePolicy(nn.Module):
         if spec.n is not None:
             return (actions + spec.start).to(dtype)
         return actions.to(dtype).clamp(self.get_buffer("low"), self.get_buffer("high")).reshape(-1, *spec.shape)
+
+
+class PortablePolicy(Portable):
+    """Takes observations [batch, …] as an environment gives them, and gives actions as it takes them."""
+
+    @abstractmethod
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """The network's outputs: float32 [batch, k]."""
+
+    @abstractmethod
+    def act(self, observation: torch.Tensor) -> torch.Tensor:
+        """The best actions."""
+
+    @abstractmethod
+    def sample(self, observation: torch.Tensor) -> torch.Tensor:
+        """Actions with the exploration of the end of the schedule; torch's generator decides."""
+
+    @abstractmethod
+    def value(self, observation: torch.Tensor) -> torch.Tensor:
+        """The return expected from here on: float32 [batch]."""
 
 
 class QActing(PortablePolicy):

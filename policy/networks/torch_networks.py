@@ -183,9 +183,7 @@ class ActorCriticNetwork(nn.Module):
         mean is subtracted, if they are. Images stay as they are."""
         if self.observations is None or not self.normalizes:
             return observations
-        mean, scale = self.observations.mean, (self.observations.variance + Moments.EPSILON).rsqrt()
-        numbers = observations.dtype
-        return ((observations - mean.to(numbers)) * scale.to(numbers)).clamp(-CLIP, CLIP).float()
+        return self.observations.normalised(observations)
 
     def features(self, normalised: torch.Tensor) -> torch.Tensor:
         """The inputs of both policy and value: normalised observations, or the outputs of the layers that they
@@ -208,6 +206,13 @@ class RunningMoments(nn.Module):
         self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
         self.register_buffer("count", torch.zeros(1, dtype=torch.float64))
+
+    def normalised(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Bring numbers [n, size] to mean 0 and standard deviation 1, clipped: float32, but float64 until the mean is
+        subtracted, if they are."""
+        mean, scale = self.mean, (self.variance + Moments.EPSILON).rsqrt()
+        exact = numbers.dtype
+        return ((numbers - mean.to(exact)) * scale.to(exact)).clamp(-CLIP, CLIP).float()
 
     def load(self) -> Moments:
         """Copy the moments to the host."""

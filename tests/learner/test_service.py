@@ -196,7 +196,7 @@ def test_on_policy_nothing_is_asked_for_before_the_newest_policy_is_published(
 ) -> None:
     """Or what is asked for would be collected with the policy before it: the disk may refuse for longer than the
     learner waits at a time."""
-    sizes = {"batches_per_request": 1, "requests_in_flight": 1, "publish_interval_iters": 1}
+    sizes: dict[str, Any] = {"batches_per_request": 1, "requests_in_flight": 1, "publish_interval_iters": 1}
     plan = replace(row_plan(coordinator.config), on_policy=True, **sizes)
 
     def on_policy(config: ExperimentConfig) -> RowPlan:

@@ -9,15 +9,24 @@ from typing import Literal
 
 import pytest
 
-from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, MuZeroConfig, PpoConfig, RainbowConfig
-from remuda.config.declaration import Declaration, RowShape, Segments, Steps, Unrolls
+from remuda.config.algorithms import (
+    CustomConfig,
+    DqnConfig,
+    ImpalaConfig,
+    MuZeroConfig,
+    PpoConfig,
+    R2d2Config,
+    RainbowConfig,
+)
+from remuda.config.declaration import Declaration, RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.schema import BUILT_IN, EnvConfig, ExperimentConfig, PolicyConfig
 from remuda.policy import algorithms
 from remuda.policy.algorithms import ENTRIES, UnknownAlgorithmError, declaration
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
 
 ROOT = Path(__file__).parents[2]
-SECTIONS: list[PolicyConfig] = [DqnConfig(), RainbowConfig(), PpoConfig(), ImpalaConfig(), MuZeroConfig()]
+SEQUENCES = Sequences(burn_in_steps=1, sequence_steps=4, overlap_steps=2, n_step=1, discount=0.9)
+SECTIONS: list[PolicyConfig] = [DqnConfig(), RainbowConfig(), PpoConfig(), ImpalaConfig(), MuZeroConfig(), R2d2Config()]
 
 
 def experiment(policy: PolicyConfig) -> ExperimentConfig:
@@ -66,6 +75,7 @@ def test_unrolls_are_replayed_as_steps_are() -> None:
     [
         (Steps(n_step=1, discount=0.9), "once"),
         (Unrolls(unroll_steps=1, n_step=1, discount=0.9), "once"),
+        (SEQUENCES, "once"),
         (Segments(horizon_steps=1, discount=0.9), "replay"),
     ],
 )
@@ -73,7 +83,8 @@ def test_rows_that_cannot_be_reused_so_are_an_error_that_says_what_can(
     rows: RowShape, reuse: Literal["replay", "once"]
 ) -> None:
     """They would have been taken for others."""
-    said = f"policy.type mine:Mine: {type(rows).__name__} with reuse '{reuse}'; there are Steps and Unrolls with reuse"
+    said = f"policy.type mine:Mine: {type(rows).__name__} with reuse '{reuse}'; there are Steps, Unrolls and "
+    said += "Sequences with reuse"
     with pytest.raises(UnsupportedReuseError, match=re.escape(said)):
         row_plan(custom(rows, reuse))
 

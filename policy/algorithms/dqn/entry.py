@@ -10,6 +10,17 @@ from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 from remuda.policy.schedules import epsilon_schedule
 
+MONITORED = ("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm")
+WITH_STATISTICS = ("total_loss", "q_value", "td_error", "grad_norm")
+LOSS_COLUMNS = {
+    "AverageQVals": "q_value",
+    "StdQVals": "q_value_std",
+    "MaxQVals": "q_value_max",
+    "MinQVals": "q_value_min",
+    "LossQ": "total_loss",
+}
+"""What all algorithms with action values report; see Declaration."""
+
 
 class DqnEntry(AlgorithmEntry[DqnConfig]):
     """See AlgorithmEntry."""
@@ -22,15 +33,9 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
         return Declaration(
             rows=Steps(n_step=settings.n_step, discount=settings.discount),
             reuse="replay",
-            monitored=("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm"),
-            loss_columns={
-                "AverageQVals": "q_value",
-                "StdQVals": "q_value_std",
-                "MaxQVals": "q_value_max",
-                "MinQVals": "q_value_min",
-                "LossQ": "total_loss",
-            },
-            with_statistics=("total_loss", "q_value", "td_error", "grad_norm"),
+            monitored=MONITORED,
+            loss_columns=LOSS_COLUMNS,
+            with_statistics=WITH_STATISTICS,
             exploration={"epsilon": epsilon_schedule(config, settings)},
             learns_from_parts=True,
         )

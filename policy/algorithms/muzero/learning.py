@@ -21,13 +21,14 @@ from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
 from remuda.policy.algorithms.muzero.model_policy import make_network
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork
 from remuda.policy.algorithms.muzero.portable import PortableMuZero
-from remuda.policy.algorithms.muzero.scaling import Support, scaled
+from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import new_tree
 from remuda.policy.algorithms.muzero.targets import Floats, Positions, Returns
 from remuda.policy.base import Arrays, LearnResult, ReanalyzingAlgorithm
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.rescaling import scaled
 from remuda.policy.networks.tensors import model_misfits, to_tensor
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec

@@ -5,6 +5,7 @@ from __future__ import annotations
 from remuda.config.algorithms import RainbowConfig
 from remuda.config.declaration import Declaration, Schedule, Steps
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.dqn.entry import LOSS_COLUMNS, MONITORED, WITH_STATISTICS
 from remuda.policy.algorithms.rainbow.acting import EPSILON, NOISE, RainbowPolicy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
@@ -21,15 +22,9 @@ class RainbowEntry(AlgorithmEntry[RainbowConfig]):
         return Declaration(
             rows=Steps(n_step=settings.n_step, discount=settings.discount),
             reuse="replay",
-            monitored=("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm"),
-            loss_columns={
-                "AverageQVals": "q_value",
-                "StdQVals": "q_value_std",
-                "MaxQVals": "q_value_max",
-                "MinQVals": "q_value_min",
-                "LossQ": "total_loss",
-            },
-            with_statistics=("total_loss", "q_value", "td_error", "grad_norm"),
+            monitored=MONITORED,
+            loss_columns=LOSS_COLUMNS,
+            with_statistics=WITH_STATISTICS,
             exploration=_exploration(config, settings),
             learns_from_parts=True,
         )

@@ -15,6 +15,7 @@ from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, QLearni
 from remuda.config.schema import ExperimentConfig, LearnerConfig, Precision
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm
+from remuda.policy.networks.portable import PortablePolicy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.segments import batch as segments_of
 from remuda.tests.policy.cases import ACTION, OBSERVATION
@@ -110,7 +111,7 @@ def test_what_it_saves_and_publishes_and_exports_is_float32(policy: Policy, obse
     plain = make_policy(config, observation, ACTION)
     plain.load_state(acting)
     portable = made.portable()
-    assert portable is not None
+    assert isinstance(portable, PortablePolicy)
     with torch.no_grad():
         values = portable.value(torch.from_numpy(seen))
     assert values.dtype == torch.float32

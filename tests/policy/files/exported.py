@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, QLearningConfig, RainbowConfig
+from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, QLearningConfig, R2d2Config, RainbowConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
@@ -22,7 +22,7 @@ COUNTERS = Counters(env_step=120, train_iter=12)
 
 @dataclass(frozen=True)
 class Case:
-    policy: DqnConfig | RainbowConfig | PpoConfig | ImpalaConfig
+    policy: DqnConfig | RainbowConfig | R2d2Config | PpoConfig | ImpalaConfig
     observation: ObservationSpec
     action: ActionSpec
     seen: Callable[[np.random.Generator, int], np.ndarray]
@@ -100,7 +100,18 @@ def _untrained(case: Case) -> Algorithm:
 def _train(algorithm: Algorithm, case: Case) -> None:
     rng = np.random.default_rng(2)
     for _ in range(3):
-        algorithm.learn(transitions(case, rng) if isinstance(case.policy, QLearningConfig) else segments(case, rng))
+        algorithm.learn(_rows(case, rng))
+
+
+def _rows(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    if isinstance(case.policy, R2d2Config):
+        slots = case.policy.burn_in_steps + case.policy.sequence_steps + case.policy.n_step - 1
+        units = case.policy.recurrent_units * (2 if case.policy.recurrent == "lstm" else 1)
+        return segments(case, rng, slots=slots) | {
+            "state": np.zeros((4, units), np.float32),
+            "weights": np.ones(4, np.float32),
+        }
+    return transitions(case, rng) if isinstance(case.policy, QLearningConfig) else segments(case, rng)
 
 
 def leave_behind(case: Case, run: Path) -> Path:

@@ -21,7 +21,7 @@ from remuda.policy.algorithms.rainbow.distribution import return_distribution
 from remuda.policy.files import model_artifact
 from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.policy.files.model_artifact import Exporter
-from remuda.policy.networks.portable import PortablePolicy
+from remuda.policy.networks.portable import Portable
 from remuda.tests.patience import HANG_S
 from remuda.tests.policy.cases import batch, config, dqn
 from remuda.tests.policy.files.exported import CASES, COUNTERS, Case, experiment, leave_behind
@@ -238,7 +238,7 @@ def test_it_is_traced_once_for_torch_keeps_every_trace(tmp_path: Path, monkeypat
     traced: list[object] = []
     trace = model_artifact.traced_policy
 
-    def count(portable: PortablePolicy, example: torch.Tensor) -> torch.jit.ScriptModule:
+    def count(portable: Portable, example: tuple[torch.Tensor, ...]) -> torch.jit.ScriptModule:
         traced.append(portable)
         return trace(portable, example)
 

@@ -201,7 +201,7 @@ def test_the_portable_form_is_the_network_without_a_search(observation: Observat
     for tensor in algorithm.network.state_dict().values():
         tensor.uniform_(0.1, 0.9)
     seen = rng.normal(size=(7, *observation.shape)) > 0 if observation.is_image else observations(7)
-    traced = traced_policy(copy.deepcopy(algorithm.portable()).eval(), torch.from_numpy(seen[:2]))
+    traced = traced_policy(copy.deepcopy(algorithm.portable()).eval(), (torch.from_numpy(seen[:2]),))
     acting = MuZeroPolicy(SMALL, observation, ActionSpec(2, 3))
     acting.load_state(algorithm.acting_state())
     np.testing.assert_allclose(traced.value(torch.from_numpy(seen)).detach().numpy(), acting.value(seen), rtol=1e-3)

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.policy.algorithms.muzero.scaling import Support, scaled, unscaled
+from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.networks.rescaling import scaled, unscaled
 
 NUMBERS = st.floats(-60_000.0, 60_000.0)
 

@@ -1,0 +1,156 @@
+"""Acting with a recurrent network: an encoder and a core, before a policy that acts on what they remember."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.policy.acting.inference import Inference
+from remuda.policy.acting.weights import Dense, weights_of
+from remuda.policy.base import Arrays, Policy
+from remuda.policy.networks.normalisation import CLIP, Moments
+from remuda.policy.networks.recurrence import CONVOLUTIONS, CORE, HEAD, MOMENTS, RecurrentLayout
+from remuda.policy.saved_state import require_fit
+from remuda.policy.spaces import Numbers, ObservationSpec
+
+Floats = NDArray[np.float32]
+
+
+class RecurrentPolicy(Policy):
+    """Acts as `head` does, on what the core of a RecurrentNetwork makes of the observations so far."""
+
+    def __init__(
+        self,
+        layout: RecurrentLayout,
+        observation: ObservationSpec,
+        head: Policy,
+        *,
+        chosen: Callable[[str], None] | None = None,
+        device: str = "cpu",
+    ) -> None:
+        """`head` acts on observations like `layout.remembered`; `chosen` and `device` are Inference's, for convolutions
+        and hidden layers."""
+        self._layout, self._observation, self._head = layout, observation, head
+        self.state_size = layout.state_size
+        self.keeps_float64 = layout.normalizes
+        self._numbers: Numbers = observation.numbers(normalised=layout.normalizes)
+        self._shapes = layout.shapes()
+        self._inference = Inference(chosen, device)
+        self._core: Core | None = None
+        self._mean, self._scale = np.zeros(1, self._numbers), np.ones(1, self._numbers)
+
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        own = {name: array for name, array in state.items() if not name.startswith(HEAD)}
+        require_fit(self._shapes, own, what="policy")
+        self._head.load_state({name.removeprefix(HEAD): state[name] for name in state if name.startswith(HEAD)})
+        self._core = Core(state, self._layout)
+        image, dense = self._layout.image, tuple(Dense.of(state, name) for name in self._layout.dense)
+        self._inference.load(weights_of(state, dense, self._layout.activation, image, CONVOLUTIONS))
+        if self._layout.normalizes:
+            moments = Moments(state[f"{MOMENTS}.mean"], state[f"{MOMENTS}.variance"], count=0.0)
+            self._mean, self._scale = moments.mean.astype(self._numbers), moments.scale.astype(self._numbers)
+
+    def take_place(self, first: int, of: int) -> None:
+        """See Policy."""
+        self._head.take_place(first, of)
+
+    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        """See Policy."""
+        return self._head.recorded()
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """See Actor."""
+        remembered = self.remembered(observations, state)
+        return self._head.act(remembered, exploration, rng, deterministic=deterministic, legal=legal)
+
+    def act_recording(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, Arrays]:
+        """See Policy."""
+        return self._head.act_recording(self.remembered(observations, state), exploration, rng, legal=legal)
+
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
+        """See ValuingActor."""
+        return self._head.value(self.remembered(observations, state))
+
+    def remembered(self, observations: np.ndarray, state: np.ndarray | None) -> Floats:
+        """What the core gives for observations [n, …] after `state` [n, state_size], which it moves on: float32 [n,
+        units]."""
+        if self._core is None:
+            raise RuntimeError("the policy has no weights yet: call load_state first")
+        if state is None:
+            raise ValueError("a recurrent policy acts with the state of each environment: give `state`")
+        return self._core.step(self._encoded(observations), state)
+
+    def _encoded(self, observations: np.ndarray) -> np.ndarray:
+        seen = self._observation.encode(observations, self._numbers)
+        if self._layout.normalizes:
+            seen = ((seen - self._mean) * self._scale).clip(-CLIP, CLIP).astype(np.float32, copy=False)
+        encoded = self._inference(seen)
+        if self._layout.activation == "tanh":
+            return np.tanh(encoded)
+        return np.maximum(encoded, np.float32(0.0))
+
+
+class Core:
+    """The recurrent layer of a RecurrentNetwork, one step at a time; gates as torch's cells order them."""
+
+    def __init__(self, state: Arrays, layout: RecurrentLayout) -> None:
+        self._units, self._lstm = layout.units, layout.core == "lstm"
+        weights = [np.ascontiguousarray(state[f"{CORE}weight_{part}"].T) for part in ("ih", "hh")]
+        self._input, self._recurrent = weights
+        self._input_bias, self._recurrent_bias = state[f"{CORE}bias_ih"], state[f"{CORE}bias_hh"]
+
+    def step(self, encoded: np.ndarray, state: np.ndarray) -> Floats:
+        """The outputs for encoded observations [n, encoded]: float32 [n, units]. Overwrites `state` [n, state_size]."""
+        return self._lstm_step(encoded, state) if self._lstm else self._gru_step(encoded, state)
+
+    def _lstm_step(self, encoded: np.ndarray, state: np.ndarray) -> Floats:
+        """Input, forget, new and output gate (Hochreiter and Schmidhuber 1997; Gers et al. 2000)."""
+        units = self._units
+        output, cells = state[:, :units], state[:, units:]
+        gates: Floats = encoded @ self._input
+        gates += output @ self._recurrent
+        gates += self._input_bias + self._recurrent_bias
+        new = np.tanh(gates[:, 2 * units : 3 * units])
+        cells *= _sigmoid(gates[:, units : 2 * units])
+        cells += _sigmoid(gates[:, :units]) * new
+        np.multiply(_sigmoid(gates[:, 3 * units :]), np.tanh(cells), out=output)
+        return output.copy()
+
+    def _gru_step(self, encoded: np.ndarray, state: np.ndarray) -> Floats:
+        """Reset, update and new gate (Cho et al. 2014)."""
+        units = self._units
+        seen: Floats = encoded @ self._input + self._input_bias
+        before: Floats = state @ self._recurrent + self._recurrent_bias
+        gates = _sigmoid(seen[:, : 2 * units] + before[:, : 2 * units])
+        reset, update = gates[:, :units], gates[:, units:]
+        new = np.tanh(seen[:, 2 * units :] + reset * before[:, 2 * units :])
+        state += (1.0 - update) * (new - state)
+        return state.copy()
+
+
+def _sigmoid(numbers: Floats) -> Floats:
+    """1 / (1 + exp(-x)), which never overflows like this."""
+    halves: Floats = np.tanh(numbers * np.float32(0.5))
+    halves *= np.float32(0.5)
+    halves += np.float32(0.5)
+    return halves

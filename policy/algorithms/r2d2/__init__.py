@@ -1,0 +1,1 @@
+"""R2D2: the update rule, the acting side, the entry."""

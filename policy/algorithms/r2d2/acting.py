@@ -1,0 +1,62 @@
+"""R2D2, the acting side: epsilon-greedy actions by values that remember the episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.config.algorithms import DqnConfig, R2d2Config
+from remuda.policy.acting.recurrent import RecurrentPolicy
+from remuda.policy.algorithms.dqn.acting import DqnPolicy
+from remuda.policy.networks.images import ImageLayout, units
+from remuda.policy.networks.recurrence import RecurrentLayout
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+EPSILON = 1e-3
+"""That of remuda.policy.networks.rescaling, which needs torch."""
+
+
+def layout(config: R2d2Config, observation: ObservationSpec) -> RecurrentLayout:
+    """How the network reads these observations. Raises UnsupportedSpaceError."""
+    image = ImageLayout.of(observation, config.convolution)
+    hidden = units(config.hidden, image, default=(128,))
+    return RecurrentLayout(image, observation.features, hidden, "relu", config.recurrent, config.recurrent_units)
+
+
+def head_config(config: R2d2Config) -> DqnConfig:
+    """The settings of the head: a QNetwork that reads what the core remembers."""
+    return DqnConfig(hidden=config.head_hidden, dueling=config.dueling, epsilon_spread=config.epsilon_spread)
+
+
+def make_r2d2_policy(
+    config: R2d2Config,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    *,
+    chosen: Callable[[str], None] | None = None,
+    device: str = "cpu",
+) -> RecurrentPolicy:
+    """`chosen` and `device` are Inference's. Raises UnsupportedSpaceError."""
+    laid_out = layout(config, observation)
+    acts = RescaledDqnPolicy if config.value_rescaling else DqnPolicy
+    head = acts(head_config(config), laid_out.remembered, action)
+    return RecurrentPolicy(laid_out, observation, head, chosen=chosen, device=device)
+
+
+class RescaledDqnPolicy(DqnPolicy):
+    """Its network's values are rescaled ones."""
+
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
+        """Value of the best action in the environment's own rewards: float32 [n]."""
+        return unscaled(super().value(observations))
+
+
+def unscaled(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What remuda.policy.networks.rescaling.unscaled does, without torch."""
+    size = np.abs(numbers, dtype=np.float64)
+    inner = size + 1.0 + EPSILON
+    root = 2.0 * inner / (np.sqrt(1.0 + 4.0 * EPSILON * inner) + 1.0)
+    values: NDArray[np.float32] = (np.sign(numbers) * (root * root - 1.0)).astype(np.float32)
+    return values

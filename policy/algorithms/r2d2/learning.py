@@ -1,0 +1,189 @@
+"""R2D2, the learning side (Kapturowski et al. 2019): the update rule on one page."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+import torch
+
+from remuda.config.algorithms import R2d2Config
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.dqn.acting import number_of_actions
+from remuda.policy.algorithms.r2d2.acting import layout
+from remuda.policy.algorithms.r2d2.portable import PortableR2d2
+from remuda.policy.algorithms.r2d2.targets import n_step_returns, sequence_priorities
+from remuda.policy.base import Algorithm, Arrays, LearnResult
+from remuda.policy.networks.adam import Adam
+from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.recurrent_networks import RecurrentNetwork
+from remuda.policy.networks.rescaling import scaled, unscaled
+from remuda.policy.networks.tensors import model_misfits, to_tensor
+from remuda.policy.networks.torch_networks import QNetwork
+from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+Network = RecurrentNetwork[QNetwork]
+
+
+class R2d2(Algorithm):
+    """Learns action values that remember the episode, by bootstrapping from a target network.
+
+    A sequence begins with the state that the collector's policy had there. That may be old, so both networks first
+    unroll the burn-in from it, and nothing is learned from those steps. Then come n-step double Q-learning on rescaled
+    values, and priorities that mix the largest and the mean error of a sequence.
+    """
+
+    def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
+        assert isinstance(config.policy, R2d2Config), config.policy.type
+        self.observation, self.action = observation, action
+        self._policy, self._learner = config.policy, config.learner
+        self._device = torch.device(config.learner.device)
+        self._online, self._target = self._make_network(seed), self._make_network(seed)
+        self.network = self._online
+        self._parameters, self._target_parameters = FlatParameters(self._online), FlatParameters(self._target)
+        self._optimizer = Adam(
+            self._parameters.vector.detach(), self._parameters.gradient, learning_rate=config.learner.learning_rate
+        )
+        self._updates = 0
+
+    def portable(self) -> PortableR2d2:
+        """See Algorithm."""
+        return PortableR2d2(self._online, self.observation, self.action, self._policy)
+
+    # --- the update rule
+
+    @torch.no_grad()
+    def learn(self, batch: Arrays) -> LearnResult:
+        """Take one step of Adam down the weighted mean of half the squared temporal difference errors."""
+        burn_in, steps = self._policy.burn_in_steps, self._policy.sequence_steps
+        learned = slice(burn_in, burn_in + steps)
+        observations, begins = self._observations(batch["obs"]), self._tensor(_begins(batch["valid"]))
+        returns = n_step_returns(
+            *(batch[name][:, burn_in:] for name in ("reward", "terminated", "done")),
+            n_step=self._policy.n_step,
+            discount=self._policy.discount,
+        )
+        indices = batch["action"][:, learned].astype(np.int64) - self.action.start
+        action, valid = self._tensor(indices).unsqueeze(2), self._tensor(batch["valid"][:, learned])
+        reward, length, discount = (self._tensor(column) for column in returns)
+
+        state, target_state = (
+            network.unroll(observations[:, :burn_in], self._tensor(batch["state"]), begins[:, :burn_in])[1]
+            if burn_in
+            else self._tensor(batch["state"])
+            for network in (self._online, self._target)
+        )
+        with torch.enable_grad():
+            values, state = _values(self._online, observations[:, learned], state, begins[:, learned])
+        after = slice(burn_in + steps, None)
+        ahead, _ = _values(self._online, observations[:, after], state.detach(), begins[:, after])
+        target_values, _ = _values(self._target, observations[:, burn_in:], target_state, begins[:, burn_in:])
+
+        best = (torch.cat((values.detach(), ahead), dim=1) if self._policy.double else target_values).argmax(2, True)
+        bootstraps = target_values.gather(2, best).squeeze(2).gather(1, length + self._tensor(np.arange(steps)))
+        target = self._scaled(reward + discount * self._unscaled(bootstraps))
+
+        with torch.enable_grad():
+            q_value = values.gather(2, action).squeeze(2)
+            error = (target - q_value) * valid
+            of_sequences = 0.5 * error.square().sum(1) / valid.sum(1).clamp(min=1)
+            loss = (self._tensor(batch["weights"]) * of_sequences).mean()
+        self._parameters.gradient.zero_()
+        torch.autograd.backward(loss)
+        loss = loss.detach()
+        self.ranks.average(len(error), self._parameters.gradient, loss)
+        grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
+        self._optimizer.step()
+        self._updates += 1
+        if self._updates % self._policy.target_update_iters == 0:
+            self._target_parameters.vector.copy_(self._parameters.vector)
+
+        error = error.detach()
+        metrics: dict[str, float | torch.Tensor] = {
+            "cur_lr": self._learner.learning_rate,
+            "total_loss": loss,
+            "q_value": self._unscaled(q_value.detach()[valid]),
+            "target_q_value": self._unscaled(target[valid]),
+            "td_error": error[valid].abs(),
+            "grad_norm": grad_norm,
+        }
+        return LearnResult(metrics, sequence_priorities(error, valid, eta=self._policy.priority_eta))
+
+    def _scaled(self, values: torch.Tensor) -> torch.Tensor:
+        return scaled(values) if self._policy.value_rescaling else values
+
+    def _unscaled(self, values: torch.Tensor) -> torch.Tensor:
+        return unscaled(values) if self._policy.value_rescaling else values
+
+    def _observations(self, seen: np.ndarray) -> torch.Tensor:
+        """Encode observations [B, L + 1, …]."""
+        encoded = self.observation.encode(seen.reshape(-1, *self.observation.shape))
+        return self._tensor(encoded.reshape(*seen.shape[:2], *encoded.shape[1:]))
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return to_tensor(array, self._device)
+
+    # --- state
+
+    def state(self) -> dict[str, object]:
+        """See Algorithm; the optimizer's moments are vectors over all parameters, in the model's order."""
+        return {
+            "model": dict(self._online.state_dict()),
+            "target_model": dict(self._target.state_dict()),
+            "optimizer": self._optimizer.state(),
+            "schedules": {"updates": self._updates},
+        }
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """See Algorithm. The learning rate is the config's: there is no schedule that the state could continue."""
+        problems = model_misfits(self._online, state, "model") + model_misfits(self._online, state, "target_model")
+        problems += self._optimizer.misfits(state.get("optimizer"))
+        updates = cast("Mapping[str, object]", state.get("schedules") or {}).get("updates")
+        if not isinstance(updates, int):
+            problems.append("schedules: missing updates")
+        if problems:
+            raise StateMismatchError(problems)
+        self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+        self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
+        self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
+        self._updates = cast("int", updates)
+
+    def load_weights(self, state: Mapping[str, object]) -> None:
+        """Start both networks from a saved model."""
+        super().load_weights(state)
+        self._target_parameters.vector.data.copy_(self._parameters.vector.data)
+
+    def acting_state(self) -> dict[str, np.ndarray]:
+        """Copy the online network to the host, in one transfer."""
+        return self._parameters.snapshot()
+
+    def _make_network(self, seed: int) -> Network:
+        with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
+            torch.manual_seed(seed)
+            actions = number_of_actions(self.action)
+            laid_out = layout(self._policy, self.observation)
+            head = QNetwork(laid_out.units, actions, self._policy.head_hidden, dueling=self._policy.dueling)
+            network = RecurrentNetwork(laid_out, head)
+        return network.to(self._device)
+
+
+def _begins(valid: np.ndarray) -> np.ndarray:
+    """Which observations [B, L + 1] are the first of an episode, given which steps [B, L] are no resets. What came
+    before a sequence is in its state."""
+    begins = np.zeros((valid.shape[0], valid.shape[1] + 1), np.bool_)
+    begins[:, 1:] = ~valid
+    return begins
+
+
+def _values(
+    network: Network, observations: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The action values [B, steps, actions] of observations [B, steps, …] after a state, and the state after them."""
+    remembered, after = network.unroll(observations, state, begins)
+    values: torch.Tensor = network.head(remembered.flatten(0, 1))
+    return values.reshape(*remembered.shape[:2], -1), after

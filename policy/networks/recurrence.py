@@ -1,0 +1,76 @@
+"""What a recurrent network is made of: an encoder, a recurrent core, and a head. The layout alone, without torch."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Literal
+
+from remuda.policy.networks.images import ImageLayout
+from remuda.policy.spaces import ObservationSpec
+
+CoreKind = Literal["lstm", "gru"]
+"""Long short-term memory (Hochreiter and Schmidhuber 1997) or gated recurrent unit (Cho et al. 2014)."""
+GATES = {"lstm": 4, "gru": 3}
+"""How many rows of its weights each unit of a core has."""
+ENCODER, CORE, HEAD = "encoder.", "core.", "head."
+"""What the names of the three parts begin with in a network's state."""
+
+
+@dataclass(frozen=True)
+class RecurrentLayout:
+    """How a recurrent network reads observations: convolutions (of images) and hidden layers, then the core."""
+
+    image: ImageLayout | None
+    features: int
+    """Numbers per observation that is no image."""
+    hidden: tuple[int, ...]
+    """Units of the layers between the observation and the core, one at least, each followed by the activation."""
+    activation: Literal["tanh", "relu"]
+    core: CoreKind
+    units: int
+    """Of the core: numbers that the head reads."""
+    normalizes: bool = False
+    """Observations, which are no images then, are brought to running mean 0 and standard deviation 1 first."""
+
+    @property
+    def state_size(self) -> int:
+        """Numbers that are carried from one observation to the next. An LSTM's are its outputs, then its cells."""
+        return 2 * self.units if self.core == "lstm" else self.units
+
+    @property
+    def encoded(self) -> int:
+        """Numbers that the core reads."""
+        return self._widths[-1]
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        return (self.features if self.image is None else self.image.features, *self.hidden)
+
+    @property
+    def remembered(self) -> ObservationSpec:
+        """What the core gives, as the head reads it: like observations of a Box."""
+        return ObservationSpec((self.units,), "float32")
+
+    @property
+    def dense(self) -> list[str]:
+        """The names of the encoder's hidden layers in a network's state."""
+        return [f"{ENCODER}layers.{2 * index}" for index in range(len(self.hidden))]
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The tensors of encoder and core by name, in the order of RecurrentNetwork (a test compares the two)."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        if self.normalizes:
+            moments = {"mean": self.features, "variance": self.features, "count": 1}
+            shapes |= {f"{MOMENTS}.{name}": (size,) for name, size in moments.items()}
+        if self.image is not None:
+            shapes |= self.image.shapes(CONVOLUTIONS)
+        for name, (before, after) in zip(self.dense, itertools.pairwise(self._widths), strict=True):
+            shapes |= {f"{name}.weight": (after, before), f"{name}.bias": (after,)}
+        rows = GATES[self.core] * self.units
+        shapes |= {f"{CORE}weight_ih": (rows, self.encoded), f"{CORE}weight_hh": (rows, self.units)}
+        return shapes | {f"{CORE}bias_ih": (rows,), f"{CORE}bias_hh": (rows,)}
+
+
+CONVOLUTIONS, MOMENTS = f"{ENCODER}convolutions", f"{ENCODER}observations"
+"""The names of the convolutions and of the running moments in a network's state."""

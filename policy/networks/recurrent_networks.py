@@ -1,0 +1,115 @@
+"""Recurrent networks: an encoder for each observation, a core that remembers, and a head for what it remembers."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Generic, TypeVar
+
+import torch
+from torch import nn
+
+from remuda.policy.networks.recurrence import GATES, RecurrentLayout
+from remuda.policy.networks.torch_networks import ConvolutionTrunk, RunningMoments
+
+Head = TypeVar("Head", bound=nn.Module)
+
+
+class Encoder(nn.Module):
+    """What the core reads of each observation: normalisation, convolutions (of images) and hidden layers."""
+
+    def __init__(self, layout: RecurrentLayout) -> None:
+        super().__init__()
+        self.observations = RunningMoments(layout.features) if layout.normalizes else None
+        self.convolutions = None if layout.image is None else ConvolutionTrunk(layout.image)
+        widths = (layout.features if layout.image is None else layout.image.features, *layout.hidden)
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(widths):
+            layer = nn.Linear(before, after)
+            nn.init.orthogonal_(layer.weight, math.sqrt(2))
+            nn.init.zeros_(layer.bias)
+            layers += [layer, nn.Tanh() if layout.activation == "tanh" else nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+
+    def normalised(self, observations: torch.Tensor) -> torch.Tensor:
+        """Bring observations [n, features] to the scale that the layers are for: float32, but float64 until the mean is
+        subtracted, if they are. Images stay as they are."""
+        return observations if self.observations is None else self.observations.normalised(observations)
+
+    def forward(self, normalised: torch.Tensor) -> torch.Tensor:
+        """Encode observations [n, …] that are normalised: float32 [n, encoded]."""
+        features = normalised if self.convolutions is None else self.convolutions(normalised)
+        encoded: torch.Tensor = self.layers(features)
+        return encoded
+
+
+class Core(nn.Module):
+    """A layer of LSTM or GRU cells. Its weights are those of torch's cells, with the gates in their order."""
+
+    def __init__(self, layout: RecurrentLayout) -> None:
+        super().__init__()
+        rows, units = GATES[layout.core] * layout.units, layout.units
+        self._lstm = layout.core == "lstm"
+        self.weight_ih = nn.Parameter(torch.empty(rows, layout.encoded))
+        self.weight_hh = nn.Parameter(torch.empty(rows, units))
+        self.bias_ih, self.bias_hh = nn.Parameter(torch.zeros(rows)), nn.Parameter(torch.zeros(rows))
+        for weight in (self.weight_ih, self.weight_hh):
+            nn.init.orthogonal_(weight)
+
+    def forward(self, encoded: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """One step: from encoded observations [n, encoded] and states [n, state_size] to outputs [n, units] and the
+        states to carry on."""
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        if self._lstm:
+            output, cells = torch.lstm_cell(encoded, state.chunk(2, dim=1), *weights)
+            return output, torch.cat((output, cells), dim=1)
+        output = torch.gru_cell(encoded, state, *weights)
+        return output, output
+
+    def unroll(
+        self, encoded: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Step through time.
+
+        Args:
+            encoded: [n, steps, encoded].
+            state: [n, state_size]: before the first step.
+            begins: bool [n, steps]: an episode begins with this observation, so the state before it is 0.
+
+        Returns:
+            Outputs [n, steps, units], and the states after the last step.
+        """
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        some, keeps = begins.any(0).tolist(), (~begins).to(encoded.dtype).unsqueeze(2)
+        output, cells = state.chunk(2, dim=1) if self._lstm else (state, state)
+        outputs: list[torch.Tensor] = []
+        for step, (seen, restarts) in enumerate(zip(encoded.unbind(1), some, strict=True)):
+            if restarts:
+                output, cells = output * keeps[:, step], cells * keeps[:, step]
+            if self._lstm:
+                output, cells = torch.lstm_cell(seen, (output, cells), *weights)
+            else:
+                output = torch.gru_cell(seen, output, *weights)
+            outputs.append(output)
+        after = torch.cat((output, cells), dim=1) if self._lstm else output
+        return torch.stack(outputs, dim=1), after
+
+
+class RecurrentNetwork(nn.Module, Generic[Head]):
+    """Encoder, core and head. The head is any network that reads numbers [n, units]."""
+
+    def __init__(self, layout: RecurrentLayout, head: Head) -> None:
+        super().__init__()
+        self.encoder, self.core = Encoder(layout), Core(layout)
+        self.head = head
+
+    def unroll(
+        self, normalised: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the core makes of n sequences: from observations [n, steps, …] that are normalised, to what the head
+        reads, float32 [n, steps, units], and the states after the last step. The rest is as in Core.unroll."""
+        encoded = self.encoder(normalised.flatten(0, 1))
+        return self.core.unroll(encoded.reshape(*normalised.shape[:2], -1), state, begins)

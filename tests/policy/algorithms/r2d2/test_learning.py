@@ -1,0 +1,234 @@
+"""The update of R2D2: against a computation step by step, and what burn-in, resets and states do in it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config.algorithms import R2d2Config
+from remuda.policy.acting.recurrent import RecurrentPolicy
+from remuda.policy.algorithms.r2d2.acting import make_r2d2_policy
+from remuda.policy.algorithms.r2d2.learning import R2d2
+from remuda.policy.networks.rescaling import scaled, unscaled
+from remuda.policy.saved_state import StateMismatchError
+from remuda.tests.policy.algorithms.r2d2.cases import ACTION, OBSERVATION, batch, r2d2, settings
+
+KINDS = ("lstm", "gru")
+NO = np.zeros(0)
+
+
+def values_of(network: Any, row: dict[str, np.ndarray]) -> torch.Tensor:
+    """The action values of every observation of a row, one step after another: [L + 1, actions]."""
+    state, values = torch.from_numpy(row["state"])[None], []
+    for step, seen in enumerate(row["obs"]):
+        if step and not row["valid"][step - 1]:
+            state = torch.zeros_like(state)
+        output, state = network.core(network.encoder(torch.from_numpy(seen)[None]), state)
+        values.append(network.head(output)[0])
+    return torch.stack(values)
+
+
+def expected_loss(policy: R2d2Config, online: Any, target: Any, rows: dict[str, np.ndarray]) -> tuple[Any, list[float]]:
+    """Half the squared errors, sequence by sequence and step by step; and the priorities."""
+    of_rows, priorities = [], []
+    for index in range(len(rows["obs"])):
+        row = {name: column[index] for name, column in rows.items()}
+        mine, theirs, errors = values_of(online, row), values_of(target, row).detach(), []
+        for t in range(policy.burn_in_steps, policy.burn_in_steps + policy.sequence_steps):
+            if not row["valid"][t]:
+                continue
+            total, steps, bootstraps = 0.0, 0, True
+            while steps < policy.n_step:
+                at = t + steps
+                total += policy.discount**steps * float(row["reward"][at])
+                steps += 1
+                if row["done"][at]:
+                    bootstraps = not row["terminated"][at]
+                    break
+            best = mine[t + steps].detach().argmax()
+            later = unscaled(theirs[t + steps, best]) if bootstraps else torch.tensor(0.0)
+            aim = scaled(total + policy.discount**steps * later)
+            errors.append(aim - mine[t, row["action"][t] - 4])
+        stacked = torch.stack(errors) if errors else torch.zeros(1)
+        of_rows.append(0.5 * stacked.square().mean() * float(row["weights"]))
+        sizes = stacked.detach().abs()
+        priorities.append(float(policy.priority_eta * sizes.max() + (1 - policy.priority_eta) * sizes.mean()))
+    return torch.stack(of_rows).mean(), priorities
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("burn_in", [0, 2])
+def test_an_update_is_what_a_computation_step_by_step_gives(kind: str, burn_in: int) -> None:
+    """Without burn-in also its gradient: with it, torch's would pass through the burn-in steps."""
+    policy = settings(recurrent=kind, burn_in_steps=burn_in)
+    algorithm, rng = r2d2(policy), np.random.default_rng(3)
+    for _ in range(2):  # the target network is an older one by now
+        algorithm.learn(batch(rng, policy))
+    online, target = copy.deepcopy(algorithm.network), copy.deepcopy(algorithm.state()["target_model"])
+    older = copy.deepcopy(online)
+    older.load_state_dict(target)  # type: ignore[arg-type]
+    rows = batch(rng, policy, rows=6)
+    loss, priorities = expected_loss(policy, online, older, rows)
+    result = algorithm.learn(rows)
+    assert float(result.metrics["total_loss"]) == pytest.approx(loss.item(), rel=1e-4)
+    assert result.priorities is not None
+    np.testing.assert_allclose(result.priorities, priorities, rtol=1e-4)
+    if not burn_in:
+        loss.backward()
+        norm = torch.cat(
+            [parameter.grad.ravel() for parameter in online.parameters() if parameter.grad is not None]
+        ).norm()
+        assert float(result.metrics["grad_norm"]) == pytest.approx(float(norm), rel=1e-3)
+
+
+def changed(rows: dict[str, np.ndarray], name: str, where: Any, by: float) -> dict[str, np.ndarray]:
+    column = rows[name].copy()
+    column[where] += np.asarray(by, column.dtype)
+    return {**rows, name: column}
+
+
+def going_on(policy: R2d2Config) -> dict[str, np.ndarray]:
+    """Sequences of one episode that does not end."""
+    rows = batch(np.random.default_rng(5), policy)
+    no = np.zeros_like(rows["done"])
+    return {**rows, "done": no, "terminated": no, "valid": ~no}
+
+
+def loss_of(rows: dict[str, np.ndarray], policy: R2d2Config) -> float:
+    return float(r2d2(policy).learn(rows).metrics["total_loss"])
+
+
+def test_burn_in_steps_bring_the_state_up_to_date_and_teach_nothing() -> None:
+    policy = settings(burn_in_steps=3)
+    rows = going_on(policy)
+    usual = loss_of(rows, policy)
+    assert loss_of(changed(rows, "reward", np.s_[:, :3], 5.0), policy) == usual
+    assert loss_of(changed(rows, "action", np.s_[:, :3], 0) | {"weights": rows["weights"]}, policy) == usual
+    assert loss_of(changed(rows, "obs", np.s_[:, :3], 1.0), policy) != usual
+    assert loss_of(changed(rows, "reward", np.s_[:, 3], 5.0), policy) != usual
+
+
+def test_the_stored_state_is_where_a_sequence_begins() -> None:
+    policy = settings(burn_in_steps=0)
+    rows = going_on(policy)
+    assert loss_of(changed(rows, "state", np.s_[:], 0.5), policy) != loss_of(rows, policy)
+
+
+def test_nothing_is_learned_from_resets_and_nothing_is_remembered_over_them() -> None:
+    """Step 2 (of the burn-in) ends an episode, 3 is its reset: what came before does not matter."""
+    policy = settings(burn_in_steps=3, sequence_steps=4)
+    rows = going_on(policy)
+    rows["done"][:, 1], rows["terminated"][:, 1], rows["valid"][:, 2] = True, True, False
+    usual = loss_of(rows, policy)
+    assert loss_of(changed(rows, "obs", np.s_[:, :3], 1.0), policy) == usual
+    assert loss_of(changed(rows, "state", np.s_[:], 1.0), policy) == usual
+    assert loss_of(changed(rows, "obs", np.s_[:, 3], 1.0), policy) != usual
+    rows["done"][:, 4], rows["valid"][:, 5], rows["reward"][:, 5] = True, False, 0.0
+    assert loss_of(changed(rows, "action", np.s_[:, 5], 0.0), policy) == loss_of(rows, policy)
+
+
+def test_sequences_with_nothing_but_a_reset_change_nothing() -> None:
+    policy = settings(burn_in_steps=1, sequence_steps=1, overlap_steps=0, n_step=1)
+    rows = going_on(policy)
+    rows["done"][:, 0], rows["valid"][:, 1] = True, False
+    result = r2d2(policy).learn(rows)
+    assert float(result.metrics["total_loss"]) == 0.0
+    assert result.priorities is not None
+    assert result.priorities.tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_collectors_and_the_learner_see_the_same(kind: str) -> None:
+    """Values step by step in plain arrays, by the state that collectors carry, are those of the unrolled network."""
+    policy = settings(recurrent=kind, value_rescaling=False)
+    algorithm = r2d2(policy)
+    acts = make_r2d2_policy(policy, OBSERVATION, ACTION)
+    acts.load_state(algorithm.acting_state())
+    rows = going_on(policy)
+    state = rows["state"].copy()
+    for step in range(rows["obs"].shape[1]):
+        values = acts.value(rows["obs"][:, step], state=state)
+        for index in range(3):
+            row = {name: column[index] for name, column in rows.items()}
+            expected = values_of(algorithm.network, row)[step].max().item()
+            assert values[index] == pytest.approx(expected, abs=1e-5)
+
+
+def test_values_are_in_the_environments_own_rewards() -> None:
+    for rescaled in (True, False):
+        policy = settings(value_rescaling=rescaled)
+        algorithm = r2d2(policy)
+        head: Any = algorithm.network.head
+        head.value.bias.data += 3.0
+        acts = make_r2d2_policy(policy, OBSERVATION, ACTION)
+        acts.load_state(algorithm.acting_state())
+        seen = np.zeros((1, 3), np.float32)
+        value = float(acts.value(seen, state=np.zeros((1, 12), np.float32))[0])
+        assert (value > 10.0) == rescaled  # the inverse of a rescaled 3 is about 15
+
+
+def acting(algorithm: R2d2) -> RecurrentPolicy:
+    acts = make_r2d2_policy(settings(), OBSERVATION, ACTION)
+    acts.load_state(algorithm.acting_state())
+    return acts
+
+
+def test_acting_without_weights_or_state_says_so() -> None:
+    seen = np.zeros((1, 3), np.float32)
+    state = np.zeros((1, 12), np.float32)
+    with pytest.raises(RuntimeError, match="no weights yet"):
+        make_r2d2_policy(settings(), OBSERVATION, ACTION).value(seen, state=state)
+    with pytest.raises(ValueError, match="give `state`"):
+        acting(r2d2()).act(seen, {}, np.random.default_rng(0), deterministic=True)
+
+
+def test_a_state_that_does_not_fit_is_refused_and_the_old_weights_stay() -> None:
+    acts, seen = acting(r2d2()), np.ones((1, 3), np.float32)
+    before = acts.value(seen, state=np.zeros((1, 12), np.float32))
+    other = r2d2(seed=2).acting_state()
+    for name in ("core.weight_hh", "head.advantage.bias"):
+        with pytest.raises(StateMismatchError, match=name.split(".", 1)[-1]):
+            acts.load_state({**other, name: np.zeros(3, np.float32)})
+    assert acts.value(seen, state=np.zeros((1, 12), np.float32)) == before
+
+
+def test_it_continues_from_its_state_to_the_last_digit() -> None:
+    rng = np.random.default_rng(0)
+    batches = [batch(rng) for _ in range(8)]
+    straight, first, second = r2d2(), r2d2(), r2d2(seed=9)
+    for rows in batches:
+        straight.learn(rows)
+    for rows in batches[:4]:
+        first.learn(rows)
+    second.load_state(copy.deepcopy(first.state()))
+    for rows in batches[4:]:
+        second.learn(rows)
+    for name, array in straight.acting_state().items():
+        np.testing.assert_array_equal(array, second.acting_state()[name])
+    broken = copy.deepcopy(first.state())
+    del broken["schedules"]
+    with pytest.raises(StateMismatchError, match="missing updates"):
+        second.load_state(broken)
+
+
+def test_the_target_network_is_copied_when_due() -> None:
+    algorithm, rng = r2d2(), np.random.default_rng(0)
+    for update in range(1, 7):
+        algorithm.learn(batch(rng))
+        state: Any = algorithm.state()
+        same = all(torch.equal(state["model"][name], state["target_model"][name]) for name in state["model"])
+        assert same == (update % 3 == 0)
+
+
+def test_a_new_run_may_begin_with_old_weights() -> None:
+    trained, fresh = r2d2(seed=1), r2d2(seed=2)
+    trained.learn(batch(np.random.default_rng(0)))
+    fresh.load_weights(trained.state())
+    state: Any = fresh.state()
+    for name, array in trained.acting_state().items():
+        np.testing.assert_array_equal(state["model"][name], array)
+        np.testing.assert_array_equal(state["target_model"][name], array)

@@ -1,0 +1,136 @@
+"""Recurrent policies in checkpoints, in model/ and as functions: all remember the same, and act alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config.algorithms import R2d2Config
+from remuda.policy.base import ValuingActor
+from remuda.policy.files.exported_policy import ExportedPolicy
+from remuda.policy.files.functions import load_action, load_value
+from remuda.policy.files.loading import load_checkpoint_policy
+from remuda.policy.files.model_artifact import without_deprecation
+from remuda.tests.policy.files.exported import (
+    FRAMES,
+    FROM_MINUS_ONE,
+    PLACES,
+    TWO,
+    VECTOR,
+    Case,
+    frames,
+    leave_behind,
+    numbers,
+    places,
+)
+
+SMALL: dict[str, Any] = {
+    "recurrent_units": 6,
+    "hidden": (8,),
+    "head_hidden": (8,),
+    "burn_in_steps": 1,
+    "sequence_steps": 4,
+    "overlap_steps": 2,
+}
+CASES = {
+    "r2d2, lstm": Case(R2d2Config(**SMALL), VECTOR, FROM_MINUS_ONE, numbers),
+    "r2d2, gru, on places": Case(R2d2Config(recurrent="gru", value_rescaling=False, **SMALL), PLACES, TWO, places),
+    "r2d2, frames": Case(R2d2Config(dueling=False, **SMALL), FRAMES, FROM_MINUS_ONE, frames),
+}
+cases = pytest.mark.parametrize("name", CASES)
+STEPS, ENVS = 6, 4
+
+
+def played(actor: ValuingActor, seen: np.ndarray, *, deterministic: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Actions and values [STEPS, ENVS], with a new episode in one environment on the way."""
+    rng, shape = np.random.default_rng(5), (ENVS, actor.state_size)
+    acting, valuing = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+    actions, values = [], []
+    for step in range(STEPS):
+        if step == STEPS // 2:
+            acting[1] = valuing[1] = 0.0
+        actions.append(actor.act(seen[step], {"epsilon": 0.3}, rng, deterministic=deterministic, state=acting))
+        values.append(actor.value(seen[step], state=valuing))
+    np.testing.assert_allclose(acting, valuing, atol=1e-6)
+    return np.stack(actions), np.stack(values)
+
+
+def observed(case: Case) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return np.stack([case.seen(rng, ENVS) for _ in range(STEPS)])
+
+
+@cases
+def test_the_model_acts_and_values_as_its_checkpoint(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    trained, exported = load_checkpoint_policy(leave_behind(case, tmp_path)).policy, ExportedPolicy(tmp_path / "model")
+    assert exported.state_size == trained.state_size > 0
+    for deterministic in (True, False):
+        first, second = (played(actor, observed(case), deterministic=deterministic) for actor in (trained, exported))
+        assert first[0].dtype == second[0].dtype
+        np.testing.assert_allclose(second[0], first[0], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(second[1], first[1], rtol=1e-4, atol=1e-5)
+
+
+@cases
+def test_torch_alone_acts_with_the_model(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    trained = load_checkpoint_policy(leave_behind(case, tmp_path)).policy
+    expected, values = played(trained, observed(case), deterministic=True)
+    with without_deprecation():
+        model: Any = torch.jit.load(str(tmp_path / "model" / "model.pt"))  # type: ignore[no-untyped-call]
+    state = torch.zeros(ENVS, trained.state_size)
+    for step, seen in enumerate(torch.from_numpy(observed(case))):
+        if step == STEPS // 2:
+            state[1] = 0.0
+        valued, _ = model.value(seen, state)
+        drawn, after = model.sample(seen, state)
+        outputs, also = model(seen, state)
+        actions, state = model.act(seen, state)
+        assert drawn.shape == actions.shape
+        assert torch.equal(after, state)
+        assert torch.equal(also, state)
+        assert outputs.dtype == torch.float32
+        np.testing.assert_allclose(actions.numpy(), expected[step], atol=1e-6)
+        np.testing.assert_allclose(valued.numpy(), values[step], rtol=1e-4, atol=1e-5)
+
+
+def test_its_description_says_what_to_carry(tmp_path: Path) -> None:
+    leave_behind(CASES["r2d2, lstm"], tmp_path)
+    info = json.loads((tmp_path / "model" / "model_info.json").read_text())
+    assert [(one["name"], one["shape"]) for one in info["inputs"]] == [
+        ("observation", ["batch", 4]),
+        ("state", ["batch", 12]),
+    ]
+    assert [(one["name"], one["method"]) for one in info["outputs"]] == [
+        ("q_values", "forward"),
+        ("action", "act"),
+        ("action", "sample"),
+        ("return", "value"),
+        ("state", "every"),
+    ]
+    assert "state = torch.zeros(1, 12)  # wherever an episode begins" in info["usage"]
+
+
+def test_functions_remember_until_an_episode_begins(tmp_path: Path) -> None:
+    case = CASES["r2d2, lstm"]
+    trained, seen = load_checkpoint_policy(leave_behind(case, tmp_path)).policy, observed(case)
+    expected, values = played(trained, np.repeat(seen[:, :1], ENVS, axis=1), deterministic=True)
+    get_action, value = load_action(tmp_path / "model"), load_value(tmp_path / "model")
+    for _ in range(2):
+        get_action.begin_episode()
+        value.begin_episode()
+        assert [get_action(row[0]) for row in seen] == expected[:, 0].tolist()
+    assert [value(row[0]) for row in seen] == pytest.approx(values[:, 0].tolist(), rel=1e-4, abs=1e-5)
+
+
+def test_without_a_state_a_recurrent_model_does_not_act(tmp_path: Path) -> None:
+    case = CASES["r2d2, lstm"]
+    leave_behind(case, tmp_path)
+    with pytest.raises(ValueError, match="give `state`"):
+        ExportedPolicy(tmp_path / "model").value(observed(case)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import threading
 import time
@@ -18,7 +19,9 @@ from remuda.wire.streams.messages import Cancel
 from remuda.wire.streams.sockets import StreamDealer
 
 WAIT_S = 0.25
-"""Longest time between two looks at what is due."""
+"""Between two looks while there is no connection, or a queue is full."""
+LONGEST_WAIT_S = 1.0
+"""Between two looks where nothing is due. A herd has many such threads, and each look of theirs takes time."""
 RETRY_S = 1.0
 """Before a connection is tried again for which there is no key, or that was refused."""
 JOIN_S = 5.0
@@ -136,8 +139,13 @@ class StreamClient:
         else:
             self._asked_s = None
         if not self._commands:
-            self._socket.wait(WAIT_S)
+            self._socket.wait(self._wait_s(time.monotonic()))
             self._clear()
+
+    def _wait_s(self, now_s: float) -> float:
+        """Until something is due."""
+        due_s = min((each.due_s for each in self._transfers.values()), default=math.inf)
+        return WAIT_S if due_s <= now_s else min(due_s - now_s, LONGEST_WAIT_S)
 
     def _listen(self, server: StreamDealer, now_s: float) -> None:
         while (said := server.take()) is not None:

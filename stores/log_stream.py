@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from remuda.wire.streams.codec import checksum_of
 from remuda.wire.streams.messages import FromServer, LogAppend, LogHas, Refused
 
 LOG_PIECE_BYTES = 128 << 10
-LOG_INTERVAL_S = 0.5
+LOG_INTERVAL_S = 1.0
 """Between two looks at a log for more."""
 
 
@@ -34,6 +35,11 @@ class LogStream:
     def expects(self) -> bool:
         """Whether a piece is on its way."""
         return self._asked and not self.settled
+
+    @property
+    def due_s(self) -> float:
+        """When it is looked at for more."""
+        return math.inf if self._asked or self.settled else self._due_s
 
     @property
     def is_complete(self) -> bool:

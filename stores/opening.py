@@ -126,7 +126,9 @@ class WorkerStores:
 
     def _end(self, path: Path) -> None:
         """A lease is over; its log goes on until all of it has arrived."""
+        assert self._client is not None
         self._logs[path].hurry()
+        self._client.wake()
         for done in [each for each, log in self._logs.items() if each != path and (log.is_complete or log.settled)]:
             self._drop(done)
         while len(self._logs) > LOGS_KEPT:

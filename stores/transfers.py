@@ -76,6 +76,11 @@ class Transfer(Protocol):
         """Whether the server owes an answer, so that its silence means something."""
         ...
 
+    @property
+    def due_s(self) -> float:
+        """When it has something to say, even if no answer comes before; infinite if it waits for one."""
+        ...
+
     def give_up(self, reason: str) -> None:
         """The client was closed."""
         ...
@@ -103,6 +108,11 @@ class OneFile(ABC):
     def expects(self) -> bool:
         """Not while it pauses."""
         return not self.settled and self._opening_due_s == math.inf
+
+    @property
+    def due_s(self) -> float:
+        """When it is opened, for the first time or again."""
+        return self._opening_due_s
 
     @abstractmethod
     def say(self, now_s: float) -> Iterator[Saying]:

@@ -90,7 +90,7 @@ bench: setup  ## measure every figure beside the machine's raw limits (minutes; 
 soak: setup  ## half an hour of training: does it keep its pace and its memory?
 	REMUDA_SOAK_MINUTES=30 $(BENCHMARKS) soak
 
-effective: setup  ## somebody is killed every minute for 20 minutes: which share of its training time does a herd keep? (42 minutes)
+effective: setup  ## somebody is killed every minute for 20 minutes: which share of its training time does a herd keep? (half an hour)
 	$(BENCHMARKS) effective_training
 
 bench-peers: setup  ## install each peer in an environment of its own and measure every figure beside it (hours)

@@ -21,3 +21,10 @@ def test_one_kill_in_each_interval_and_each_role_before_any_again(seed: int) -> 
     assert 45 <= min(gaps_s) <= max(gaps_s) <= 75
     for first in range(0, 20, len(VICTIMS)):
         assert sorted(kill.role for kill in kills[first : first + len(VICTIMS)]) == sorted(VICTIMS)
+
+
+def test_more_may_be_hit_than_processes() -> None:
+    kills = kill_schedule(3, 600, 60, ("collector", "link"))
+    assert {frozenset(kill.role for kill in kills[first : first + 2]) for first in range(0, 10, 2)} == {
+        frozenset({"collector", "link"})
+    }

@@ -25,10 +25,12 @@ LONGEST_WAIT_S = 1.0
 RETRY_S = 1.0
 """Before a connection is tried again for which there is no key, or that was refused."""
 JOIN_S = 5.0
+_FAILED = "the thread that carries files has failed"
 
 
 class StreamClient:
-    """Carries transfers from any thread; it never gives one up by itself, however long the server is away."""
+    """Carries transfers from any thread. However long the server is away, it gives none up by itself; but where its
+    thread has failed, each is refused at once, so that nobody waits for it."""
 
     def __init__(self, keys: Callable[[], CallerKeys], settled: Callable[[], None] = lambda: None) -> None:
         """`keys` are asked for with every connection; may raise KeyFileError. `settled` is called, by the thread of
@@ -46,6 +48,7 @@ class StreamClient:
         self._let_in = 0
         self._connect_due_s = 0.0
         self._closing = threading.Event()
+        self._ended = False
         self.trouble = ""
         """Why there is no connection, as far as known."""
         self._wake_sender, self._wake_receiver = socket.socketpair()
@@ -69,6 +72,8 @@ class StreamClient:
             transfer.open(number, now_s)
 
         self._do(begin)
+        if self._ended:
+            transfer.give_up(_FAILED)
 
     def cancel(self, transfer: Transfer) -> None:
         """Give a transfer up: nobody waits for it any more."""
@@ -82,6 +87,11 @@ class StreamClient:
             transfer.give_up("it was given up")
 
         self._do(end)
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error has ended its thread, which can carry nothing any more."""
+        return self._ended and not self._closing.is_set()
 
     @property
     def silent_s(self) -> float:
@@ -115,11 +125,16 @@ class StreamClient:
             while not self._closing.is_set():
                 self._turn()
         finally:
+            self._ended = True
             self._disconnect()
-            while self._commands:  # what was begun at the last moment
+            self._give_all_up("the worker ends" if self._closing.is_set() else _FAILED)
+
+    def _give_all_up(self, reason: str) -> None:
+        while self._commands:  # what was begun at the last moment
+            with contextlib.suppress(Exception):  # what has ended the thread may do so again
                 self._commands.popleft()(time.monotonic())
-            for transfer in self._transfers.values():
-                transfer.give_up("the worker ends")
+        for transfer in self._transfers.values():
+            transfer.give_up(reason)
 
     def _turn(self) -> None:
         now_s = time.monotonic()

@@ -76,6 +76,9 @@ class WorkerStores:
         if runs_dir is not None:
             name = PurePath(assign.run_dir).relative_to(self._news.runs_dir)
             return file_stores(RunFolder(submitted_folder(runs_dir, os.fspath(name))), assign.policy_file)
+        if self._client is not None and self._client.failed:
+            self._client.close()
+            self._client = None
         if self._client is None:
             self._client = StreamClient(self._keys, self._wake)
             self._client.serve_at(self._address(self._news))

@@ -332,6 +332,29 @@ def test_a_closed_client_gives_up_what_is_not_done(ranch: Ranch) -> None:
     assert upload.refused is not None
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_a_failed_thread_should_have_carried_is_not_waited_for(ranch: Ranch) -> None:
+    """A worker that waited for it would wait for good, and nobody would know why."""
+    client = ranch.client()
+    earlier, _ = upload_of(ranch, rows=50)
+    later, _ = upload_of(ranch, sequence=1, rows=50)
+
+    def fail(number: int, now_s: float) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    client.start(earlier)
+    broken, _ = upload_of(ranch, sequence=2, rows=50)
+    broken.open = fail  # type: ignore[method-assign]
+    client.start(broken)
+    until(lambda: earlier.settled and broken.settled, "both are given up")
+    client.start(later)
+    assert client.failed
+    assert later.settled
+    for upload in (earlier, broken, later):
+        assert upload.refused is not None
+        assert upload.refused.reason == "the thread that carries files has failed"
+
+
 def test_chunks_of_other_workers_can_be_read_and_not_written(ranch: Ranch) -> None:
     meta, columns = chunk(0, worker=OTHER)
     announced, buffers = encode_chunk(meta, columns)

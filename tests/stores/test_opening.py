@@ -116,6 +116,31 @@ def test_the_choice_is_made_again_for_each_lease(ranch: Ranch, temporary: Path) 
     worker.stores.close()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_after_a_failure_of_the_streams_the_next_lease_has_others(ranch: Ranch, temporary: Path) -> None:
+    worker = Worker(ranch, ranch.elsewhere)
+    with ranch.serve():
+        worker.stores.registered(worker.news)
+        stores = worker.stores.begin(worker.assign())
+        assert worker.stores._client is not None
+
+        def fail(now_s: float) -> None:
+            raise OSError("no memory")
+
+        worker.stores._client._do(fail)
+        with pytest.raises(OSError, match="the thread that carries files has failed"):
+            at_last(lambda: stores.payloads.write_chunk(*chunk(0)))
+        stores.close()
+        stores = worker.stores.begin(worker.assign())
+        announced = at_last(lambda: stores.payloads.write_chunk(*chunk(1)))
+        read_chunk(ranch.run.data / announced.file, announced)
+        log = stores.folder.collector_log(WORKER, 1)
+        log.write_text("[2026-01-01 00:00:00][a.py:1][INFO] hello\n")
+        stores.close()
+        worker.stores.close()
+        assert ranch.run.collector_log(WORKER, 1).exists()
+
+
 def test_a_learner_without_the_folder_is_told_so_as_soon_as_that_is_known(ranch: Ranch, temporary: Path) -> None:
     worker = Worker(ranch, ranch.elsewhere, role="learner")
     with pytest.raises(NoFolderError, match="a learner must see the runs folder"):

@@ -64,7 +64,7 @@ class LocalLauncher:
         for name, process in self._processes.items():
             exit_code = process.poll()
             if exit_code is not None:
-                raise LaunchError(f"the {name} process ended with exit code {exit_code}\n{self._tails()}")
+                self._has_ended(name, exit_code)
 
     def wait(self, deadline_s: float) -> bool:
         """Wait until everything has ended by itself (after a shutdown); False when the deadline passes first."""
@@ -130,6 +130,10 @@ class LocalLauncher:
                 raise LaunchError(f"{otherwise} within {deadline_s:.0f} s\n{self._tails()}")
             time.sleep(0.01)
 
+    def _has_ended(self, name: str, exit_code: int) -> None:
+        """Called by `check` for a process that is gone. Raises LaunchError unless the run goes on without it."""
+        raise LaunchError(f"the {name} process ended with exit code {exit_code}\n{self._tails()}")
+
     def _commands(self, workers: WorkerCounts) -> dict[str, list[str]]:
         """The commands by name, without what only this launch has: its folder and its lifeline."""
         request = self._request
@@ -154,7 +158,7 @@ class LocalLauncher:
         assert self._folder is not None
         assert self._lifeline is not None
         reading_end = self._lifeline[0]
-        with (self._folder / f"{name}.log").open("wb") as output:
+        with (self._folder / f"{name}.log").open("ab") as output:
             self._processes[name] = subprocess.Popen(
                 [*command, "--connection-file", str(self.connection_file), "--lifeline", str(reading_end)],
                 stdin=subprocess.DEVNULL,

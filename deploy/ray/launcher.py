@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,8 @@ from remuda.config.launching import RayConfig
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.local import LocalLauncher
 from remuda.deploy.ray.plan import RayPlan
+from remuda.deploy.supervision import SupervisedWorker
+from remuda.wire import connection_file
 
 JOIN_DEADLINE_S = 180.0
 """How long it may take to join a cluster, or to start one here."""
@@ -25,7 +28,8 @@ _RAY_ADDRESS = "RAY_ADDRESS"
 class RayLauncher(LocalLauncher):
     """Starts `remuda.coordinator` and `remuda.deploy.ray`, which speaks with Ray in a process of its own.
 
-    Both end with this process, as those of LocalLauncher do, and Ray ends the actors when the second one is gone.
+    Both end with this process, as those of LocalLauncher do, and Ray ends the actors when the second one is gone. A
+    coordinator that is killed is started again, as workers are by Ray: it goes on with the run, and with its workers.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -38,6 +42,9 @@ class RayLauncher(LocalLauncher):
         super().__init__(request)
         self._shown_bytes = 0
         """Of the output of the process that speaks with Ray."""
+        self._coordinator: list[str] = []
+        """Its command, without the address that it is bound to."""
+        self._keeper = SupervisedWorker("coordinator", "")
 
     def planned(self, workers: WorkerCounts) -> str:
         """The command of the coordinator, and the actors by role."""
@@ -45,7 +52,7 @@ class RayLauncher(LocalLauncher):
         actors = [f"{count} {role}: {_needs(plan.settings, role)}\n" for role, count in plan.counts.items()]
         where = plan.settings.address or os.environ.get(_RAY_ADDRESS) or "local"
         coordinator, *_ = super().planned(workers).splitlines()
-        return "".join([f"{coordinator} --bind NODE_IP:0\n", f"actors of Ray at {where}:\n", *actors])
+        return "".join([f"{coordinator} --persistent --bind NODE_IP:0\n", f"actors of Ray at {where}:\n", *actors])
 
     def check(self) -> None:
         """Show the user what Ray's side says, and raise LaunchError if one of both processes has ended."""
@@ -59,8 +66,25 @@ class RayLauncher(LocalLauncher):
         python = [sys.executable, "-P", "-m", "remuda.deploy.ray"]
         self._spawn("workers", [*python, "--plan", plan, "--node-file", str(node)])
         self._await(node, JOIN_DEADLINE_S, given_up, "Ray did not answer")
-        address = f"tcp://{node.read_text(encoding='ascii').strip()}:0"
-        self._spawn("coordinator", [*self._commands(workers)["coordinator"], "--bind", address])
+        self._coordinator = [*self._commands(workers)["coordinator"], "--persistent", "--own-dir", str(self._folder)]
+        self._start_coordinator(f"tcp://{node.read_text(encoding='ascii').strip()}:0")
+
+    def _start_coordinator(self, address: str) -> None:
+        self._spawn("coordinator", [*self._coordinator, "--bind", address])
+        self._keeper.started(time.monotonic())
+
+    def _has_ended(self, name: str, exit_code: int) -> None:
+        """A coordinator that was killed is started again, at the same address: workers that see neither its connection
+        file nor the runs folder know no other. One that ended by itself would do so again."""
+        if name != "coordinator" or exit_code >= 0 or not self.connection_file.exists():
+            super()._has_ended(name, exit_code)
+        now_s = time.monotonic()
+        if self._keeper.due_s is None:
+            self._request.say(f"the coordinator {self._keeper.ended(exit_code, now_s)}")
+        if self._keeper.keeps_dying:
+            super()._has_ended(name, exit_code)
+        if self._keeper.due_s is not None and now_s >= self._keeper.due_s:
+            self._start_coordinator(connection_file.read(self.connection_file).address)
 
     def _relay(self) -> None:
         if self._folder is None:

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from remuda.client.client import Client
 from remuda.config.launching import LaunchConfig
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.launchers import make_launcher
 from remuda.deploy.ray.launcher import RayLauncher
 from remuda.deploy.ray.plan import RayPlan
+from remuda.tests.patience import until
+from remuda.wire import connection_file
+
+WITHOUT_RAY = """#!/bin/sh
+case "$*" in
+*remuda.deploy.ray*)
+    while [ "$1" != --node-file ]; do shift; done
+    printf 127.0.0.1 > "$2.new" && mv "$2.new" "$2"
+    exec sleep 600 ;;
+*) exec {python} "$@" ;;
+esac
+"""
+"""An interpreter that joins no cluster, and has no workers placed."""
 
 
 @pytest.fixture
@@ -37,7 +56,7 @@ def test_a_dry_run_shows_what_each_role_needs(tmp_path: Path, monkeypatch: pytes
     launcher = make_launcher(given, source_dir=None)
     assert isinstance(launcher, RayLauncher)
     coordinator, *actors = launcher.planned(WorkerCounts(collectors=2, evaluators=1)).splitlines()
-    assert coordinator.endswith(f"-m remuda.coordinator --runs-dir {tmp_path}/runs --bind NODE_IP:0")
+    assert coordinator.endswith(f"-m remuda.coordinator --runs-dir {tmp_path}/runs --persistent --bind NODE_IP:0")
     assert actors == [
         "actors of Ray at local:",
         "2 collector: num_cpus 0.5, paddock 1",
@@ -53,3 +72,77 @@ def test_the_plan_comes_back_from_the_list_of_processes_as_it_was(tmp_path: Path
     plan = RayPlan.of(request(tmp_path, address="auto"), WorkerCounts(collectors=3, evaluators=0, reanalyzers=2))
     assert plan.counts == {"collector": 3, "learner": 1, "reanalyzer": 2}
     assert RayPlan.model_validate_json(plan.model_dump_json()) == plan
+
+
+# --- its coordinator ---
+
+
+class Launched:
+    """A launch whose coordinator runs, and what it says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said: list[str] = []
+        settings = LaunchConfig.model_validate({"on": "ray"})
+        self.launcher = RayLauncher(LaunchRequest(folder / "runs", "horse", settings, say=self.said.append))
+        self.launcher.start(WorkerCounts(collectors=1, evaluators=0))
+
+    @property
+    def coordinator(self) -> psutil.Process:
+        """The process that the connection file names."""
+        return psutil.Process(connection_file.read(self.launcher.connection_file).pid)
+
+    def end_coordinator(self, number: signal.Signals) -> None:
+        """Returns once it is gone."""
+        coordinator = self.coordinator
+        coordinator.send_signal(number)
+        until(lambda: coordinator.status() == psutil.STATUS_ZOMBIE, "its end")
+
+
+@pytest.fixture
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Generator[Launched]:
+    request.getfixturevalue("_ray")
+    interpreter = tmp_path / "python"
+    interpreter.write_text(WITHOUT_RAY.format(python=sys.executable))
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    launched = Launched(tmp_path)
+    try:
+        yield launched
+    finally:
+        launched.launcher.stop()
+        assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.processes
+def test_a_coordinator_that_is_killed_is_started_again_at_the_same_address(launched: Launched) -> None:
+    before = connection_file.read(launched.launcher.connection_file)
+    launched.end_coordinator(signal.SIGKILL)
+
+    def is_back() -> bool:
+        launched.launcher.check()
+        return connection_file.read(launched.launcher.connection_file).pid != before.pid
+
+    until(is_back, "the next one")
+    after = connection_file.read(launched.launcher.connection_file)
+    assert (after.address, after.server_key) == (before.address, before.server_key)
+    with Client(launched.launcher.connection_file) as client:
+        assert client.status().coordinator.pid == after.pid
+    assert launched.said == ["the coordinator ended with signal 9 (SIGKILL); starting it again in 1 s"]
+
+
+@pytest.mark.processes
+def test_a_coordinator_that_ends_by_itself_ends_the_launch(launched: Launched) -> None:
+    launched.end_coordinator(signal.SIGTERM)
+    with pytest.raises(LaunchError, match="the coordinator process ended with exit code 0"):
+        launched.launcher.check()
+
+
+@pytest.mark.processes
+def test_a_coordinator_that_keeps_dying_ends_the_launch(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.deploy.supervision.DEATHS_IN_A_ROW", 1)
+    launched.end_coordinator(signal.SIGKILL)
+    with pytest.raises(LaunchError, match="the coordinator process ended with exit code -9"):
+        launched.launcher.check()

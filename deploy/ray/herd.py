@@ -12,6 +12,7 @@ import msgspec
 from remuda.deploy.ray.engine import Actor, Answer, BrokenError, Engine, FailedError, LostError
 from remuda.deploy.ray.orders import Introduction, Order
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker
+from remuda.wire.keys.secret_file import KeyFileError
 from remuda.wire.messages import shortened
 
 PLACING_S = 10.0
@@ -150,7 +151,14 @@ class Herd:
                 self._worked(post, found, now_s)
 
     def _introduced(self, post: Post, introduction: Introduction, now_s: float) -> None:
-        self._let_in(post.name, introduction.public_key)
+        try:
+            self._let_in(post.name, introduction.public_key)
+            connection = self._terms.connection_file.read_text(encoding="utf-8")
+        except (KeyFileError, FileNotFoundError):
+            if self._terms.connection_file.exists():
+                raise
+            post.worker.ended(EXIT_DONE, now_s)  # the coordinator has ended in order meanwhile
+            return
         post.has_begun, post.since_s, post.say_after_s = True, 0.0, PLACING_S
         incarnation = post.worker.started(now_s)
         order = Order(
@@ -158,7 +166,7 @@ class Herd:
             incarnation=incarnation,
             former_exit=shortened(post.worker.former_exit),
             connection_path=str(self._terms.connection_file),
-            connection=self._terms.connection_file.read_text(encoding="utf-8"),
+            connection=connection,
             runs_dir=str(self._terms.runs_dir),
             coordinator_timeout_s=self._terms.coordinator_timeout_s,
             profile=None if self._terms.profile is None else str(self._terms.profile),

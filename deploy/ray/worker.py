@@ -22,15 +22,22 @@ from remuda.worker.threads import bound_threads
 _MODE = 0o600
 
 
+class UsedError(Exception):
+    """The process has been a worker already: another one has to take its place."""
+
+
 class RayWorker:
     """Made an actor by RayEngine. Its methods run in the main thread of its process, one after the other."""
 
     def __init__(self, role: str) -> None:
         self._role = role
         self._pair = new_pair(f"ray-{os.getpid()}")
+        self._used = False
 
     def introduce(self) -> bytes:
-        """An Introduction, as JSON."""
+        """An Introduction, as JSON. Raises UsedError where it has worked, and Ray did not hand its exit code on."""
+        if self._used:
+            raise UsedError("this process has been a worker already")
         return msgspec.json.encode(
             Introduction(self._pair.public, platform.node(), os.getpid(), version=version("remuda"))
         )
@@ -38,6 +45,7 @@ class RayWorker:
     def work(self, order: bytes) -> int:
         """Be the worker of this Order (as JSON) until it ends; returns its exit code. The process is of no use after
         that."""
+        self._used = True
         told = msgspec.json.decode(order, type=Order)
         bound_threads()
         from remuda.deploy.roles import run_worker  # imports torch

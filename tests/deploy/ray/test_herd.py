@@ -13,6 +13,7 @@ from remuda.deploy.ray.engine import BrokenError, FailedError, LostError
 from remuda.deploy.ray.herd import FAREWELL_S, PLACING_S, Herd, Terms
 from remuda.deploy.ray.orders import Introduction, Order
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXIT_REFUSED, STABLE_AFTER_S
+from remuda.wire.keys.secret_file import KeyFileError
 
 
 @dataclass
@@ -191,6 +192,36 @@ def test_one_that_was_sent_home_stays_there(scene: Scene) -> None:
     assert scene.stage.asked == {}
     assert scene.herd.exit_code == EXIT_DONE
     assert scene.said == []
+
+
+def test_a_process_that_comes_after_the_end_of_the_coordinator_has_nothing_to_do(scene: Scene) -> None:
+    scene.begin(0)
+    scene.reply(0, LostError("killed"))
+    scene.step(1.0)
+    scene.file.unlink()  # the run ends while another process takes its place
+    scene.reply(0, msgspec.json.encode(Introduction("f" * 64, "node1", 8, "0.1.0")))
+    assert scene.herd.over
+    assert scene.stage.asked == {}
+    assert scene.herd.exit_code == EXIT_DONE
+
+
+def test_a_list_of_keys_that_is_gone_with_the_coordinator_is_no_error(scene: Scene) -> None:
+    def gone(name: str, key: str) -> None:
+        scene.file.unlink()
+        raise KeyFileError("no key in .keys/authorized")
+
+    scene.herd._let_in = gone
+    scene.reply(0, msgspec.json.encode(Introduction("f" * 64, "node1", 8, "0.1.0")))
+    assert scene.herd.over
+
+
+def test_a_key_that_cannot_be_let_in_while_there_is_a_coordinator_is_an_error(scene: Scene) -> None:
+    def damaged(name: str, key: str) -> None:
+        raise KeyFileError("the list of keys is damaged")
+
+    scene.herd._let_in = damaged
+    with pytest.raises(KeyFileError, match="damaged"):
+        scene.reply(0, msgspec.json.encode(Introduction("f" * 64, "node1", 8, "0.1.0")))
 
 
 @pytest.mark.parametrize("exit_code", [EXIT_REFUSED, EXIT_ORPHANED])

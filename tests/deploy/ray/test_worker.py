@@ -12,7 +12,7 @@ import pytest
 
 from remuda.deploy import roles
 from remuda.deploy.ray.orders import Introduction, Order
-from remuda.deploy.ray.worker import RayWorker
+from remuda.deploy.ray.worker import RayWorker, UsedError
 from remuda.tests.keys import connection_to
 from remuda.wire import connection_file
 from remuda.wire.keys.own import KEY_FILE
@@ -94,6 +94,18 @@ def test_a_file_of_another_coordinator_at_that_path_is_not_used(tmp_path: Path, 
     connection_file.write(told, connection_to("tcp://127.0.0.1:6666"))
     assert RayWorker("collector").work(order(here, told.read_text())) == 4
     assert played.read.address == "tcp://127.0.0.1:6666"
+
+
+def test_a_process_that_has_worked_does_not_offer_itself_again(tmp_path: Path, played: Played) -> None:
+    """Ray may have lost sight of it while it worked, so that nobody took its exit code."""
+    here = tmp_path / "connection.json"
+    connection_file.write(here, connection_to("tcp://127.0.0.1:5555"))
+    worker = RayWorker("collector")
+    worker.introduce()
+    worker.introduce()
+    assert worker.work(order(here, here.read_text())) == 4
+    with pytest.raises(UsedError, match="has been a worker already"):
+        worker.introduce()
 
 
 def test_no_order_and_no_introduction_has_a_place_for_a_secret() -> None:

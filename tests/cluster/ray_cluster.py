@@ -25,6 +25,7 @@ PATIENCE = {
     "RAY_gcs_server_request_timeout_seconds": "120",
     "RAY_worker_register_timeout_seconds": "150",
     "RAY_health_check_timeout_ms": "60000",
+    "RAY_worker_niceness": "0",  # 15 by default, with which a busy machine hardly runs them
 }
 """For a machine that has other work: a node that does not answer soon is not dead."""
 

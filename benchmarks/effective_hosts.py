@@ -89,7 +89,7 @@ class HostsHerd(ServedHerd):
         return lambda status: number not in self._mend_due_s and all([each(status) for each in deliver])
 
     def end(self) -> None:
-        """See ServedHerd; a host that was cut off could not hear of the end."""
+        """See ServedHerd; a host that is cut off would not be told."""
         for number in self._mend_due_s:
             self._hosts.mend(number)
         self._mend_due_s.clear()

@@ -42,7 +42,7 @@ def test_nothing_is_lost_but_what_was_in_work(
         check()
 
 
-def test_a_wrong_ledger_is_said(counts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_ledger_is_told(counts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(run: Path, all_kept: bool) -> int:
         raise AssertionError("chunks are counted under two leases")
 

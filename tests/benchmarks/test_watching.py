@@ -1,4 +1,4 @@
-"""Who is hit when, and when it is said that something goes on: with a herd that does what the test says."""
+"""Who is hit when, and when something counts as going on: with a herd that does what the test wants."""
 
 from __future__ import annotations
 

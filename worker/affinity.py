@@ -30,7 +30,8 @@ class Place:
 
 
 def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[int]) -> Place:
-    """Decide for the `index`-th process of a role, on a machine where it may use the cores `allowed`.
+    """Decide for the `index`-th process of a role, on a machine where it may use the cores `allowed`. The ranks of a
+    learner share its cores.
 
     Configured cores that are not allowed are left out: a batch system may have given others. `auto` gives every process
     of the run its own core, and the learner the rest, if there are enough cores. If not, it leaves everything to the
@@ -39,7 +40,7 @@ def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[i
     """
     everywhere = tuple(sorted(allowed))
     if isinstance(config.affinity, AffinityConfig):
-        return _as_told(config.affinity, role, index, everywhere)
+        return _as_told(config.affinity, role, index, everywhere, ranks=config.learner.ranks)
     if config.affinity == "none":
         return Place(everywhere, 1, "affinity is none")
     counts: dict[Role, int] = {
@@ -47,9 +48,9 @@ def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[i
         "evaluator": config.evaluator.count,
         "reanalyzer": config.reanalyzer.count,
     }
-    others = sum(counts.values())
-    if others + 1 > len(everywhere):
-        why = f"auto: {others + 1} processes are more than {len(everywhere)} cores, so none is bound"
+    others, ranks = sum(counts.values()), config.learner.ranks
+    if others + ranks > len(everywhere):
+        why = f"auto: {others + ranks} processes are more than {len(everywhere)} cores, so none is bound"
         return Place(everywhere, 1, why)
     learner, rest = everywhere[: len(everywhere) - others], everywhere[len(everywhere) - others :]
     if role == "learner":
@@ -110,7 +111,7 @@ def most_update_threads(
     return max(place.threads, min(free, MOST_THREADS))
 
 
-def _as_told(wanted: AffinityConfig, role: Role, index: int, allowed: tuple[int, ...]) -> Place:
+def _as_told(wanted: AffinityConfig, role: Role, index: int, allowed: tuple[int, ...], *, ranks: int) -> Place:
     asked: Mapping[Role, tuple[int, ...] | None] = {
         "learner": wanted.learner,
         "collector": wanted.collector,
@@ -124,7 +125,8 @@ def _as_told(wanted: AffinityConfig, role: Role, index: int, allowed: tuple[int,
     if not usable:
         return Place(allowed, 1, f"none of the cores {_ranges(cores)} may be used here")
     if role == "learner":
-        return Place(usable, min(len(usable), MOST_THREADS), "as the config says")
+        threads = max(1, len(usable) // ranks)
+        return Place(usable, min(threads, MOST_THREADS), "as the config says")
     return Place((usable[index % len(usable)],), 1, "as the config says")
 
 

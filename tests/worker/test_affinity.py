@@ -18,13 +18,14 @@ from remuda.worker.affinity import MOST_THREADS, choose, most_update_threads
 ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator")
 
 
-def config(affinity: object, *, collectors: int = 2, evaluators: int = 1) -> ExperimentConfig:
+def config(affinity: object, *, collectors: int = 2, evaluators: int = 1, ranks: int = 1) -> ExperimentConfig:
     return ExperimentConfig.model_validate(
         {
             "name": "x",
             "env": {"id": "CartPole-v1"},
             "collector": {"count": collectors},
             "evaluator": {"count": evaluators},
+            "learner": {"ranks": ranks},
             "affinity": affinity,
         }
     )
@@ -65,6 +66,21 @@ def test_auto_never_shares_a_core_when_it_binds(collectors: int, evaluators: int
         assert sorted(cores) == sorted(allowed)
     else:
         assert all(place.cores == tuple(sorted(allowed)) for place in places)
+
+
+def test_auto_has_a_core_for_each_rank_of_a_learner_or_binds_none() -> None:
+    """Two ranks on one core would be slower than one."""
+    assert choose(config("auto", ranks=2), "learner", 0, range(4)).why == (
+        "auto: 5 processes are more than 4 cores, so none is bound"
+    )
+    assert choose(config("auto", ranks=2), "learner", 0, range(5)).cores == (0, 1)
+
+
+def test_ranks_share_the_threads_of_named_cores() -> None:
+    named = {"learner": [0, 1, 2, 3]}
+    assert choose(config(named), "learner", 0, range(4)).threads == 4
+    assert choose(config(named, ranks=2), "learner", 0, range(4)).threads == 2
+    assert choose(config(named, ranks=8), "learner", 0, range(4)).threads == 1
 
 
 def test_named_cores_are_kept_to() -> None:

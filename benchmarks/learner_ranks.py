@@ -19,6 +19,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.check import check_environment
 from remuda.learner.metrics import on_host
 from remuda.learner.ranks.leading import LearnerRanks
+from remuda.learner.ranks.processes import RankProcesses
 from remuda.learner.start import new_algorithm
 from remuda.policy.base import Arrays, LearnResult
 from remuda.worker.threads import bound_threads
@@ -90,7 +91,7 @@ def with_ranks(size: str, ranks: int, measure: Callable[[Learns, list[Arrays]], 
     batches = [random_batch(rng, config.learner.batch_size) for _ in range(BATCHES)]
     if ranks == 1:
         return measure(algorithm.learn, batches)
-    with closing(LearnerRanks(config, algorithm)) as together:
+    with closing(LearnerRanks(config, algorithm, RankProcesses)) as together:
         return measure(together.learn, batches)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,6 +15,9 @@ from remuda.cli.errors import FAILED, InputError, RunFailedError
 from remuda.cli.herd_limits import herd_limits
 from remuda.cli.options import DEFAULT_RUNS_DIR, LimitOption, RunsDir
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S, spoken
+
+if TYPE_CHECKING:
+    from remuda.deploy.rank_place import RankPlace
 
 COORDINATOR_EXAMPLE = "remuda coordinator --runs-dir runs"
 WORKER_EXAMPLE = "remuda worker collector --count 2 --runs-dir runs"
@@ -147,19 +151,48 @@ def worker(
     """Join a herd with workers of one role.
 
     Workers that crash are started again, however often, after pauses that double up to 32 s. If the coordinator is
-    silent or is started again, the workers wait for it and continue their work.
+    silent or is started again, the workers wait for it and continue their work. Under torchrun, a learner is one of its
+    ranks, and torchrun starts them again.
     """
+    file = connection_path(connection_file, runs_dir)
+    place = _rank_place(role, count)
+    if place is not None:
+        from remuda.deploy.torchrun import run_rank
+
+        exit_code = run_rank(place, file, runs_dirs=[runs_dir.absolute()], coordinator_timeout_s=coordinator_timeout)
+        _exit_with(exit_code)
+        return
+
     from remuda.deploy.nanny import new_workers, supervise
 
-    file = connection_path(connection_file, runs_dir)
     missing = "" if file.exists() else f", which does not exist yet; waiting at most {spoken(coordinator_timeout)}"
     whom = role if count == 1 else f"{count} {role}s"
     print(f"{whom} for the coordinator of {file}{missing}", file=sys.stderr, flush=True)
     exit_code = supervise(
         new_workers({role: count}), file, runs_dirs=[runs_dir.absolute()], coordinator_timeout_s=coordinator_timeout
     )
+    _exit_with(exit_code)
+
+
+def _exit_with(exit_code: int) -> None:
     if exit_code:
         raise typer.Exit(exit_code if exit_code in (FAILED, 3) else FAILED)
+
+
+def _rank_place(role: str, count: int) -> RankPlace | None:
+    """Which learner rank this process is; None if torchrun did not start it. Raises InputError."""
+    from remuda.deploy.rank_place import RankPlaceError, rank_place
+
+    try:
+        place = rank_place(os.environ)
+    except RankPlaceError as error:
+        raise InputError(str(error)) from error
+    if place is not None and (role != "learner" or count != 1):
+        raise InputError(
+            "torchrun starts the ranks of one learner: start other workers without it (or without its environment "
+            "variables RANK and WORLD_SIZE)"
+        )
+    return place
 
 
 def _advertised(text: str) -> str:

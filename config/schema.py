@@ -126,10 +126,11 @@ class LearnerConfig(Section):
     device: str = "cpu"
     """A torch device: cpu, cuda, cuda:1. With several ranks, cuda is a GPU for each of them."""
     ranks: Annotated[int, Field(gt=0, le=64), BeforeValidator(no_bool)] = 1
-    """Processes that learn together, on the learner's machine: each computes the gradient of its part of every batch,
-    and all take the same step, which is that of one process with the whole batch. For networks and batches so large
-    that an update takes much longer than a message. All but MuZero, and your own algorithms if they declare it. Serial
-    mode has one."""
+    """Processes that learn together: each computes the gradient of its part of every batch, and all take the same step,
+    which is that of one process with the whole batch. They run on the learner's machine, or where torchrun has started
+    them. For networks and batches so large that an update takes much longer than a message: the learner's log says
+    after 46 batches whether they gain anything. All but MuZero, and your own algorithms if they declare it. Serial mode
+    has one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """What the large matrix products and convolutions of an update are computed in: DQN, PPO and IMPALA (MuZero has
     `policy.precision`). Weights, gradients, the optimizer, losses, the layers that read observations other than images,

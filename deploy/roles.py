@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import psutil
 
@@ -33,6 +33,9 @@ from remuda.worker.serve import HAND_IN_S, Work, serve
 from remuda.worker.shutdown_guard import ShutdownGuard
 from remuda.worker.threads import bound_threads
 
+if TYPE_CHECKING:
+    from remuda.learner.ranks.leading import Recruits
+
 FAREWELL_DEADLINE_S = 5.0
 GRACE_S = 5.0
 """How long a worker that was asked to end may take, beside the time for handing in; together less than its nanny waits
@@ -53,6 +56,7 @@ def run_worker(
     former_exit: str = "",
     hand_in_s: float = HAND_IN_S,
     profile: Path | None = None,
+    recruits: Recruits | None = None,
 ) -> int:
     """Run a worker until it is told to leave; returns the exit code that tells the nanny why it ended.
 
@@ -60,6 +64,7 @@ def run_worker(
     by streams. Waits `coordinator_timeout_s` for a coordinator that is missing or silent. `former_exit` says how the
     incarnation before this one ended. A process that is asked to end waits at most `hand_in_s` until others can find
     what it has collected. With `profile`, a profile of this process is written to that folder.
+    `recruits` gets the ranks of a learner that has them already; None: it starts them.
     """
     bound_threads()
     again = identity.incarnation > 1
@@ -79,7 +84,7 @@ def run_worker(
             )
             guard.on_end(link.wake)
             places = [*runs_dirs, connection_file.absolute().parent]
-            return _serve(link, guard, cast("Role", role), identity, coordinator_timeout_s, hand_in_s, places)
+            return _serve(link, guard, cast("Role", role), identity, coordinator_timeout_s, hand_in_s, places, recruits)
         except NoFolderError as error:
             _say(f"{role} {identity.uuid}: {error}")
             return EXIT_REFUSED
@@ -125,6 +130,7 @@ def _serve(
     timeout_s: float,
     hand_in_s: float,
     places: Sequence[Path],
+    recruits: Recruits | None,
 ) -> int:
     reason = "it failed"
     stores = WorkerStores(
@@ -136,7 +142,9 @@ def _serve(
     )
     try:
         stores.registered(link.start(timeout_s, given_up=lambda: guard.ending))
-        reason = serve(link, guard, _beginner(role, identity, link, guard, stores), stores.registered, hand_in_s)
+        reason = serve(
+            link, guard, _beginner(role, identity, link, guard, stores, recruits), stores.registered, hand_in_s
+        )
         return EXIT_DONE
     finally:
         try:
@@ -146,7 +154,12 @@ def _serve(
 
 
 def _beginner(
-    role: Role, identity: WorkerIdentity, link: Link, guard: ShutdownGuard, of_worker: WorkerStores
+    role: Role,
+    identity: WorkerIdentity,
+    link: Link,
+    guard: ShutdownGuard,
+    of_worker: WorkerStores,
+    recruits: Recruits | None,
 ) -> Callable[[Assign], Work]:
     def begin(assign: Assign) -> Work:
         stores = of_worker.begin(assign)
@@ -156,7 +169,7 @@ def _beginner(
             return EvaluatorWork(assign, identity, link, guard, stores)
         if role == "reanalyzer":
             return ReanalyzerWork(assign, identity, link, stores)
-        return LearnerWork(assign, link, stores)
+        return LearnerWork(assign, link, stores, recruits)
 
     return begin
 

@@ -53,7 +53,7 @@ from remuda.worker.affinity import settle
 from remuda.worker.link import Link
 
 if TYPE_CHECKING:
-    from remuda.learner.ranks.leading import LearnerRanks
+    from remuda.learner.ranks.leading import LearnerRanks, Recruits
 
 PUBLISH_DEADLINE_S = 30.0
 
@@ -65,7 +65,8 @@ class NotPublishedError(Exception):
 class LearnerWork:
     """Learns for one experiment. Training runs in this thread, publishing in another, and the network in the link's."""
 
-    def __init__(self, assign: Assign, link: Link, stores: RunStores) -> None:
+    def __init__(self, assign: Assign, link: Link, stores: RunStores, recruits: Recruits | None = None) -> None:
+        """`recruits` gets the other ranks, where they are there already; None: they are started for the lease."""
         config = ExperimentConfig.model_validate_json(assign.config_json)
         self.timers = Timers()
         self._config = config
@@ -83,7 +84,7 @@ class LearnerWork:
         self._say(place)
         ranks = config.learner.ranks
         trial = settle_precision(config, self._algorithm, timed=ranks == 1, say=self._say)
-        self._ranks = self._start_ranks()
+        self._ranks = self._start_ranks(recruits)
         self._training_text = "training" if ranks == 1 else f"training, world_size {ranks}"
         plan = row_plan(config)
         self._on_policy, self._strictly = plan.on_policy, config.buffer.max_policy_lag == 0
@@ -139,10 +140,15 @@ class LearnerWork:
 
     def step(self) -> bool:
         """One update, if there is a batch for it."""
+        trained = self._training and self._train()
         if self._ranks is not None:
-            self._ranks.wait()
-        if not self._training:
-            return False
+            if not trained:
+                self._ranks.wait()
+            elif found := self._ranks.take_verdict():
+                self._log.say("learner", found.text, level="info" if found.faster else "warning")
+        return trained
+
+    def _train(self) -> bool:
         if self._on_policy and self._publish_due:  # the disk has refused for long
             self._publish()
             if self._publish_due:
@@ -266,21 +272,25 @@ class LearnerWork:
             replace=self._fence.replacing,
         )
 
-    def _start_ranks(self) -> LearnerRanks | None:
-        """Start the other ranks, if there are to be any; they begin with the algorithm as it is now."""
+    def _start_ranks(self, recruits: Recruits | None) -> LearnerRanks | None:
+        """Let the other ranks begin, if there are to be any, with the algorithm as it is now."""
         if self._config.learner.ranks == 1:
             return None
-        from remuda.learner.ranks.leading import LearnerRanks  # torch.distributed, which a learner alone does not need
+        from remuda.learner.ranks.leading import LearnerRanks  # what a learner alone does not need
+        from remuda.learner.ranks.processes import RankProcesses
+        from remuda.learner.ranks.trial import Trial
 
         self._link.activity("preparing", f"starting {self._config.learner.ranks - 1} learner ranks")
         try:
-            ranks = LearnerRanks(self._config, self._algorithm)
+            trial = Trial(self._config.learner.ranks)
+            ranks = LearnerRanks(self._config, self._algorithm, recruits or RankProcesses, trial=trial)
         except BaseException:
             end_printed()
             self._log.close()
             raise
-        pids = ", ".join(f"{rank}: pid {pid}" for rank, pid in enumerate(ranks.pids, start=1))
-        self._say(f"world_size {ranks.world_size}: each batch is split between this process, rank 0, and rank {pids}")
+        self._say(
+            f"world_size {ranks.world_size}: each batch is split between this process, rank 0, and {ranks.describe()}"
+        )
         return ranks
 
     def _load(self, replay: Sequence[IndexedChunk]) -> None:

@@ -42,6 +42,10 @@ class HopelessError(Exception):
     """The work has failed, and would fail in another worker, too: its run is over."""
 
 
+class LastLeaseError(Exception):
+    """The work has failed, and so would any other in this process: it ends, and is started again."""
+
+
 class Work(Protocol):
     """The work of one role under one lease."""
 
@@ -227,7 +231,7 @@ class _Desk:
     def _fail(self, error: Exception) -> None:
         """Tell of the exception and go back to the herd. Raises it where this process had better end."""
         self._report(error)
-        if self._lease == 0 or _leaves_doubt(error):
+        if self._lease == 0 or leaves_doubt(error):
             raise error
         self.close()
         self._link.end_lease(self._lease)
@@ -273,9 +277,9 @@ def _raise_failure(link: Link) -> None:
         pass
 
 
-def _leaves_doubt(error: Exception) -> bool:
-    """Whether the error may harm the next lease of this process."""
-    return isinstance(error, MemoryError) or any(doubt in str(error) for doubt in _DOUBTS)
+def leaves_doubt(error: Exception) -> bool:
+    """Whether the error may harm the next lease of this process: memory, a GPU or other processes have failed."""
+    return isinstance(error, (MemoryError, LastLeaseError)) or any(doubt in str(error) for doubt in _DOUBTS)
 
 
 def _sendable(text: str) -> str:

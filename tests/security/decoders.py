@@ -21,11 +21,13 @@ from remuda.config.override import parse_override
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.runs_folder import RunsFolder, known_runs
 from remuda.coordinator.disk.unrecoverable import unrecoverable_run
+from remuda.learner.ranks import parts
 from remuda.logbook.file_sinks import JsonLinesSink
 from remuda.logbook.series import SeriesError, read_series
 from remuda.plotting.errors import PlotError
 from remuda.plotting.runs import find_runs
 from remuda.policy.files.policy_file import PolicyFileError, load, publish, read_ref
+from remuda.policy.ranks import RankLostError
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.tensor_file import fingerprint, in_file_order
@@ -134,6 +136,19 @@ def _read_stream_message(path: Path) -> None:
 
 
 # --- keys and connections ---
+
+
+def _rank_columns(path: Path) -> None:
+    columns: dict[str, np.ndarray] = {
+        "obs": np.ones((3, 2), np.float32),
+        "action": np.arange(3),
+        "done": np.array([True, False, True]),
+    }
+    path.write_bytes(b"".join(parts.packed(columns)))
+
+
+def _read_rank_columns(path: Path) -> object:
+    return parts.unpacked(np.frombuffer(path.read_bytes(), np.uint8))
 
 
 def _connection(path: Path) -> None:
@@ -375,6 +390,7 @@ def _sweep(path: Path) -> None:
 DECODERS = (
     Decoder("message", "message", (CodecError,), _message, _read_message),
     Decoder("stream message", "message", (CodecError,), _stream_message, _read_stream_message),
+    Decoder("columns of a learner rank", "message", (RankLostError,), _rank_columns, _read_rank_columns),
     Decoder("connection file", "connection.json", (ConnectionFileError,), _connection, connection_file.read),
     Decoder("secret key", "operator", (KeyFileError,), _secret, read_secret),
     Decoder("list of keys", "authorized", (KeyFileError,), _authorized, authorized.read),

@@ -13,6 +13,7 @@ import pytest
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.ranks import processes
 from remuda.learner.ranks.leading import LearnerRanks
+from remuda.learner.ranks.processes import RankProcesses
 from remuda.policy.base import Algorithm
 from remuda.policy.ranks import RankLostError
 from remuda.tests.patience import until
@@ -28,7 +29,7 @@ def start() -> Iterator[Starts]:
     started: list[LearnerRanks] = []
 
     def begin(config: ExperimentConfig, algorithm: Algorithm) -> LearnerRanks:
-        started.append(LearnerRanks(config, algorithm))
+        started.append(LearnerRanks(config, algorithm, RankProcesses))
         return started[-1]
 
     yield begin
@@ -55,7 +56,7 @@ def test_they_learn_what_one_process_learns_until_one_is_killed(start: Starts) -
     for name, values in learning.acting_state().items():
         np.testing.assert_allclose(values, alone.acting_state()[name], rtol=1e-4, atol=1e-5)
 
-    (pid,) = ranks.pids
+    pid = int(ranks.describe().removeprefix("rank 1: pid "))
     rank = psutil.Process(pid)
     rank.send_signal(signal.SIGKILL)
     until(lambda: rank.status() == psutil.STATUS_ZOMBIE, "rank 1 is dead")
@@ -67,7 +68,7 @@ def test_they_learn_what_one_process_learns_until_one_is_killed(start: Starts) -
 
 def test_they_end_in_order_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
     config = two_ranks()
-    ranks = LearnerRanks(config, algorithm_of(config))
+    ranks = LearnerRanks(config, algorithm_of(config), RankProcesses)
     ranks.learn(batch(np.random.default_rng(0), rows=9))
     ranks.close()
     assert capfd.readouterr() == ("", "")
@@ -77,10 +78,12 @@ def test_one_that_hangs_is_given_up_after_its_limit_and_ended(start: Starts, mon
     monkeypatch.setattr(processes, "END_S", 0.1)
     config = two_ranks(rank_s=2.0)
     ranks = start(config, algorithm_of(config))
-    (pid,) = ranks.pids
+    pid = int(ranks.describe().removeprefix("rank 1: pid "))
     rank = psutil.Process(pid)
     rank.suspend()
-    with pytest.raises(RankLostError, match=r"within 2 s \(limits.rank_s\), or has ended"):
+    with pytest.raises(
+        RankLostError, match=rf"learner rank 1 \(pid {pid}\) did not answer within 2 s \(limits.rank_s\)"
+    ):
         ranks.learn(batch(np.random.default_rng(0), rows=9))
     ranks.close()
     assert not rank.is_running()
@@ -104,4 +107,4 @@ def test_one_that_cannot_begin_says_why(tmp_path: Path) -> None:
     algorithm = algorithm_of(small_config())
     (tmp_path / "lame").touch()
     with pytest.raises(RankLostError, match=r"learner rank 1 \(pid \d+\) ended by an error: .*the horse is lame"):
-        LearnerRanks(config, algorithm)
+        LearnerRanks(config, algorithm, RankProcesses)

@@ -10,7 +10,7 @@ BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 # Tests start processes, each of which would compile all that it imports; CI images often say so.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test cluster cluster-quick ray faults security audit learning sinks bench bench-peers soak effective docs site lint types mypy pyright unit collected clean
+.PHONY: help setup demo test cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers soak effective docs site lint types mypy pyright unit collected clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -92,6 +92,10 @@ soak: setup  ## half an hour of training: does it keep its pace and its memory?
 
 effective: setup  ## somebody is killed every minute for 20 minutes: which share of its training time does a herd keep? (half an hour)
 	$(BENCHMARKS) effective_training
+
+bench-learning: setup  ## learning curves beside stable-baselines3, by turns: all tasks take a night; see benchmarks/README.md for some of them
+	-$(MAKE) .venv-peers/stable-baselines3/.ready
+	$(BENCHMARKS).learning --peers
 
 bench-peers: setup  ## install each peer in an environment of its own and measure every figure beside it (hours)
 	-$(MAKE) --keep-going $(PEERS)

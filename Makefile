@@ -70,7 +70,8 @@ ray: setup
 
 security: setup  ## what others may send or put in a folder, in its long form: a million mutated messages, and atheris at every decoder (an hour)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,security]'
-	REMUDA_SECURITY=long $(BIN)/pytest tests/security -n 2 -rP -o faulthandler_timeout=7200 -o timeout=7200
+	REMUDA_SECURITY=long $(BIN)/pytest tests/security -m processes -n 0 -rP -o faulthandler_timeout=7200 -o timeout=7200
+	REMUDA_SECURITY=long $(BIN)/pytest tests/security -m "not processes" -n 2 -rP -o faulthandler_timeout=7200 -o timeout=7200
 	PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.tests.security.fuzz --seconds $(FUZZ_S) --jobs 2
 
 audit: setup  ## known weaknesses of the installed packages, by pip-audit (asks pypi.org)

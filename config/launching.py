@@ -20,10 +20,13 @@ ResourceName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.:-]{0,99}$")
 
 class SlurmConfig(Section):
     """The jobs of `launch.on: slurm`: one for coordinator and learner, and for each other role an array of jobs. All
-    nodes must see the runs folder, and this installation of Remuda, at the same paths."""
+    nodes must see this installation of Remuda at the same path, and the node of the coordinator the runs folder."""
 
     partition: Word | None = None
     """The partition of all jobs; null is the cluster's default."""
+    learner_partition: Word | None = None
+    """The partition of the job with coordinator and learner, if it is another one: such as one with GPUs, or the only
+    one whose nodes see the runs folder."""
     account: Word | None = None
     """The account that is charged."""
     qos: Word | None = None

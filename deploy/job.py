@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from remuda.deploy.slurm.requeue import requeue
+from remuda.deploy.slurm.guest import Guest, NotLetInError
+from remuda.deploy.slurm.requeue import own_job, requeue
 from remuda.storage.atomic import write_bytes
 from remuda.storage.existing_folder import make_private
 from remuda.wire.keys.folder import FOLDER, SERVER
@@ -181,6 +182,13 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--http", default=None, help="head: where health and metrics are served")
     parser.add_argument("--keys", type=Path, default=None, help="head: a folder of keys to take, where it has none yet")
     parser.add_argument("--limit", action="append", default=[], help="head: see `remuda coordinator --limit`")
+    parser.add_argument(
+        "--guest",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="this node does not see the folder of the launch: Slurm brings what is needed; what is printed is in FILE",
+    )
     parser.add_argument("--count", type=int, default=1, help="workers in this job")
     parser.add_argument("--coordinator-timeout", type=float, default=COORDINATOR_TIMEOUT_S)
     parser.add_argument("--notice", type=float, default=TERM_S, help="seconds from SIGUSR1 until all must have ended")
@@ -192,18 +200,45 @@ def _parsed() -> argparse.Namespace:
 def main() -> None:
     """Entry point of `python -m remuda.deploy.job`."""
     arguments = _parsed()
-    kind, count = arguments.kind, arguments.count
-    if kind == "head":
-        if arguments.keys is not None:
-            take_keys(arguments.keys, arguments.own_dir / FOLDER)
-        job = Job(head_commands(arguments), notice_s=arguments.notice, delay_s=HEAD_DELAY_S)
+    if arguments.guest is not None:
+        exit_code, noticed = _run_guest(arguments)
     else:
-        hand_in = ["--hand-in", str(max(arguments.notice, TERM_S) - ENDING_S)]
-        job = Job({"workers": [*_nanny(arguments, kind, count), *hand_in]}, notice_s=arguments.notice)
-    exit_code = job.run()
-    if job.noticed and arguments.requeue:
+        job = _head(arguments) if arguments.kind == "head" else _workers(arguments)
+        exit_code, noticed = job.run(), job.noticed
+    if noticed and arguments.requeue:
         _say(requeue(os.environ))
+    if arguments.guest is not None and exit_code in (0, EXIT_TAKEN):
+        arguments.guest.unlink(missing_ok=True)
     sys.exit(exit_code)
+
+
+def _head(arguments: argparse.Namespace) -> Job:
+    if arguments.keys is not None:
+        take_keys(arguments.keys, arguments.own_dir / FOLDER)
+    return Job(head_commands(arguments), notice_s=arguments.notice, delay_s=HEAD_DELAY_S)
+
+
+def _workers(arguments: argparse.Namespace) -> Job:
+    hand_in = ["--hand-in", str(max(arguments.notice, TERM_S) - ENDING_S)]
+    nanny = _nanny(arguments, arguments.kind, arguments.count)
+    return Job({"workers": [*nanny, *hand_in]}, notice_s=arguments.notice)
+
+
+def _run_guest(arguments: argparse.Namespace) -> tuple[int, bool]:
+    """Be let in, then run the workers; returns the exit code, and whether it ends because of a notice."""
+    taken: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, lambda number, frame: taken.append(number))
+    with Guest(own_job(os.environ), _say) as guest:
+        try:
+            guest.ask(arguments.coordinator_timeout, lambda: bool(taken))
+        except NotLetInError as error:
+            _say(str(error))
+            return (EXIT_TAKEN, signal.SIGUSR1 in taken) if taken else (EXIT_FAILED, False)
+        guest.watch()
+        arguments.own_dir, arguments.profile = guest.folder, None
+        job = _workers(arguments)
+        return job.run(), job.noticed
 
 
 if __name__ == "__main__":

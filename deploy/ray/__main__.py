@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from remuda.deploy.herd_keys import HerdKeys
 from remuda.deploy.ray.engine import BrokenError, RayEngine
 from remuda.deploy.ray.herd import Herd, Terms
-from remuda.deploy.ray.keys import HerdKeys
 from remuda.deploy.ray.launcher import SAID
 from remuda.deploy.ray.plan import RayPlan
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED

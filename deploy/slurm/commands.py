@@ -43,6 +43,17 @@ def cancel(ids: Sequence[str]) -> None:
         _said(["scancel", "--quiet", *ids])
 
 
+def comment_of(id: str) -> str:
+    """What is noted at a job; empty if nothing is. Raises SlurmError."""
+    said = _said(["squeue", "--array", "--noheader", f"--jobs={id}", f"--format={SQUEUE_FORMAT}"])
+    return next((job.comment for job in parse(said) if job.id == id), "")
+
+
+def note(id: str, comment: str) -> None:
+    """Note something at a job, in place of what was noted before. Raises SlurmError."""
+    _said(["scontrol", "update", f"JobId={id}", f"Comment={comment}"])
+
+
 def _accounted(ids: Sequence[str]) -> dict[str, JobState]:
     """Jobs that squeue has forgotten, from the accounting database. Many clusters have none."""
     sacct = ["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={','.join(ids)}"]

@@ -14,6 +14,7 @@ from uuid import uuid4
 from remuda.deploy.job import CONNECTION_FILE
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.slurm.commands import cancel, states, submit
+from remuda.deploy.slurm.guests import Guests
 from remuda.deploy.slurm.herd import WorkerJobs
 from remuda.deploy.slurm.script import SlurmPlan
 from remuda.deploy.slurm.states import JobState, SlurmError, tasks_of
@@ -46,6 +47,7 @@ class SlurmLauncher:
         profile = None if request.profile is None else own_dir / "profile"
         self._plan = SlurmPlan(request, own_dir, profile)
         self._workers = WorkerJobs(self._settings.max_replacements)
+        self._guests = Guests(self.connection_file, request.say)
         self._head: JobState | None = None
         self._heads = 0
         """How often the job with the coordinator was submitted."""
@@ -178,6 +180,7 @@ class SlurmLauncher:
         if head.fate != "alive":
             self._head_has_ended(head)
         elif head.state == "RUNNING":  # workers without a coordinator would wait at the cluster's expense
+            self._guests.look({id: job for id, job in found.items() if id != head.id})
             for role, jobs in self._workers.due(now_s).items():
                 self._workers.submitted(role, self._submit_workers(role, jobs))
         if (said := self._workers.exhausted()) is not None:

@@ -43,8 +43,26 @@ class SlurmPlan:
         return f"remuda-{self.request.name}-{kind}"
 
     def output(self, kind: str) -> Path:
-        """Where jobs of this kind print, with Slurm's %j in place of the job's id."""
+        """Where jobs of this kind print, with Slurm's %j in place of the job's id; workers where they see this
+        folder."""
         return self.own_dir / f"{kind}_%j.txt"
+
+    def _slurms_output(self, kind: str) -> str:
+        """What Slurm is to do with what a job prints. It fails one whose node has no such folder, so that workers'
+        scripts open the file themselves."""
+        path = self.output(kind)
+        return f'"{str(path.parent).replace("%", "%%")}/{path.name}"' if kind == "head" else "/dev/null"
+
+    def _opening(self, kind: str) -> str:
+        """The lines of a workers' script that choose where it prints, and tell the job if the folder is not seen."""
+        if kind == "head":
+            return ""
+        return filled(
+            "slurm_output.sh",
+            folder=shlex.quote(str(self.own_dir)),
+            seen=shlex.quote(str(self.own_dir / f"{kind}_")),
+            unseen=f"remuda-{kind}_",
+        )
 
     def submit(self, kind: str, *, jobs: int = 1, after: str = "HEAD") -> list[str]:
         """The command that submits a script. `jobs`: the length of the array; `after`: the id of the head's job."""
@@ -81,12 +99,12 @@ class SlurmPlan:
     def _script(self, kind: str, what: str, own: Sequence[str], command: Sequence[str]) -> str:
         options = [
             f"--job-name={self.job_name(kind)}",
-            f'--output="{str(self.output(kind).parent).replace("%", "%%")}/{self.output(kind).name}"',
+            f"--output={self._slurms_output(kind)}",
             "--open-mode=append",
             "--nodes=1",
             "--ntasks=1",
             *own,
-            *self._common_options(),
+            *self._common_options(kind),
         ]
         settings = self._settings
         notice = ["--requeue", "--notice", str(settings.notice_s - HANDING_IN_ENDS_S)]
@@ -98,14 +116,16 @@ class SlurmPlan:
             "slurm_job.sh",
             what=f"{what} of {self.request.name}",
             options="\n".join(f"#SBATCH {option}" for option in options),
+            opening=self._opening(kind),
             setup="".join(f"{line}\n" for line in settings.setup),
-            command=shlex.join(job),
+            command=shlex.join(job) + (' "$@"' if kind != "head" else ""),
         )
 
-    def _common_options(self) -> list[str]:
+    def _common_options(self, kind: str) -> list[str]:
         settings = self._settings
+        partition = (settings.learner_partition if kind == "head" else None) or settings.partition
         named = {
-            "partition": settings.partition,
+            "partition": partition,
             "account": settings.account,
             "qos": settings.qos,
             "time": settings.walltime_min,

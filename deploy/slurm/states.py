@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-SQUEUE_FORMAT = "%i|%T|%r|%N"
+SQUEUE_FORMAT = "%i|%T|%r|%N|%k"
 SACCT_FORMAT = "JobID,State,Reason,NodeList"
 Fate = Literal["alive", "done", "failed", "cancelled", "lost"]
 """alive: waits, runs or is about to end; done: ended in order; failed: by its own exit code or for its memory;
@@ -45,6 +45,8 @@ class JobState:
     """Why it waits, where it does."""
     nodes: str = ""
     """Where it runs."""
+    comment: str = ""
+    """What the job, or somebody who owns it, has noted."""
 
     @property
     def fate(self) -> Fate:
@@ -64,12 +66,13 @@ def parse(text: str) -> list[JobState]:
 
 
 def _job(line: str) -> JobState:
-    fields = [field.strip() for field in line.split("|")]
-    if len(fields) != 4 or not fields[0][:1].isdigit() or not fields[1]:
+    fields = [field.strip() for field in line.split("|", 4)]
+    if len(fields) not in (4, 5) or not fields[0][:1].isdigit() or not fields[1]:
         raise SlurmError(f"Slurm describes a job in a way that is not understood: {line[:200]!r}")
     state = fields[1].split()[0]  # sacct has `CANCELLED by 1000`
-    reason, nodes = ("" if field in ("None", "(null)", "None assigned") else field for field in fields[2:])
-    return JobState(fields[0], state, reason, nodes)
+    return JobState(
+        fields[0], state, *("" if field in ("None", "(null)", "None assigned") else field for field in fields[2:])
+    )
 
 
 def submitted(text: str) -> str:

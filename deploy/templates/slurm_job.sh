@@ -2,4 +2,4 @@
 # Written by `remuda launch`: @{what}.
 @{options}
 
-@{setup}exec @{command}
+@{opening}@{setup}exec @{command}

@@ -67,10 +67,10 @@ class Starter:
     def __init__(self, cluster: SlurmCluster, place: Path) -> None:
         self._cluster, self._place, self._runs = cluster, place, list[SlurmRun]()
 
-    def __call__(self, user: UserFolder, *options: str) -> SlurmRun:
-        """`options` go to `remuda launch`, after those that make the tests quick."""
+    def __call__(self, user: UserFolder, *options: str, runs: Path | None = None) -> SlurmRun:
+        """`options` go to `remuda launch`, after those that make the tests quick; `runs` is the runs folder."""
         number = len(self._runs)
-        run = self._place / "runs" / f"horse{number}"
+        run = (runs or self._place / "runs") / f"horse{number}"
         quick = ("--set", "launch.slurm.poll_interval_s=0.5")
         arguments = ("launch", user.config, "--run-dir", run, *quick, *options)
         command = Command(self._place / f"scratch{number}", user.root, *arguments)

@@ -22,8 +22,11 @@ NODES = ("n1", "n2", "n3")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 CORES = 16
 """That each node says to have: jobs of a test wait for each other only where that is tested."""
+BLIND_NODE = "n4"
+"""A node on which the folder `unseen` is another, empty one."""
 KILL_WAIT_S = 10
 """From SIGTERM to SIGKILL."""
+_APART = ("unshare", "--mount", "--propagation", "private")
 _SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 _CONF = """
 ClusterName=remuda
@@ -56,8 +59,9 @@ PreemptMode=REQUEUE
 """
 _NODE = "NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=8000"
 _PARTITIONS = """
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=15
-PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+PartitionName=main Nodes=n1,n2,n3 Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=15
+PartitionName=urgent Nodes=n1,n2,n3 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+PartitionName=blind Nodes=n4 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=15
 """
 
 
@@ -72,6 +76,16 @@ class SlurmCluster:
 
     folder: Path
     environment: dict[str, str]
+
+    @property
+    def unseen(self) -> Path:
+        """A folder that all nodes see but those of the partition `blind`."""
+        return self.folder / "unseen"
+
+    @property
+    def has_blind_node(self) -> bool:
+        """Whether there is such a node: it needs a mount namespace, which root can make."""
+        return (self.folder / f"slurmd.{BLIND_NODE}.pid").exists()
 
     def says(self, *command: str) -> str:
         """What a command of Slurm prints; the test fails if the command does."""
@@ -97,6 +111,7 @@ def slurm_cluster(folder: Path) -> Generator[SlurmCluster]:
     """Start a cluster in this folder, whose path must be short (sockets), and end all of it afterwards."""
     folder.mkdir(parents=True)
     (folder / "state").mkdir()
+    (folder / "unseen").mkdir()
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(1024))
     key.chmod(0o600)
@@ -114,10 +129,11 @@ def slurm_cluster(folder: Path) -> Generator[SlurmCluster]:
 
 def _configuration(folder: Path) -> str:
     host, user = socket.gethostname().partition(".")[0], pwd.getpwuid(os.geteuid()).pw_name
-    ports = _free_ports(1 + len(NODES))
+    names = (*NODES, BLIND_NODE)
+    ports = _free_ports(1 + len(names))
     general = _CONF.format(host=host, port=ports[0], user=user, folder=folder, kill_wait=KILL_WAIT_S)
     nodes = [
-        _NODE.format(node=node, host=host, port=port, cores=CORES) for node, port in zip(NODES, ports[1:], strict=True)
+        _NODE.format(node=node, host=host, port=port, cores=CORES) for node, port in zip(names, ports[1:], strict=True)
     ]
     return general + "\n".join(nodes) + _PARTITIONS
 
@@ -139,6 +155,15 @@ def _start(cluster: SlurmCluster) -> None:
     _daemon(cluster, "slurmctld")
     for node in NODES:
         _daemon(cluster, "slurmd", "-N", node)
+    if _can_hide():
+        blind = f"mount -t tmpfs tmpfs {cluster.unseen} && exec slurmd -N {BLIND_NODE}"
+        _daemon(cluster, *_APART, "sh", "-c", blind)
+
+
+def _can_hide() -> bool:
+    """Whether a process may have mounts of its own here."""
+    tried = subprocess.run([*_APART, "sh", "-c", "mount -t tmpfs tmpfs /mnt"], capture_output=True, check=False)
+    return tried.returncode == 0
 
 
 def _daemon(cluster: SlurmCluster, *command: str) -> None:

@@ -190,6 +190,31 @@ def test_a_preempted_job_hands_in_at_its_notice_and_is_started_again(launched: S
     check_nothing_is_left(run)
 
 
+def test_workers_whose_node_does_not_see_the_folder_work_by_streams_and_follow_the_coordinator(
+    launched: Starter, cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    """Their jobs are told by Slurm where the coordinator is, and again after its job has begun again elsewhere."""
+    if not cluster.has_blind_node:
+        pytest.skip("nobody may make a mount namespace here")
+    user = user_of(tmp_path, HELD)
+    user.hold()
+    places = ("--set", "launch.slurm.partition=blind", "--set", "launch.slurm.learner_partition=main")
+    run = launched(user, *places, runs=cluster.unseen / "runs")
+    wait_until_held(run)
+    [head] = run.cluster.jobs("-head", "RUNNING")
+    run.cluster.says("scontrol", "requeue", head)
+    until(lambda: run.going_on() and len(workers(run, "learner")) == 2, "the learner of the job's second life")
+    user.release()
+    ended = run.command.ended()
+    assert ended.code == 0, ended.err + run.cluster.describe()
+    assert ended.err.count("works without the shared folder") >= 3
+    env_step = check_counters(run, ended.out)
+    assert env_step == sum(map(user.steps, pids(run.run, "collector"))), "nothing was lost"
+    assert not (run.run / "vars.pkl").exists(), "no pickle crosses a socket"
+    assert not [*Path("/tmp").glob("remuda-job-*"), *Path("/tmp").glob("remuda-collector_*")]
+    check_nothing_is_left(run)
+
+
 def test_a_cancelled_coordinator_ends_the_launch_and_says_how_to_go_on(
     launched: Starter, cluster: SlurmCluster, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import os
 LONG = os.environ.get("REMUDA_SECURITY") == "long"
 """Only in the long form are times asserted: the machine must have nothing else to do."""
 
-EXAMPLES = 20_000 if LONG else 60
+EXAMPLES = 10_000 if LONG else 60
 """19, 24, 28, 36: damaged files and messages that each decoder is given."""
 FRAMES = 1_000_000 if LONG else 1_500
 """31: mutated messages that are handed to the state machine."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,7 +32,7 @@ COLLECTORS = """\
 #!/bin/bash
 # Written by `remuda launch`: 4 collectors of horse.
 #SBATCH --job-name=remuda-horse-collector
-#SBATCH --output="/shared/runs/.launches/horse-1/collector_%j.txt"
+#SBATCH --output=/dev/null
 #SBATCH --open-mode=append
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
@@ -44,9 +46,16 @@ COLLECTORS = """\
 #SBATCH --requeue
 #SBATCH --constraint=avx512
 
+if [ -d /shared/runs/.launches/horse-1 ]; then
+  exec >>/shared/runs/.launches/horse-1/collector_"$SLURM_JOB_ID".txt 2>&1
+else  # this node does not see the folder of the launch
+  printed=$(mktemp "${TMPDIR:-/tmp}/remuda-collector_$SLURM_JOB_ID.XXXXXXXX")
+  exec >>"$printed" 2>&1
+  set -- --guest "$printed"
+fi
 module load python
 exec /venv/bin/python -P -m remuda.deploy.job collector --own-dir /shared/runs/.launches/horse-1 \
---runs-dir /shared/runs --count 4 --coordinator-timeout 60 --requeue --notice 290
+--runs-dir /shared/runs --count 4 --coordinator-timeout 60 --requeue --notice 290 "$@"
 """
 
 EVERYTHING = SlurmConfig(
@@ -95,6 +104,36 @@ def test_what_the_head_has_of_its_own() -> None:
     assert script.endswith(" --profile /r/x/profile\n")
 
 
+def test_the_head_may_have_a_partition_of_its_own() -> None:
+    made = plan(SlurmConfig(partition="cpu", learner_partition="gpu", options=("--partition=last",)))
+    assert "#SBATCH --partition=gpu\n" in made.head_script()
+    assert "#SBATCH --partition=cpu\n" in made.worker_script("collector")
+    assert made.head_script().index("--partition=gpu") < made.head_script().index("--partition=last")
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_a_workers_script_prints_where_it_can_and_tells_the_job_what_its_node_sees(tmp_path: Path, sees: bool) -> None:
+    """Run by a real shell, in the place of Slurm."""
+    own_dir, elsewhere, python = tmp_path / "own dir", tmp_path / "tmp", tmp_path / "python"
+    elsewhere.mkdir()
+    if sees:
+        own_dir.mkdir()
+    python.write_text('#!/bin/sh\nfor each in "$@"; do echo "<$each>"; done\n')
+    python.chmod(0o755)
+    request = LaunchRequest(tmp_path, "horse", LaunchConfig(on="slurm"))
+    script = SlurmPlan(request, own_dir, python=str(python)).worker_script("collector")
+    environment = {**os.environ, "SLURM_JOB_ID": "17", "TMPDIR": str(elsewhere)}
+    subprocess.run(["bash", "-c", script], env=environment, check=True)
+    [printed] = [*own_dir.glob("*"), *elsewhere.iterdir()]
+    said = printed.read_text().splitlines()
+    if sees:
+        assert printed == own_dir / "collector_17.txt"
+        assert "<--guest>" not in said
+    else:
+        assert printed.name.startswith("remuda-collector_17.")
+        assert said[-2:] == ["<--guest>", f"<{printed}>"]
+
+
 def test_how_scripts_are_submitted() -> None:
     assert plan().submit("head") == [
         *("sbatch", "--parsable", "--export=NIL"),
@@ -107,8 +146,12 @@ def test_how_scripts_are_submitted() -> None:
 
 
 def test_folders_are_quoted_and_percent_signs_are_no_patterns_of_slurm() -> None:
-    script = plan(own_dir="/my runs/50%/x").worker_script("evaluator")
-    assert '#SBATCH --output="/my runs/50%%/x/evaluator_%j.txt"\n' in script
+    made = plan(own_dir="/my runs/50%/x")
+    assert '#SBATCH --output="/my runs/50%%/x/head_%j.txt"\n' in made.head_script()
+    script = made.worker_script("evaluator")
+    assert (
+        "if [ -d '/my runs/50%/x' ]; then\n  exec >>'/my runs/50%/x/evaluator_'\"$SLURM_JOB_ID\".txt 2>&1\n" in script
+    )
     assert "--own-dir '/my runs/50%/x' " in script
 
 

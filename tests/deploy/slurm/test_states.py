@@ -7,10 +7,10 @@ import pytest
 from remuda.deploy.slurm.states import JobState, SlurmError, parse, submitted, tasks_of
 
 SQUEUE = """\
-1|CANCELLED|None|n1
-2_1|PENDING|BeginTime|
-2_0|RUNNING|None|n2
-3|COMPLETING|None|n[1-2]
+1|CANCELLED|None|n1|(null)
+2_1|PENDING|BeginTime||
+2_0|RUNNING|None|n2|a|b
+3|COMPLETING|None|n[1-2]|(null)
 """
 SACCT = """\
 7|COMPLETED|None|n1
@@ -22,7 +22,7 @@ def test_squeue() -> None:
     assert parse(SQUEUE) == [
         JobState("1", "CANCELLED", "", "n1"),
         JobState("2_1", "PENDING", "BeginTime", ""),
-        JobState("2_0", "RUNNING", "", "n2"),
+        JobState("2_0", "RUNNING", "", "n2", "a|b"),
         JobState("3", "COMPLETING", "", "n[1-2]"),
     ]
 

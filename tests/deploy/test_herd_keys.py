@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remuda.deploy.ray.keys import HerdKeys
+from remuda.deploy.herd_keys import HerdKeys
 from remuda.wire.keys.folder import KeysFolder
 from remuda.wire.keys.pair import new_pair
 

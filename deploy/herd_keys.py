@@ -1,4 +1,4 @@
-"""Lets the processes that Ray starts in at the coordinator.
+"""Lets the processes that an engine starts in at the coordinator.
 
 Each makes its own pair of keys, and only the public one travels.
 """

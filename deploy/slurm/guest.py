@@ -1,0 +1,121 @@
+"""A job whose node does not see the folder of its launch: it makes a key, asks to be let in, and works by streams."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from remuda.deploy.slurm.commands import comment_of, note
+from remuda.deploy.slurm.introduction import answer, asking
+from remuda.deploy.slurm.states import SlurmError
+from remuda.storage.atomic import write_bytes
+from remuda.wire.connection_file import ConnectionFileError, read
+from remuda.wire.keys.own import KEY_FILE
+from remuda.wire.keys.pair import new_pair
+from remuda.wire.keys.secret_file import MODE, write_secret
+
+FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 10.0
+"""Between two questions to Slurm for the answer; doubled each time."""
+CHECK_S = 10.0
+"""Between two attempts to reach the coordinator. Slurm is asked only after one that failed."""
+KNOCK_S = 2.0
+
+
+class NotLetInError(Exception):
+    """Nobody has answered in time; the text says what to do."""
+
+
+class Guest:
+    """A folder of its own on this node (mode 0700), with a connection file and a key; removed at the end."""
+
+    def __init__(self, job: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """`job`: how Slurm calls this job."""
+        self._job = job
+        self._say = say
+        self._clock = clock
+        self._over = threading.Event()
+        self._watch: threading.Thread | None = None
+        self.folder = Path(tempfile.mkdtemp(prefix="remuda-job-"))
+
+    @property
+    def connection_file(self) -> Path:
+        """How the coordinator is reached, once `ask` has returned."""
+        return self.folder / "connection.json"
+
+    def ask(self, within_s: float, given_up: Callable[[], bool], pause: Callable[[float], None] = time.sleep) -> None:
+        """Make a key, tell the launch its public part, and wait for the answer. Raises NotLetInError."""
+        pair = new_pair(f"job-{self._job}")
+        write_secret(self.folder / "key", pair)
+        os.environ[KEY_FILE] = str(self.folder / "key")  # a path; the processes of this job read it
+        end_s, look_s, trouble, asked = self._clock() + within_s, FIRST_LOOK_S, "", False
+        while self._clock() < end_s and not given_up():
+            try:
+                if not asked:
+                    note(self._job, asking(pair.public))
+                    asked = True
+                if self._take_answer():
+                    return
+            except SlurmError as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    self._say(f"waiting to be let in: {trouble}")
+            pause(look_s)
+            look_s = min(2 * look_s, LONGEST_LOOK_S)
+        raise NotLetInError(
+            "this node does not see the folder of the launch, and nobody has let this job in: does `remuda launch` "
+            "still run? It answers jobs on such nodes"
+        )
+
+    def watch(self) -> None:
+        """From now on look, in the background, whether the coordinator has moved."""
+        self._watch = threading.Thread(target=self._keep_looking, name="remuda-guest", daemon=True)
+        self._watch.start()
+
+    def look(self) -> None:
+        """Where the coordinator cannot be reached any more, look whether it has moved."""
+        if not _answers(self.connection_file):
+            try:
+                self._take_answer()
+            except SlurmError as error:
+                self._say(f"it is not known whether the coordinator has moved: {error}")
+
+    def _keep_looking(self) -> None:
+        while not self._over.wait(CHECK_S):
+            self.look()
+
+    def _take_answer(self) -> bool:
+        """Whether there is an answer; it is written to the connection file."""
+        content = answer(comment_of(self._job))
+        if content is None:
+            return False
+        if not self.connection_file.exists() or self.connection_file.read_bytes() != content:
+            write_bytes(self.connection_file, content, durable=False, mode=MODE)
+        return True
+
+    def __enter__(self) -> Guest:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._watch is not None:
+            self._watch.join(KNOCK_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _answers(connection_file: Path) -> bool:
+    """Whether anybody listens at the coordinator's address."""
+    try:
+        host, _, port = read(connection_file).address.removeprefix("tcp://").rpartition(":")
+        with socket.create_connection((host.strip("[]"), int(port)), KNOCK_S):
+            return True
+    except (ConnectionFileError, OSError, ValueError):
+        return False

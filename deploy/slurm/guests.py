@@ -1,0 +1,46 @@
+"""The launch's side of jobs whose nodes do not see its folder: lets them in, and tells them of the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from remuda.deploy.herd_keys import HerdKeys
+from remuda.deploy.slurm.commands import note
+from remuda.deploy.slurm.introduction import answer, answering, asks
+from remuda.deploy.slurm.states import JobState
+from remuda.wire.connection_file import ConnectionFileError, read
+from remuda.wire.keys.folder import FOLDER
+
+
+class Guests:
+    """Looks at the comments of all jobs whenever Slurm has told how they stand."""
+
+    def __init__(self, connection_file: Path, say: Callable[[str], None]) -> None:
+        self._connection_file = connection_file
+        self._say = say
+        self._keys: HerdKeys | None = None
+
+    def look(self, jobs: Mapping[str, JobState]) -> None:
+        """Answer the jobs that ask, and those whose answer names a coordinator that has moved. Raises SlurmError."""
+        waiting = [job for job in jobs.values() if asks(job.comment) or answer(job.comment) is not None]
+        if not waiting:
+            return
+        try:
+            read(self._connection_file)
+            connection = self._connection_file.read_bytes()
+            for job in waiting:
+                self._answer(job, connection)
+        except (ConnectionFileError, OSError) as error:  # the coordinator is about to start again, or its disk is away
+            self._say(f"jobs that do not see {self._connection_file.parent} wait: {error}")
+
+    def _answer(self, job: JobState, connection: bytes) -> None:
+        public = asks(job.comment)
+        if public is not None:
+            self._keys = self._keys or HerdKeys(self._connection_file.parent / FOLDER)
+            self._keys.let_in(f"slurm-{job.id}", public)
+            self._say(f"job {job.id}{f' on {job.nodes}' if job.nodes else ''} works without the shared folder")
+        elif answer(job.comment) == connection:
+            return
+        if job.fate == "alive":
+            note(job.id, answering(connection))

@@ -1,0 +1,200 @@
+"""A job whose node does not see the launch's folder: asks, is let in, and follows a coordinator that has moved."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from remuda.deploy.slurm import guest as of_job
+from remuda.deploy.slurm import guests as of_launch
+from remuda.deploy.slurm.guest import Guest, NotLetInError
+from remuda.deploy.slurm.guests import Guests
+from remuda.deploy.slurm.introduction import answer, answering, asking, asks
+from remuda.deploy.slurm.states import JobState, SlurmError
+from remuda.wire import connection_file
+from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.keys.folder import FOLDER, KeysFolder
+from remuda.wire.keys.own import KEY_FILE, caller_keys
+from remuda.wire.messages import PROTOCOL_VERSION
+
+JOB = "7_0"
+
+
+@dataclass
+class Slurm:
+    """Keeps comments, in the place of its controller."""
+
+    comments: dict[str, str] = field(default_factory=dict[str, str])
+    asked: int = 0
+    away: bool = False
+
+    def note(self, id: str, comment: str) -> None:
+        self._answer()
+        self.comments[id] = comment
+
+    def comment_of(self, id: str) -> str:
+        self._answer()
+        self.asked += 1
+        return self.comments.get(id, "")
+
+    def jobs(self) -> dict[str, JobState]:
+        return {id: JobState(id, "RUNNING", "", "n4", comment) for id, comment in self.comments.items()}
+
+    def _answer(self) -> None:
+        if self.away:
+            raise SlurmError("scontrol says: no controller")
+
+
+@dataclass
+class Launch:
+    """The folder of a launch whose coordinator runs."""
+
+    folder: Path
+    slurm: Slurm
+    said: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+        self.keys = KeysFolder(self.folder / FOLDER)
+        self.keys.save()
+        self.guests = Guests(self.folder / "connection.json", self.said.append)
+
+    def coordinator_at(self, port: int) -> None:
+        uuid = "01234567-89ab-cdef-0123-456789abcdef"
+        address, key, keys = f"tcp://127.0.0.1:{port}", self.keys.server.public, str(self.keys.path)
+        file = ConnectionFile(uuid, address, PROTOCOL_VERSION, "n1", 1, 1, key, keys)
+        connection_file.write(self.folder / "connection.json", file)
+
+    def look(self) -> None:
+        self.guests.look(self.slurm.jobs())
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    made = Slurm()
+    for module in (of_job, of_launch):
+        monkeypatch.setattr(module, "note", made.note)
+    monkeypatch.setattr(of_job, "comment_of", made.comment_of)
+    monkeypatch.setenv(KEY_FILE, "")
+    return made
+
+
+@pytest.fixture
+def launch(tmp_path: Path, slurm: Slurm) -> Launch:
+    made = Launch(tmp_path / "launch", slurm)
+    made.coordinator_at(4_711)
+    return made
+
+
+def never() -> bool:
+    return False
+
+
+def test_a_job_that_asks_is_let_in_with_a_key_of_its_own_and_the_right_of_a_worker(
+    launch: Launch, slurm: Slurm
+) -> None:
+    with Guest(JOB, print) as guest:
+        guest.ask(60.0, never, lambda pause_s: launch.look())
+        assert guest.connection_file.read_bytes() == (launch.folder / "connection.json").read_bytes()
+        found = connection_file.read(guest.connection_file)
+        elsewhere = replace(found, keys_dir="/nowhere")
+        own = caller_keys(elsewhere, "worker").own
+        added = launch.keys.listed()[own.public]
+        assert (added.name, added.right) == ("slurm-7_0", "worker")
+        assert guest.folder.stat().st_mode & 0o777 == 0o700
+        assert own.secret.hex() not in "".join(slurm.comments.values())
+    assert not guest.folder.exists()
+    assert launch.said == ["job 7_0 on n4 works without the shared folder"]
+    launch.look()
+    assert len(launch.said) == 1
+
+
+def test_a_job_that_is_started_again_shows_another_key_and_the_former_counts_no_more(
+    launch: Launch, slurm: Slurm
+) -> None:
+    keys: list[set[str]] = []
+    for _ in range(2):
+        with Guest(JOB, print) as guest:
+            guest.ask(60.0, never, lambda pause_s: launch.look())
+        keys.append({public for public, each in launch.keys.listed().items() if each.name == "slurm-7_0"})
+    assert len(keys[0]) == len(keys[1]) == 1
+    assert keys[0] != keys[1]
+
+
+def test_one_that_is_not_answered_says_what_that_means(slurm: Slurm) -> None:
+    now_s = [0.0]
+
+    def pause(pause_s: float) -> None:
+        now_s[0] += pause_s
+
+    with Guest(JOB, print, lambda: now_s[0]) as guest, pytest.raises(NotLetInError, match="does `remuda launch` still"):
+        guest.ask(100.0, never, pause)
+    assert 100.0 <= now_s[0] <= 111.0
+    assert slurm.asked < 20, "Slurm is not asked all the time"
+
+
+def test_one_that_is_taken_away_waits_no_longer(slurm: Slurm) -> None:
+    with Guest(JOB, print) as guest, pytest.raises(NotLetInError):
+        guest.ask(1e9, lambda: slurm.asked == 3, lambda pause_s: None)
+
+
+def test_a_controller_that_is_away_is_asked_again_and_said_once(launch: Launch, slurm: Slurm) -> None:
+    said: list[str] = []
+    pauses = iter(range(10))
+
+    def pause(pause_s: float) -> None:
+        slurm.away = next(pauses) < 3
+        if not slurm.away:
+            launch.look()
+
+    slurm.away = True
+    with Guest(JOB, said.append) as guest:
+        guest.ask(1e9, never, pause)
+    assert said == ["waiting to be let in: scontrol says: no controller"]
+
+
+def test_a_coordinator_that_has_moved_is_found_again_and_slurm_is_asked_only_then(launch: Launch, slurm: Slurm) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first, Guest(JOB, print) as guest:
+        launch.coordinator_at(first.getsockname()[1])
+        guest.ask(60.0, never, lambda pause_s: launch.look())
+        asked = slurm.asked
+        guest.look()
+        assert slurm.asked == asked, "somebody listens there"
+        first.close()
+        launch.coordinator_at(5_000)
+        launch.look()
+        guest.look()
+        assert connection_file.read(guest.connection_file).address == "tcp://127.0.0.1:5000"
+
+
+def test_while_there_is_no_coordinator_nobody_is_let_in_and_the_launch_goes_on(launch: Launch, slurm: Slurm) -> None:
+    (launch.folder / "connection.json").unlink()
+    slurm.comments = {JOB: asking("a" * 64), "8": "a comment of somebody"}
+    launch.look()
+    assert [each for each in launch.keys.listed().values() if each.name.startswith("slurm")] == []
+    assert len(launch.said) == 1
+    assert "wait: " in launch.said[0]
+    launch.coordinator_at(1)
+    launch.look()
+    assert slurm.comments["8"] == "a comment of somebody"
+    assert answer(slurm.comments[JOB]) is not None
+
+
+@given(st.binary(max_size=200))
+def test_what_is_answered_arrives(content: bytes) -> None:
+    assert answer(answering(content)) == content
+    assert asks(answering(content)) is None
+
+
+@given(st.text(max_size=80))
+def test_other_comments_are_no_question_and_no_answer(text: str) -> None:
+    assert asks(text) is None
+    assert asks(f"remuda-key:{text}") in (None, text)
+    assert answer(text) is None
+    answer(f"remuda-connection:{text}")

@@ -68,12 +68,15 @@ Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 class KubernetesConfig(Section):
     """The jobs of `launch.on: kubernetes`: one for coordinator and learner, and for each other role one with an index
-    for each worker. All share a volume, which is mounted at the path of the runs folder."""
+    for each worker. A volume is mounted at the path of the runs folder."""
 
     image: Word | None = None
     """The container image, such as one that the `Dockerfile` builds, with your environment in it. Required."""
     claim: Label | None = None
-    """The PersistentVolumeClaim of the shared volume, of access mode ReadWriteMany. Required."""
+    """The PersistentVolumeClaim of the volume, of access mode ReadWriteMany; ReadWriteOnce is enough if workers do not
+    mount it. Required."""
+    workers_mount: bool = True
+    """Whether collectors, evaluators and reanalyzers mount the volume. If not, their files travel by stream."""
     namespace: Label = "default"
     """Where everything is made."""
     user: Positive = 1_000
@@ -90,6 +93,8 @@ class KubernetesConfig(Section):
     """Memory of that container."""
     port: Annotated[int, Field(gt=0, le=65_535), BeforeValidator(no_bool)] = 5555
     """The coordinator's port."""
+    stream_port: Annotated[int, Field(gt=0, le=65_535), BeforeValidator(no_bool)] = 5556
+    """The port for files of workers that do not mount the volume."""
     http_port: Annotated[int, Field(gt=0, le=65_535), BeforeValidator(no_bool)] = 9310
     """The port of /health, which the probes ask, and of /metrics."""
     node_selector: dict[str, str] = {}  # noqa: RUF012  (pydantic copies it)

@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -140,6 +141,7 @@ def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
     limits = [part for limit in arguments.limit for part in ("--limit", limit)]
     service = ["--persistent", "--hand-over", "--idle-end", str(IDLE_END_S)]
     limits += [] if arguments.http is None else ["--http", arguments.http]
+    limits += [] if arguments.stream_port is None else ["--stream-port", arguments.stream_port]
     places = ["--runs-dir", str(arguments.runs_dir), "--own-dir", str(own_dir), "--bind", arguments.bind]
     python = [sys.executable, "-P", "-m"]
     coordinator = [*python, "remuda.coordinator", *service, *places, *limits]
@@ -179,6 +181,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--own-dir", type=Path, required=True, help="the folder of the launch, which all jobs see")
     parser.add_argument("--runs-dir", type=Path, required=True, help="the folder of run folders")
     parser.add_argument("--bind", default="tcp://0.0.0.0:0", help="head: the coordinator's address")
+    parser.add_argument("--stream-port", default=None, help="head: the port for files of workers without the folder")
     parser.add_argument("--http", default=None, help="head: where health and metrics are served")
     parser.add_argument("--keys", type=Path, default=None, help="head: a folder of keys to take, where it has none yet")
     parser.add_argument("--limit", action="append", default=[], help="head: see `remuda coordinator --limit`")
@@ -188,6 +191,13 @@ def _parsed() -> argparse.Namespace:
         default=None,
         metavar="FILE",
         help="this node does not see the folder of the launch: Slurm brings what is needed; what is printed is in FILE",
+    )
+    parser.add_argument(
+        "--brought",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="this node does not see the folder of the launch: a connection file with a key is in DIR",
     )
     parser.add_argument("--count", type=int, default=1, help="workers in this job")
     parser.add_argument("--coordinator-timeout", type=float, default=COORDINATOR_TIMEOUT_S)
@@ -202,6 +212,8 @@ def main() -> None:
     arguments = _parsed()
     if arguments.guest is not None:
         exit_code, noticed = _run_guest(arguments)
+    elif arguments.brought is not None:
+        exit_code, noticed = _run_apart(arguments)
     else:
         job = _head(arguments) if arguments.kind == "head" else _workers(arguments)
         exit_code, noticed = job.run(), job.noticed
@@ -236,9 +248,23 @@ def _run_guest(arguments: argparse.Namespace) -> tuple[int, bool]:
             _say(str(error))
             return (EXIT_TAKEN, signal.SIGUSR1 in taken) if taken else (EXIT_FAILED, False)
         guest.watch()
-        arguments.own_dir, arguments.profile = guest.folder, None
-        job = _workers(arguments)
+        job = _workers_in(guest.folder, arguments)
         return job.run(), job.noticed
+
+
+def _run_apart(arguments: argparse.Namespace) -> tuple[int, bool]:
+    """As `_run_guest`, with a connection file that the engine has brought. It may belong to another user there."""
+    with tempfile.TemporaryDirectory(prefix="remuda-job-") as folder:  # mode 0700
+        content = (arguments.brought / CONNECTION_FILE).read_bytes()
+        write_bytes(Path(folder) / CONNECTION_FILE, content, durable=False, mode=MODE)
+        job = _workers_in(Path(folder), arguments)
+        return job.run(), job.noticed
+
+
+def _workers_in(folder: Path, arguments: argparse.Namespace) -> Job:
+    """Workers that see nothing of the launch but a connection file in a folder of their own."""
+    arguments.own_dir, arguments.runs_dir, arguments.profile = folder, folder, None
+    return _workers(arguments)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Starts a run as jobs of a Kubernetes cluster, whose pods share one volume."""
+"""Starts a run as jobs of a Kubernetes cluster, whose pods may share one volume."""

@@ -105,7 +105,7 @@ class Kubectl:
 
     def delete(self, launch: str, *, wait: bool) -> None:
         """Remove everything of a launch; its pods are told to end in order. Raises KubectlError."""
-        what = ["delete", "jobs,secrets", f"--selector={LAUNCH_LABEL}={launch}", "--ignore-not-found"]
+        what = ["delete", "jobs,services,secrets", f"--selector={LAUNCH_LABEL}={launch}", "--ignore-not-found"]
         self._said([*what, f"--wait={str(wait).lower()}", "--cascade=foreground"], deadline_s=90.0)
 
     def forward(self, pod: str, port: int) -> tuple[subprocess.Popen[bytes], int]:

@@ -19,8 +19,10 @@ from remuda.deploy.job import CONNECTION_FILE
 from remuda.deploy.kubernetes.kubectl import Kubectl, KubectlError, ObjectState
 from remuda.deploy.kubernetes.manifests import KEY_FILES, KubernetesPlan, as_yaml, object_name
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
-from remuda.wire.connection_file import ConnectionFile, write
+from remuda.wire.connection_file import ConnectionFile, HandedKey, write
 from remuda.wire.keys.folder import FOLDER, KeysFolder
+from remuda.wire.keys.secret_file import read_secret
+from remuda.wire.messages import PROTOCOL_VERSION
 
 LOOK_S = 1.0
 TAIL_LINES = 30
@@ -64,7 +66,7 @@ class KubernetesLauncher:
         secrets = {name: (keys.path / name).read_text(encoding="utf-8") for name in KEY_FILES}
         try:
             self._begun = True
-            self._kubectl.apply(as_yaml(self._plan.manifests(workers, secrets)))
+            self._kubectl.apply(as_yaml(self._plan.manifests(workers, secrets, self._connection_of_workers(keys))))
         except KubectlError as error:
             raise LaunchError(str(error)) from error
         self._request.say(f"made the jobs {self._plan.name}-…")
@@ -125,6 +127,23 @@ class KubernetesLauncher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _connection_of_workers(self, keys: KeysFolder) -> str:
+        """What workers that do not mount the volume need. The name in it leads to every coordinator of this launch."""
+        worker = read_secret(keys.path / "worker")
+        address = f"tcp://{self._plan.host}:{self._settings.port}"
+        connection = ConnectionFile(
+            coordinator=str(uuid4()),  # the real one is not known yet, and workers do not ask
+            address=address,
+            protocol=PROTOCOL_VERSION,
+            host=self._plan.host,
+            pid=0,
+            epoch=0,
+            server_key=keys.server.public,
+            keys_dir="/",
+            own_key=HandedKey(worker.name, worker.secret.hex()),
+        )
+        return msgspec.json.encode(connection).decode()
 
     def _objects(self) -> list[ObjectState]:
         return self._kubectl.objects(self._plan.name)

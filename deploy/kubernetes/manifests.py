@@ -11,6 +11,7 @@ from typing import TypeAlias
 import yaml
 
 from remuda.config.launching import KubernetesConfig
+from remuda.deploy.job import CONNECTION_FILE
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 
 Value: TypeAlias = "Mapping[str, Value] | Sequence[Value] | str | int | float | bool"
@@ -19,7 +20,7 @@ GRACE_S = 30
 """From SIGTERM to SIGKILL. A job of Remuda has ended after 25 s."""
 KEPT_S = 86_400
 """How long Kubernetes keeps a job that is over, if nobody removes it."""
-KEYS_AT = "/etc/remuda/keys"
+KEYS_AT, CONNECTION_AT = "/etc/remuda/keys", "/etc/remuda/connection"
 LAUNCH_LABEL = "remuda.launch"
 ROLE_LABEL = "remuda.role"
 KEY_FILES = ("authorized", "coordinator", "operator", "worker")
@@ -54,28 +55,56 @@ class KubernetesPlan:
         """The folder of this launch, on the shared volume."""
         return self.request.runs_dir / ".launches" / self.name
 
-    def manifests(self, workers: WorkerCounts, keys: Mapping[str, str] | None = None) -> list[Manifest]:
-        """All objects. `keys`: the files of the keys by name; without them the Secret has the names alone."""
+    @property
+    def host(self) -> str:
+        """The name by which pods reach the coordinator, wherever its pod is."""
+        return f"{self.name}-head.{self._settings.namespace}.svc"
+
+    def manifests(
+        self, workers: WorkerCounts, keys: Mapping[str, str] | None = None, connection: str | None = None
+    ) -> list[Manifest]:
+        """All objects. `keys`: the files of the keys by name; `connection`: the connection file, with a key, of workers
+        that do not mount the volume. Without them the Secrets have the names alone."""
         counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "reanalyzer": workers.reanalyzers}
         shown: Mapping[str, str] = dict.fromkeys(KEY_FILES, NOT_SHOWN) if keys is None else keys
-        secret: Manifest = {
+        first = [self._secret("keys", shown)]
+        if not self._settings.workers_mount:
+            first += [self._secret("connection", {CONNECTION_FILE: connection or NOT_SHOWN}), self._service()]
+        return [*first, self._head(), *(self._workers(role, count) for role, count in counts.items() if count)]
+
+    def _secret(self, kind: str, content: Mapping[str, str]) -> Manifest:
+        return {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": self._metadata(f"{self.name}-keys", "keys"),
+            "metadata": self._metadata(f"{self.name}-{kind}", kind),
             "type": "Opaque",
-            "stringData": shown,
+            "stringData": content,
         }
-        return [secret, self._head(), *(self._workers(role, count) for role, count in counts.items() if count)]
+
+    def _service(self) -> Manifest:
+        """Leads workers without the volume, which cannot read the address of the coordinator's pod, to it."""
+        ports = {"coordinator": self._settings.port, "files": self._settings.stream_port}
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": self._metadata(f"{self.name}-head", "head"),
+            "spec": {
+                "selector": self._labels("head"),
+                "ports": [{"name": name, "port": port, "targetPort": name} for name, port in ports.items()],
+            },
+        }
 
     def _head(self) -> Manifest:
         settings = self._settings
         limits = [part for limit in self.request.limits for part in ("--limit", limit)]
-        addresses = ["--bind", f"tcp://0.0.0.0:{settings.port}", "--http", f"0.0.0.0:{settings.http_port}"]
+        addresses = ["--bind", f"tcp://0.0.0.0:{settings.port}", "--stream-port", str(settings.stream_port)]
+        addresses += ["--http", f"0.0.0.0:{settings.http_port}"]
         health: Manifest = {"httpGet": {"path": "/health", "port": "http"}}
         container: Manifest = {
             **self._container("head", ["--keys", KEYS_AT, *addresses, *limits]),
             "ports": [
                 {"name": "coordinator", "containerPort": settings.port},
+                {"name": "files", "containerPort": settings.stream_port},
                 {"name": "http", "containerPort": settings.http_port},
             ],
             "startupProbe": {**health, "periodSeconds": 5, "failureThreshold": _STARTING_S // 5},
@@ -89,12 +118,17 @@ class KubernetesPlan:
 
     def _workers(self, role: str, count: int) -> Manifest:
         settings = self._settings
+        brought = [] if settings.workers_mount else ["--brought", CONNECTION_AT]
+        mounts, volumes = self._mounts(), self._volumes()
+        if brought:
+            mounts = [{"name": "connection", "mountPath": CONNECTION_AT, "readOnly": True}]
+            volumes = [{"name": "connection", "secret": {"secretName": f"{self.name}-connection"}}]
         container: Manifest = {
-            **self._container(role, ["--count", "1"]),
+            **self._container(role, ["--count", "1", *brought]),
             "resources": _resources(settings.cpus_per_worker, settings.memory_mib_per_worker, 0),
-            "volumeMounts": self._mounts(),
+            "volumeMounts": mounts,
         }
-        return self._job(role, count, container, self._volumes())
+        return self._job(role, count, container, volumes)
 
     def _container(self, kind: str, arguments: Sequence[str]) -> Manifest:
         patience = ["--coordinator-timeout", f"{self.request.settings.coordinator_timeout_s:g}"]

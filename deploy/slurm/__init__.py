@@ -1,1 +1,1 @@
-"""Starts a run as jobs of a Slurm cluster, whose nodes see one shared folder."""
+"""Starts a run as jobs of a Slurm cluster, whose nodes may share a folder."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ import yaml
 
 FOLDER = Path(os.environ.get("STAND_IN", "nowhere"))
 LABEL = "remuda.role"
+_OF_A_SERVICE = re.compile(r"tcp://[a-z0-9-]+-head\.horses\.svc:")
+"""An address that the cluster's own name server knows."""
 
 
 def main() -> None:
@@ -40,8 +43,9 @@ def apply(arguments: list[str]) -> None:
         if each["kind"] == "Secret":
             for name, content in each["stringData"].items():
                 (secrets / each["metadata"]["name"]).mkdir(parents=True, exist_ok=True)
-                (secrets / each["metadata"]["name"] / name).write_text(content)
-        else:
+                found = _OF_A_SERVICE.sub("tcp://127.0.0.1:", content)
+                (secrets / each["metadata"]["name"] / name).write_text(found)
+        elif each["kind"] == "Job":
             for index in range(each["spec"]["completions"]):
                 pods[f"{each['metadata']['name']}-{index}"] = _start(each, index)
     (FOLDER / "pods.json").write_text(json.dumps(pods))

@@ -38,7 +38,11 @@ def test_the_manifests_are_what_the_published_schemas_allow(version: str) -> Non
     )
     manifests = list(yaml.safe_load_all(as_yaml(KubernetesPlan(request, "remuda-x-1").manifests(EVERY_ROLE))))
     assert [each["kind"] for each in manifests] == ["Secret", "Job", "Job", "Job", "Job"]
-    for manifest in manifests[:3]:  # the other jobs differ in names alone
+    without = request.settings.model_copy(update={"kubernetes": SETTINGS.model_copy(update={"workers_mount": False})})
+    request = LaunchRequest(request.runs_dir, request.name, without)
+    apart = list(yaml.safe_load_all(as_yaml(KubernetesPlan(request, "remuda-x-1").manifests(EVERY_ROLE))))
+    assert [each["kind"] for each in apart][:4] == ["Secret", "Secret", "Service", "Job"]
+    for manifest in (*manifests[:3], *apart[2:5]):  # the other jobs differ in names alone
         validator.validate(manifest, version, strict=True)
 
 
@@ -73,10 +77,11 @@ def free_port() -> int:
         return port
 
 
-def test_a_run_goes_to_its_end_and_keys_go_through_no_argument(stand_in: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mounts", [True, False], ids=["with the volume", "without"])
+def test_a_run_goes_to_its_end_and_keys_go_through_no_argument(stand_in: Path, tmp_path: Path, mounts: bool) -> None:
     user = UserFolder.make(tmp_path / "user")
     settings = {"image": "x", "claim": "runs", "namespace": "horses", "poll_interval_s": 0.5}
-    settings |= {"port": free_port(), "http_port": free_port()}
+    settings |= {"port": free_port(), "http_port": free_port(), "stream_port": free_port(), "workers_mount": mounts}
     with user.config.open("a") as file:
         file.write(f"launch: {{on: kubernetes, kubernetes: {json.dumps(settings)}}}\n")
     run = tmp_path / "runs" / "horse"
@@ -88,9 +93,9 @@ def test_a_run_goes_to_its_end_and_keys_go_through_no_argument(stand_in: Path, t
         assert "horse finished: max_env_steps" in ended.out
         assert index(run)["checkpoints"][-1]["env_step"] == sum(map(user.steps, pids(run, "collector")))
         told = (stand_in / "arguments.txt").read_text()
-        secrets = [
-            json.loads(path.read_text())["secret"] for path in stand_in.glob("secrets/*/*") if path.name != "authorized"
-        ]
+        files = [path for path in stand_in.glob("secrets/*-keys/*") if path.name != "authorized"]
+        secrets = [json.loads(path.read_text())["secret"] for path in files]
+        assert (run / "vars.pkl").exists() == mounts, "no pickle crosses a socket"
         assert len(secrets) == 3
         assert not any(secret in told + ended.out + ended.err + printed for secret in secrets)
         assert json.loads((stand_in / "killed.json").read_text()) == [], "all ended in order, within 30 s"

@@ -123,9 +123,9 @@ def test_a_job_for_each_role_that_has_workers_and_one_for_coordinator_and_learne
 def test_the_coordinator_listens_where_probes_and_the_forwarded_port_look() -> None:
     container = head()
     command = " ".join(container["command"])
-    assert " --bind tcp://0.0.0.0:5555 --http 0.0.0.0:9310 --limit stuck_after_s=600 " in command
+    assert " --bind tcp://0.0.0.0:5555 --stream-port 5556 --http 0.0.0.0:9310 --limit stuck_after_s=600 " in command
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    assert ports == {"coordinator": 5555, "http": 9310}
+    assert ports == {"coordinator": 5555, "files": 5556, "http": 9310}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"] == {"path": "/health", "port": "http"}
     liveness = container["livenessProbe"]
@@ -188,3 +188,26 @@ def test_names_are_what_kubernetes_allows(experiment: str, name: str) -> None:
 def test_what_is_missing_is_named(settings: KubernetesConfig, said: str) -> None:
     with pytest.raises(LaunchError, match=said):
         manifests(settings)
+
+
+def test_workers_that_do_not_mount_the_volume_get_a_connection_file_and_a_way_to_the_coordinator() -> None:
+    apart = SETTINGS.model_copy(update={"workers_mount": False})
+    request = LaunchRequest(Path("/runs"), "horse", LaunchConfig(kubernetes=apart))
+    plan = KubernetesPlan(request, "remuda-horse-1")
+    made: list[Any] = list(yaml.safe_load_all(as_yaml(plan.manifests(WorkerCounts(8, 2), connection="how"))))
+    _, secret, service, head, collector, _ = made
+    assert secret["stringData"] == {"connection.json": "how"}
+    assert secret["metadata"]["name"] == "remuda-horse-1-connection"
+    assert f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc" == plan.host
+    assert service["spec"]["selector"] == head["spec"]["template"]["metadata"]["labels"]
+    [container] = head["spec"]["template"]["spec"]["containers"]
+    of_head = {each["name"]: each["containerPort"] for each in container["ports"]}
+    led = [(each["port"], of_head[each["targetPort"]]) for each in service["spec"]["ports"]]
+    assert led == [(5555, 5555), (5556, 5556)]
+    pod = collector["spec"]["template"]["spec"]
+    assert pod["volumes"] == [{"name": "connection", "secret": {"secretName": "remuda-horse-1-connection"}}]
+    [mount] = pod["containers"][0]["volumeMounts"]
+    command = pod["containers"][0]["command"]
+    assert command[command.index("--brought") + 1] == mount["mountPath"]
+    assert "persistentVolumeClaim" in str(head)
+    assert "how" not in as_yaml(plan.manifests(WorkerCounts(8, 2))), "--dry-run shows no secret"

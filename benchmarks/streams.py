@@ -56,7 +56,7 @@ class Load:
         return sum(column.nbytes for column in _columns(self.rows).values())
 
 
-SMALL, LARGE = Load(1_008, 256), Load(16_128, 32)
+SMALL, LARGE = Load(1_008, 1_024), Load(16_128, 64)
 """Of 1 MiB and of 16 MiB a chunk."""
 DEADLINE_S = 60.0
 POLICY = "policy_x"

@@ -16,8 +16,8 @@ from remuda.benchmarks.figure import Figure, compare, main
 from remuda.benchmarks.paced_herd import Pace, steps_per_s
 
 COLLECTORS = 256
-PACE = Pace(step_s=0.005, num_envs=16, chunk_env_steps=800)
-"""A chunk is four seconds of a collector: 64 chunks a second of all."""
+PACE = Pace(step_s=0.005, num_envs=16, chunk_env_steps=400)
+"""A chunk is two seconds of a collector: 128 chunks a second of all, at that pace."""
 WINDOW_S = 40.0
 
 

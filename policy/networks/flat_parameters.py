@@ -5,9 +5,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import nn
+
+
+@dataclass(frozen=True)
+class FlatPart:
+    """Parameters that lie beside each other in the vector: those of one network of several, with an optimizer of its
+    own."""
+
+    vector: torch.Tensor
+    """A view of the parameters, without a graph."""
+    gradient: torch.Tensor
+    """A view of their gradient."""
+
+    def clip_gradient(self, max_norm: float | None) -> torch.Tensor:
+        """Scale the gradient down to `max_norm` and return its norm from before (a scalar tensor)."""
+        norm: torch.Tensor = torch.linalg.vector_norm(self.gradient)
+        if max_norm is not None:
+            self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+
+    def follow(self, source: torch.Tensor, share: float) -> None:
+        """Move this share of the way to another vector of the same layout, as target networks do (Polyak averaging); 1
+        copies it."""
+        self.vector.lerp_(source, share)
 
 
 class FlatParameters:
@@ -23,6 +48,7 @@ class FlatParameters:
         self.vector = nn.Parameter(torch.cat([parameter.detach().reshape(-1) for parameter in parameters]))
         self.gradient = torch.zeros_like(self.vector)
         self.vector.grad = self.gradient
+        self._whole = FlatPart(self.vector.detach(), self.gradient)
         self._layout = [(name, parameter.shape) for name, parameter in network.named_parameters()]
         for parameter, value, gradient in zip(
             parameters, self._views(self.vector.detach()), self._views(self.gradient), strict=True
@@ -51,11 +77,20 @@ class FlatParameters:
         return named
 
     def clip_gradient(self, max_norm: float | None) -> torch.Tensor:
-        """Scale the gradient down to `max_norm` and return its norm from before (a scalar tensor)."""
-        norm: torch.Tensor = torch.linalg.vector_norm(self.gradient)
-        if max_norm is not None:
-            self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
-        return norm
+        """See FlatPart, of all parameters."""
+        return self._whole.clip_gradient(max_norm)
+
+    def part(self, prefix: str) -> FlatPart:
+        """The parameters whose names begin with `prefix`, which lie beside each other. Raises ValueError if there are
+        none, or if others lie between them."""
+        inside = [name.startswith(prefix) for name, _ in self._layout]
+        first = inside.index(True) if any(inside) else len(inside)
+        end = first + sum(inside)
+        if not sum(inside) or not all(inside[first:end]):
+            raise ValueError(f"no parameters beside each other have names that begin with {prefix!r}")
+        sizes = [shape.numel() for _, shape in self._layout]
+        span = slice(sum(sizes[:first]), sum(sizes[:end]))
+        return FlatPart(self.vector.detach()[span], self.gradient[span])
 
     def _views(self, vector: torch.Tensor) -> list[torch.Tensor]:
         sizes = [shape.numel() for _, shape in self._layout]

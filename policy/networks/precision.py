@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from enum import IntEnum
+from typing import Protocol, cast
 
 import torch
 
@@ -15,6 +16,14 @@ from remuda.config.schema import Precision
 LEAST_MULTIPLICATIONS = 1 << 20
 """Of a matrix product, rows x inputs x outputs: up to this size (64 x 128 x 128) bfloat16 is slower, since its operands
 have to be converted first."""
+
+
+class _Multiplying(Protocol):
+    fp32_precision: str
+
+
+_ONEDNN = cast("_Multiplying", getattr(torch.backends.mkldnn, "matmul"))  # noqa: B009  (torch's annotations miss it)
+"""How oneDNN multiplies matrices of float32: "bf16" rounds them."""
 
 
 class Hardware(IntEnum):
@@ -63,6 +72,21 @@ class Products:
         lower = self.precision == "bfloat16" and rows * inputs * outputs > LEAST_MULTIPLICATIONS
         self.lowered |= lower
         return lower
+
+    def multiply(self, left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Multiply matrices [count, rows, inputs] by [count, inputs, outputs], in bfloat16 if that is called for; all
+        are float32, and the product adds up in float32. `out` is overwritten."""
+        if not self.lowers(left.shape[1], left.shape[2], right.shape[2]):
+            return torch.bmm(left, right) if out is None else torch.bmm(left, right, out=out)
+        if self.device.type != "cpu":
+            product = torch.bmm(left.bfloat16(), right.bfloat16())
+            return product.float() if out is None else out.copy_(product)
+        # oneDNN rounds the operands as it reads them, which takes half as long as copies of them.
+        _ONEDNN.fp32_precision = "bf16"
+        try:
+            return torch.bmm(left, right) if out is None else torch.bmm(left, right, out=out)
+        finally:
+            _ONEDNN.fp32_precision = "none"
 
     def of_modules(self) -> AbstractContextManager[object]:
         """A context in which torch's modules compute in this precision; those that end with an OutputLayer give float32

@@ -1,0 +1,115 @@
+"""Perceptrons of one shape as one: their weights lie in one tensor per layer, so that each layer is one product.
+
+Forward and backward are written out, as in remuda.policy.networks.perceptrons, and for the same reason.
+"""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.precision import Products
+
+
+class StackedLayer(nn.Module):
+    """`count` fully connected layers beside each other. Weights and biases start as torch draws those of nn.Linear."""
+
+    weight: nn.Parameter
+    """[count, inputs, outputs]."""
+    bias: nn.Parameter
+    """[count, 1, outputs]."""
+
+    def __init__(self, count: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self._count = count
+        bound = 1.0 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(count, inputs, outputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(count, 1, outputs).uniform_(-bound, bound))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """[n, inputs], which all layers read, or [count, n, inputs], which each reads a part of, to [count, n,
+        outputs]."""
+        each = inputs.expand(self._count, -1, -1)
+        return torch.baddbmm(self.bias, each, self.weight)
+
+
+class StackedPerceptron(nn.Sequential):
+    """`count` perceptrons of these widths beside each other, with relu between their layers: float32 [n, widths[0]] ->
+    [count, n, widths[-1]]. All read the same inputs."""
+
+    def __init__(self, count: int, widths: Sequence[int]) -> None:
+        layers: list[nn.Module] = []
+        for inputs, outputs in itertools.pairwise(widths):
+            layers += [StackedLayer(count, inputs, outputs), nn.ReLU()]
+        super().__init__(*layers[:-1])
+
+
+Made = list[torch.Tensor]
+"""What a Stack made: its inputs [n, inputs], then the outputs of each layer [count, n, outputs]."""
+
+
+class Stack:
+    """A StackedPerceptron on the parameters of a network. Nothing here is recorded: call it under `no_grad`."""
+
+    def __init__(self, parameters: FlatParameters, prefix: str, products: Products) -> None:
+        """Find the layers whose names begin with `prefix`; weights are read and gradients written where `parameters`
+        keeps them. `products` says which layers between the first and the last are computed in bfloat16."""
+        self._products = products
+        weights, gradients = (
+            parameters.by_name(vector) for vector in (parameters.vector.detach(), parameters.gradient)
+        )
+        names = parameters.layers(prefix)
+        self._layers = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names]
+        self._gradients = [(gradients[f"{name}.weight"], gradients[f"{name}.bias"]) for name in names]
+        self._count = len(self._layers[0][0])
+
+    def forward(self, inputs: torch.Tensor) -> Made:
+        """Compute all layers for the inputs [n, inputs]."""
+        made = [inputs]
+        for index, (weight, bias) in enumerate(self._layers):
+            if index:
+                made[-1].relu_()
+            made.append(self._product(index, self._each(made[-1]), weight).add_(bias))
+        return made
+
+    def backward(self, made: Made, gradient: torch.Tensor, *, learned: int) -> torch.Tensor:
+        """Write the gradient of every layer, given what `forward` made and a loss's gradient by the last of it, [count,
+        n, outputs]. It is called before the parameters change.
+
+        Only the first `learned` rows count for it. Returns, of all rows, the loss's gradient by what the first layer
+        gave [count, n, outputs of the first layer]; `input_gradient` goes on from there.
+        """
+        for index in reversed(range(len(self._layers))):
+            by_weight, by_bias = self._gradients[index]
+            own, inputs = gradient[:, :learned], self._each(made[index])[:, :learned]
+            self._product(index, inputs.transpose(1, 2), own, out=by_weight)
+            torch.sum(own, 1, keepdim=True, out=by_bias)
+            if index:
+                by_inputs = self._product(index, gradient, self._layers[index][0].transpose(1, 2))
+                gradient = torch.ops.aten.threshold_backward(by_inputs, made[index], 0)  # the slope of relu
+        return gradient
+
+    def input_gradient(self, gradient: torch.Tensor, *, first: int) -> torch.Tensor:
+        """From what `backward` returned to the loss's gradient by the inputs from number `first` on, [n, inputs -
+        first]: of all perceptrons together."""
+        weight = self._layers[0][0][:, first:]
+        return torch.bmm(gradient, weight.transpose(1, 2)).sum(0)
+
+    def _product(
+        self, index: int, left: torch.Tensor, right: torch.Tensor, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Of layer `index`: the first, which reads observations, and the last are float32 always."""
+        if 0 < index < len(self._layers) - 1:
+            return self._products.multiply(left, right, out=out)
+        return torch.bmm(left, right) if out is None else torch.bmm(left, right, out=out)
+
+    def _each(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs if inputs.dim() == 3 else inputs.expand(self._count, -1, -1)

@@ -1,0 +1,57 @@
+"""A network's parameters as one vector: parts of it, and vectors that follow others."""
+
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from remuda.policy.networks.flat_parameters import FlatParameters
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 3), nn.Linear(3, 1)
+
+
+def test_a_part_is_a_view_of_the_parameters_of_one_network() -> None:
+    network = Two()
+    parameters = FlatParameters(network)
+    part = parameters.part("second")
+    assert part.vector.shape == part.gradient.shape == (4,)
+    part.vector.fill_(5.0)
+    part.gradient.fill_(2.0)
+    assert network.second.weight.tolist() == [[5.0, 5.0, 5.0]]
+    assert network.second.bias.tolist() == [5.0]
+    assert parameters.gradient.tolist() == [0.0] * 9 + [2.0] * 4
+    assert not (network.first.weight == 5.0).any()
+    assert len(parameters.part("").vector) == 13
+
+
+def test_the_gradient_of_a_part_is_clipped_by_its_own_norm() -> None:
+    parameters = FlatParameters(Two())
+    parameters.gradient.fill_(3.0)
+    norm = parameters.part("second").clip_gradient(1.0)
+    assert float(norm) == pytest.approx(6.0)  # the root of 4 * 3²
+    assert parameters.gradient.tolist() == pytest.approx([3.0] * 9 + [0.5] * 4, rel=1e-5)
+    assert float(parameters.part("second").clip_gradient(None)) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_parameters_that_do_not_lie_beside_each_other_are_no_part() -> None:
+    parameters = FlatParameters(nn.ModuleDict({"a": nn.Linear(1, 1), "b": nn.Linear(1, 1), "ab": nn.Linear(1, 1)}))
+    for prefix in ("a", "c"):
+        with pytest.raises(ValueError, match=f"names that begin with '{prefix}'"):
+            parameters.part(prefix)
+
+
+def test_a_vector_follows_by_its_share_of_the_way() -> None:
+    part = FlatParameters(Two()).part("second")
+    part.vector.copy_(torch.tensor([0.0, 1.0, 2.0, 3.0]))
+    part.follow(torch.tensor([4.0, 4.0, 4.0, 4.0]), 0.25)
+    assert part.vector.tolist() == [1.0, 1.75, 2.5, 3.25]
+    part.follow(torch.tensor([4.0, 3.0, 2.0, 0.1]), 1.0)
+    assert torch.equal(part.vector, torch.tensor([4.0, 3.0, 2.0, 0.1])), "to the last bit"

@@ -162,6 +162,19 @@ class ActionSpec:
             raise UnsupportedSpaceError(f"action space Box{self.shape} is not supported by {by}; supported: Discrete")
         return self.n
 
+    def bounded(self, *, by: str) -> UnitBox:
+        """Its Box, whose numbers must all be bounded on both sides. Raises UnsupportedSpaceError, which names the
+        algorithm that needs it (`by`)."""
+        if self.n is not None:
+            raise UnsupportedSpaceError(f"action space Discrete({self.n}) is not supported by {by}; supported: Box")
+        bounds = list(zip(self.low, self.high, strict=True))
+        if any(low is None or high is None or low >= high for low, high in bounds):
+            raise UnsupportedSpaceError(
+                f"action space Box{self.shape} is not supported by {by}, since some number has no finite bounds that "
+                "differ: wrap the environment in gymnasium.wrappers.RescaleAction or bound its action space"
+            )
+        return UnitBox(self)
+
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Turn a policy's choice into the action that the environment takes.
 
@@ -174,6 +187,29 @@ class ActionSpec:
         # Clipped last: what is at most 0.2 as float32 may be more as float64.
         clipped: np.ndarray = np.clip(actions.astype(self.dtype, copy=False), low, high)
         return clipped.reshape(len(actions), *self.shape)
+
+
+class UnitBox:
+    """A bounded Box of actions, for algorithms that act in -1 … 1."""
+
+    def __init__(self, action: ActionSpec) -> None:
+        """`action` is bounded; see ActionSpec.bounded."""
+        self._action = action
+        low, high = (np.array(side, np.float64) for side in (action.low, action.high))
+        self.center: np.ndarray = (0.5 * (low + high)).astype(np.float32)
+        """float32 [outputs]: the action that 0 stands for."""
+        self.half: np.ndarray = (0.5 * (high - low)).astype(np.float32)
+        """float32 [outputs]: by how much 1 is above it."""
+
+    def to_environment(self, units: np.ndarray) -> np.ndarray:
+        """Turn numbers in -1 … 1, float32 [n, outputs], into actions as the environment takes them."""
+        return self._action.to_environment(units * self.half + self.center)
+
+    def from_environment(self, actions: np.ndarray) -> np.ndarray:
+        """Turn actions [n, …], as rows hold them, into numbers in -1 … 1: float32 [n, outputs]."""
+        flat = actions.reshape(len(actions), self._action.outputs).astype(np.float32, copy=False)
+        units: np.ndarray = (flat - self.center) / self.half
+        return units
 
 
 @cache

@@ -201,3 +201,21 @@ def test_any_numbers_become_actions_within_the_space(shape: tuple[int, ...], row
     spec = ActionSpec.of(space)
     chosen = (rng.normal(size=(rows, spec.outputs)) * 3).astype(np.float32)
     assert all(np.asarray(row) in space for row in spec.to_environment(chosen))
+
+
+def test_actions_within_bounds_come_from_minus_one_to_one_and_go_back() -> None:
+    action = ActionSpec(None, 0, "float64", (1, 2), (-2.0, 0.0), (2.0, 10.0))
+    box = action.bounded(by="x")
+    taken = box.to_environment(np.array([[-1.0, 1.0], [0.5, 0.0]], np.float32))
+    assert taken.dtype == np.float64
+    assert taken.tolist() == [[[-2.0, 10.0]], [[1.0, 5.0]]]
+    assert box.from_environment(taken).tolist() == [[-1.0, 1.0], [0.5, 0.0]]
+    assert box.from_environment(taken).dtype == np.float32
+
+
+@pytest.mark.parametrize(("low", "high"), [((None,), (1.0,)), ((0.0,), (None,)), ((1.0,), (1.0,))])
+def test_a_box_without_bounds_that_differ_is_refused_by_who_needs_them(low: Any, high: Any) -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"Box\(1,\) is not supported by walkers"):
+        ActionSpec(None, 0, "float32", (1,), low, high).bounded(by="walkers")
+    with pytest.raises(UnsupportedSpaceError, match=r"Discrete\(3\) is not supported by walkers"):
+        ActionSpec(3).bounded(by="walkers")

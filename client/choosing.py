@@ -23,6 +23,14 @@ _ATARI: Mapping[str, Mapping[str, JsonValue]] = {
     "stop": {"max_env_steps": 10_000_000},
 }
 _NORMALISED: Mapping[str, JsonValue] = {"normalize_observations": True, "normalize_rewards": True}
+_REPLAYED_PUSHES: Mapping[str, Mapping[str, JsonValue]] = {
+    "env": {"num_envs": 1},
+    "policy": {"random_env_steps": 10_000},
+    "learner": {"batch_size": 256, "learning_rate": 3e-4, "max_grad_norm": None, "publish_interval_iters": 16},
+    "collector": {"count": 1, "chunk_env_steps": 16},
+    "buffer": {"capacity": 1_000_000, "min_rows": 10_000, "prioritized": False, "samples_per_insert": 256},
+}
+"""Of the papers; one update per environment step."""
 SENSIBLE: Mapping[tuple[str, Kind], Mapping[str, Mapping[str, JsonValue]]] = {
     ("ppo", "images"): _ATARI,
     ("ppo", "Box actions"): {
@@ -33,6 +41,8 @@ SENSIBLE: Mapping[tuple[str, Kind], Mapping[str, Mapping[str, JsonValue]]] = {
         "policy": {"horizon_steps": 128, "epochs": 10, "minibatches": 8, **_NORMALISED},
         "learner": {"learning_rate": 5e-4, "max_grad_norm": 0.5},
     },
+    ("sac", "Box actions"): _REPLAYED_PUSHES,
+    ("td3", "Box actions"): _REPLAYED_PUSHES,
     ("dqn", "images"): {
         "policy": {"epsilon_end": 0.01, "target_update_iters": 2_000},
         "learner": {"batch_size": 32, "learning_rate": 1e-4, "publish_interval_iters": 100},

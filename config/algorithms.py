@@ -442,7 +442,7 @@ class CustomConfig(AlgorithmConfig):
         Field(
             pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$",
             max_length=200,
-            json_schema_extra={"not": {"enum": ["dqn", "rainbow", "ppo", "impala", "muzero", "r2d2"]}},
+            json_schema_extra={"not": {"enum": ["dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3"]}},
         ),
     ]
     """`module:Class`, looked up in the folder of the config file first; or its name in an installed package (entry

@@ -31,6 +31,7 @@ from remuda.config.numbers import (
     no_bool,
 )
 from remuda.config.section import Section
+from remuda.config.twin_critics import SacConfig, Td3Config
 
 SinkName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=200)]
 BUILT_IN_SINKS = ("csv", "jsonl", "wandb", "mlflow")
@@ -85,7 +86,7 @@ def _algorithm(value: object) -> str | None:
     return None if not isinstance(kind, str) else kind if kind in BUILT_IN else CUSTOM
 
 
-BUILT_IN = ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2")
+BUILT_IN = ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3")
 CUSTOM = "custom"
 """Stands for every other `type`, in messages of validation and in the documentation."""
 PolicyConfig = Annotated[
@@ -95,6 +96,8 @@ PolicyConfig = Annotated[
     | Annotated[ImpalaConfig, Tag("impala")]
     | Annotated[MuZeroConfig, Tag("muzero")]
     | Annotated[R2d2Config, Tag("r2d2")]
+    | Annotated[SacConfig, Tag("sac")]
+    | Annotated[Td3Config, Tag("td3")]
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(_algorithm),
 ]
@@ -132,9 +135,10 @@ class LearnerConfig(Section):
     after 46 batches whether they gain anything. All but MuZero, and your own algorithms if they declare it. Serial mode
     has one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What the large matrix products and convolutions of an update are computed in: DQN, PPO and IMPALA (MuZero has
-    `policy.precision`). Weights, gradients, the optimizer, losses, the layers that read observations other than images,
-    the last layer of every network and target networks are float32 always, as are policy files, checkpoints and model/.
+    """What the large matrix products and convolutions of an update are computed in: DQN, PPO, IMPALA, SAC, TD3, and
+    Rainbow of images (MuZero has `policy.precision`). Weights, gradients, the optimizer, losses, the layers that read
+    observations other than images, the last layer of every network and target networks (but those of SAC and TD3) are
+    float32 always, as are policy files, checkpoints and model/.
     `bfloat16` is two to four times as fast on processors with instructions for it (AMX) and on GPUs, and takes nothing
     from small products. `auto` takes float32 where there are no such instructions. In parallel mode with one rank it
     computes the first updates in both by turns, and keeps what took clearly less time; in serial mode, which times

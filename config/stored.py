@@ -25,6 +25,10 @@ STORED = MappingProxyType(
         ("ppo", "Pendulum-v1"): "pendulum_ppo.yaml",
         ("ppo", "Walker2d-v5"): "walker2d_ppo.yaml",
         ("rainbow", "CartPole-v1"): "cartpole_rainbow.yaml",
+        ("sac", "CartPole-v1"): "cartpole_sac.yaml",
+        ("sac", "HalfCheetah-v5"): "half_cheetah_sac.yaml",
+        ("sac", "Pendulum-v1"): "pendulum_sac.yaml",
+        ("td3", "Pendulum-v1"): "pendulum_td3.yaml",
     }
 )
 """The config in FOLDER for an algorithm (`policy.type`) and an environment (`env.id`). A new example gets a line here,

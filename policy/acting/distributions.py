@@ -79,6 +79,11 @@ class Categorical:
         entropy: NDArray[np.float32] = -(probabilities * np.where(probabilities > 0, self._log_probs, 0)).sum(axis=1)
         return entropy
 
+    def probabilities(self) -> NDArray[np.float32]:
+        """Of each index: float32 [rows, n]."""
+        probabilities: NDArray[np.float32] = np.exp(self._log_probs)
+        return probabilities
+
     @functools.cached_property
     def _exponentials(self) -> NDArray[np.float32]:
         exponentials: NDArray[np.float32] = np.exp(self._shifted)
@@ -121,3 +126,35 @@ class Gaussian:
         """Differential entropy in nats: float32 [rows]."""
         total = self._log_std.sum() + 0.5 * len(self._log_std) * (1.0 + _LOG_2_PI)
         return np.full(len(self._mean), total, np.float32)
+
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+"""Bounds of the logarithm of a standard deviation that a network gives, as in SAC's first implementation."""
+
+
+class SquashedGaussian:
+    """Independent normal numbers brought to -1 … 1 by tanh: outputs float32 [rows, 2 k], k means before tanh, then k
+    logarithms of standard deviations, which are held within LOG_STD_MIN … LOG_STD_MAX."""
+
+    def __init__(self, outputs: NDArray[np.float32]) -> None:
+        self._mean, self._log_std = np.split(outputs, 2, axis=1)
+
+    def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Draw float32 [rows, k]."""
+        noise: NDArray[np.float32] = rng.standard_normal(self._mean.shape, np.float32)
+        noise *= np.exp(self._log_std.clip(LOG_STD_MIN, LOG_STD_MAX))
+        noise += self._mean
+        return np.tanh(noise, out=noise)
+
+    def mode(self) -> NDArray[np.float32]:
+        """What the mean becomes: float32 [rows, k]."""
+        mode: NDArray[np.float32] = np.tanh(self._mean)
+        return mode
+
+
+def with_normal_noise(actions: NDArray[np.float32], std: float, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Add normal numbers of this standard deviation to actions [rows, k], and hold the sums within -1 … 1."""
+    noise: NDArray[np.float32] = rng.standard_normal(actions.shape, np.float32)
+    noise *= np.float32(std)
+    noise += actions
+    return noise.clip(-1.0, 1.0, out=noise)

@@ -17,6 +17,8 @@ from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.algorithms.muzero.entry import MuZeroEntry
 from remuda.policy.algorithms.r2d2.entry import R2d2Entry
 from remuda.policy.algorithms.rainbow.entry import RainbowEntry
+from remuda.policy.algorithms.sac.entry import SacEntry
+from remuda.policy.algorithms.td3.entry import Td3Entry
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
 from remuda.policy.entry import AlgorithmEntry, Chosen, ReanalyzingEntry, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -31,6 +33,8 @@ ENTRIES = cast(
         "impala": ImpalaEntry(),
         "muzero": MuZeroEntry(),
         "r2d2": R2d2Entry(),
+        "sac": SacEntry(),
+        "td3": Td3Entry(),
     },
 )
 """Remuda's own algorithms, by `policy.type`."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -14,10 +15,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remuda.policy.acting.distributions import Categorical, Gaussian, epsilon_greedy
+from remuda.policy.acting.distributions import (
+    Categorical,
+    Gaussian,
+    SquashedGaussian,
+    epsilon_greedy,
+    with_normal_noise,
+)
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.checkpoint_file import CheckpointError, first_line
 from remuda.policy.files.model_artifact import STATE, ModelInfo, without_deprecation
+from remuda.policy.spaces import UnitBox
 from remuda.storage.run_folder import MODEL, MODEL_INFO
 
 
@@ -53,10 +61,18 @@ class ExportedPolicy(ValuingActor):
             drawn: np.ndarray = epsilon_greedy(outputs, exploration["epsilon"], rng)
         elif self._output_name == "logits":
             drawn = Categorical(outputs).sample(rng)
+        elif self._output_name == "squashed_gaussian":
+            return self._box.to_environment(SquashedGaussian(outputs).sample(rng))
+        elif self._output_name == "unit_action":
+            return self._box.to_environment(with_normal_noise(outputs, exploration["noise"], rng))
         else:
             head = self._model.head if self.state_size else self._model
             drawn = Gaussian(outputs, head.network.log_std.numpy()).sample(rng)
         return self.info.action.to_environment(drawn)
+
+    @functools.cached_property
+    def _box(self) -> UnitBox:
+        return self.info.action.bounded(by=self.info.algorithm)
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """See ValuingActor."""

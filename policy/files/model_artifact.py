@@ -160,7 +160,12 @@ def _info(
     counters: Counters,
     example: torch.Tensor,
 ) -> ModelInfo:
-    meaning = {"q_values": "the value of each action", "logits": "of each action"}
+    meaning = {
+        "q_values": "the value of each action",
+        "logits": "of each action",
+        "squashed_gaussian": "means, then logarithms of standard deviations, before tanh brings actions to -1 … 1",
+        "unit_action": "the best action, in -1 … 1 between the bounds of the space",
+    }
     inputs = _inputs(portable, example)
     own = _tensor(portable.output_name, _answer(portable, portable(*inputs)))
     state = [_tensor(STATE, inputs[1])] if portable.state_size else []

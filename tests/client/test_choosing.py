@@ -77,6 +77,14 @@ def test_sensible_settings_depend_on_the_spaces(
     assert config.source_dir == str(tmp_path)
 
 
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_replayed_pushes_make_one_update_of_256_rows_per_step(algorithm: str, tmp_path: Path) -> None:
+    config = choose(algorithm, "Pushes-v0", folder=tmp_path).loaded.config
+    assert config.policy.type == algorithm
+    assert config.learner.batch_size == config.buffer.samples_per_insert == 256
+    assert (config.env.num_envs, config.buffer.prioritized, config.learner.max_grad_norm) == (1, False, None)
+
+
 def test_what_is_asked_for_beats_sensible_settings(tmp_path: Path) -> None:
     config = choose("ppo", "Pushes-v0", overrides=[parse_override("policy.minibatches=5")], folder=tmp_path)
     assert isinstance(config.loaded.config.policy, PpoConfig)

@@ -62,7 +62,11 @@ _settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         | st.fixed_dictionaries({"type": st.just("impala")}, optional={"rho_clip": _positive, "hidden": st.just([])})
         | st.fixed_dictionaries(
             {"type": st.just("muzero")}, optional={"reanalyze_ratio": _fractions, "players": st.sampled_from([1, 2])}
-        ),
+        )
+        | st.fixed_dictionaries(
+            {"type": st.just("sac")}, optional={"temperature": st.none() | _positive, "target_share": _fractions}
+        )
+        | st.fixed_dictionaries({"type": st.just("td3")}, optional={"policy_delay": st.integers(1, 9)}),
         "learner": _some(
             batch_size=st.integers(1, 100_000),
             learning_rate=_positive,

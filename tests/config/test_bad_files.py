@@ -233,16 +233,18 @@ buffer, checkpoint, stop, log, limits, launch, affinity, source_dir"""
         [
             (
                 "{type: ppoo}",
-                "policy.type: should be one of dqn, rainbow, ppo, impala, muzero, r2d2, or module:Class, "
+                "policy.type: should be one of dqn, rainbow, ppo, impala, muzero, r2d2, sac, td3, or module:Class, "
                 'not "ppoo"; did you mean ppo?',
             ),
             (
                 "{type: [ppo]}",
-                'policy.type: should be one of dqn, rainbow, ppo, impala, muzero, r2d2, or module:Class, not ["ppo"]',
+                "policy.type: should be one of dqn, rainbow, ppo, impala, muzero, r2d2, sac, td3, or module:Class, "
+                'not ["ppo"]',
             ),
             (
                 "{type: null}",
-                "policy.type: should be one of dqn, rainbow, ppo, impala, muzero, r2d2, or module:Class, not null",
+                "policy.type: should be one of dqn, rainbow, ppo, impala, muzero, r2d2, sac, td3, or module:Class, "
+                "not null",
             ),
             ("null", "policy: should be a mapping of settings, not null"),
             ("[ppo]", 'policy: should be a mapping of settings, not ["ppo"]'),

@@ -128,7 +128,8 @@ def test_it_is_asked_again_whenever_a_config_is_loaded(folder: Path) -> None:
         ("type: mine:Broken", "mine:Broken cannot be made: ValueError: no"),
         (
             "type: ppp",
-            'should be one of dqn, rainbow, ppo, impala, muzero, r2d2, or module:Class, not "ppp"; did you mean ppo?',
+            "should be one of dqn, rainbow, ppo, impala, muzero, r2d2, sac, td3, or module:Class, "
+            'not "ppp"; did you mean ppo?',
         ),
         ("type: a b", "should match"),
     ],
@@ -152,5 +153,5 @@ def test_an_installed_package_offers_one_by_a_name_of_its_own(folder: Path, monk
     (package / "entry_points.txt").write_text("[remuda.algorithms]\nmy-algorithm = mine:Mine\n")
     monkeypatch.syspath_prepend(str(folder / "site"))
     assert policy_of(loaded(folder, "type: my-algorithm\n  rate: 3")).settings["rate"] == 3.0
-    with pytest.raises(ConfigError, match="impala, muzero, r2d2, my-algorithm, or module:Class"):
+    with pytest.raises(ConfigError, match="impala, muzero, r2d2, sac, td3, my-algorithm, or module:Class"):
         loaded(folder, "type: my-algorithmm")

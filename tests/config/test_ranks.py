@@ -30,7 +30,7 @@ def test_an_algorithm_that_needs_whole_batches_is_refused(policy: dict[str, obje
 
 
 @pytest.mark.parametrize(
-    "policy", [{"type": "dqn"}, {"type": "ppo"}, {"type": "impala"}, declared(learns_from_parts=True)]
+    "policy", [*({"type": kind} for kind in ("dqn", "ppo", "impala", "sac", "td3")), declared(learns_from_parts=True)]
 )
 def test_one_that_declares_it_is_taken(policy: dict[str, object]) -> None:
     assert config(policy).learner.ranks == 2

@@ -21,7 +21,7 @@ def test_every_setting_has_a_row_with_type_default_and_meaning() -> None:
     rows = [line for line in markdown_text().splitlines() if line.startswith("| `")]
     keys = {kind: len(all_keys(kind)) for kind in kinds_at(("policy",))}
     shared = sum(not key.startswith("policy.") for key in all_keys())
-    assert len(keys) == 7
+    assert len(keys) == 9
     assert len(rows) == shared + sum(count - shared for count in keys.values())
     for row in rows:
         _, setting, kind, default, meaning, _ = row.replace("\\|", "").split("|")
@@ -33,7 +33,8 @@ def test_every_setting_has_a_row_with_type_default_and_meaning() -> None:
 def test_sections_that_a_type_chooses_have_a_page_each() -> None:
     text = markdown_text()
     links = ", ".join(
-        f"[{kind}](#policy-{kind})" for kind in ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "custom")
+        f"[{kind}](#policy-{kind})"
+        for kind in ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3", "custom")
     )
     assert f"| policy | section: {links} |" in text
     assert all(f"\n## policy {kind}\n" in text for kind in kinds_at(("policy",)))
@@ -46,11 +47,30 @@ def test_editors_choose_the_section_by_its_type() -> None:
     sections = {one["$ref"].removeprefix("#/$defs/"): schema["$defs"][one["$ref"].removeprefix("#/$defs/")]
                 for one in schema["properties"]["policy"]["oneOf"]}  # fmt: skip
     required = {name: section.get("required", []) for name, section in sections.items()}
-    others = ("RainbowConfig", "PpoConfig", "ImpalaConfig", "MuZeroConfig", "R2d2Config", "CustomConfig")
+    others = (
+        "RainbowConfig",
+        "PpoConfig",
+        "ImpalaConfig",
+        "MuZeroConfig",
+        "R2d2Config",
+        "SacConfig",
+        "Td3Config",
+        "CustomConfig",
+    )
     assert required == {"DqnConfig": [], **{name: ["type"] for name in others}}
     types = {name: section["properties"]["type"] for name, section in sections.items()}
-    assert [one.get("const") for one in types.values()] == ["dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", None]
-    assert types["CustomConfig"]["not"] == {"enum": ["dqn", "rainbow", "ppo", "impala", "muzero", "r2d2"]}
+    assert [one.get("const") for one in types.values()] == [
+        "dqn",
+        "rainbow",
+        "ppo",
+        "impala",
+        "muzero",
+        "r2d2",
+        "sac",
+        "td3",
+        None,
+    ]
+    assert types["CustomConfig"]["not"] == {"enum": ["dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3"]}
 
 
 def test_types_are_words() -> None:

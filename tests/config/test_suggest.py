@@ -70,7 +70,7 @@ def test_where_the_algorithm_is_not_known_any_may_be_meant() -> None:
 
 
 def test_sections_that_a_type_chooses() -> None:
-    assert kinds_at(("policy",)) == ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "custom")
+    assert kinds_at(("policy",)) == ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3", "custom")
     assert kinds_at(("learner",)) == kinds_at(("nothing", "here")) == kinds_at(()) == ()
     assert section_at(("policy",)) is DqnConfig
     assert section_at(("policy",), "mine:Mine") is CustomConfig

@@ -20,6 +20,7 @@ from remuda.config.algorithms import (
 )
 from remuda.config.declaration import Declaration, RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.schema import BUILT_IN, EnvConfig, ExperimentConfig, PolicyConfig
+from remuda.config.twin_critics import SacConfig, Td3Config
 from remuda.policy import algorithms
 from remuda.policy.algorithms import ENTRIES, UnknownAlgorithmError, declaration
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
@@ -27,6 +28,7 @@ from remuda.policy.row_plan import UnsupportedReuseError, row_plan
 ROOT = Path(__file__).parents[2]
 SEQUENCES = Sequences(burn_in_steps=1, sequence_steps=4, overlap_steps=2, n_step=1, discount=0.9)
 SECTIONS: list[PolicyConfig] = [DqnConfig(), RainbowConfig(), PpoConfig(), ImpalaConfig(), MuZeroConfig(), R2d2Config()]
+SECTIONS += [SacConfig(), Td3Config()]
 
 
 def experiment(policy: PolicyConfig) -> ExperimentConfig:

@@ -31,6 +31,7 @@ LOSSES = {
     "ppo": [*ACTOR_CRITIC, "StopIter"],
     "impala": ACTOR_CRITIC,
     "muzero": [*VALUES, "LossPi", "LossV", "LossR", "LossConsistency", "Entropy"],
+    "sac": [*Q_VALUES, "LossPi", "LossQ", "Entropy", "Temperature"],
 }
 """Spinning Up's columns, in its order; others of Remuda's own stand between the losses and the time."""
 
@@ -64,6 +65,8 @@ def test_every_column_is_there_and_numbers_are_numbers(algorithm: str, tmp_path:
     changes: dict[str, Any] = {"stop": {"max_env_steps": 250}}
     if algorithm == "muzero":
         changes["policy"] = {"type": algorithm, "hidden": [8], "simulations": 3, "projection_units": 16}
+    elif algorithm == "sac":
+        changes["policy"] = {"type": algorithm, "hidden": [8]}
     elif algorithm != "dqn":
         changes["policy"] = {"type": algorithm, "hidden": [8], "horizon_steps": 16}
         changes["collector"], changes["log"] = {}, {"interval_train_iters": 2, "progress_interval_env_steps": 50}
@@ -82,7 +85,9 @@ def test_every_column_is_there_and_numbers_are_numbers(algorithm: str, tmp_path:
     assert (read["MinEpRet"].dropna() <= read["AverageEpRet"].dropna()).all()
     assert (read["AverageEpRet"].dropna() <= read["MaxEpRet"].dropna()).all()
     assert read[LOSSES[algorithm]].iloc[-1].notna().all()
-    average, std, largest, smallest = (read[name].dropna() for name in (Q_VALUES if algorithm == "dqn" else VALUES))
+    average, std, largest, smallest = (
+        read[name].dropna() for name in (Q_VALUES if algorithm in ("dqn", "sac") else VALUES)
+    )
     assert ((smallest <= average) & (average <= largest) & (std > 0)).all()
     if algorithm == "ppo":
         assert (read["StopIter"].dropna() == 80).all(), "ten epochs of eight minibatches"

@@ -13,6 +13,7 @@ import torch
 
 from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, RainbowConfig
 from remuda.config.schema import LearnerConfig
+from remuda.config.twin_critics import SacConfig, Td3Config
 from remuda.learner.metrics import on_host
 from remuda.learner.ranks.group import RankGroup
 from remuda.learner.ranks.parts import split, together, told
@@ -21,6 +22,7 @@ from remuda.tests.learner.ranks.threads import in_ranks
 from remuda.tests.policy import cases
 from remuda.tests.policy.algorithms import segments
 from remuda.tests.policy.algorithms.rainbow.cases import rainbow as some_rainbow
+from remuda.tests.policy.algorithms.twin_critics import cases as twin_critics
 
 CLIPPED = LearnerConfig(max_grad_norm=0.05)
 """The norm of every gradient here is larger, so it matters that it is that of the whole batch."""
@@ -65,6 +67,26 @@ def push_segments(rng: np.random.Generator) -> Arrays:
     return segments.batch(rng, segments=7, action=segments.PUSH)
 
 
+def sac() -> Algorithm:
+    return twin_critics.made(SacConfig(hidden=(16, 8)), learner=CLIPPED)
+
+
+def counted_sac() -> Algorithm:
+    return twin_critics.made(SacConfig(hidden=(16, 8)), twin_critics.COUNTED, learner=CLIPPED)
+
+
+def td3() -> Algorithm:
+    return twin_critics.made(Td3Config(hidden=(16, 8)), learner=CLIPPED)
+
+
+def transitions(rng: np.random.Generator) -> Arrays:
+    return twin_critics.batch(rng, rows=17)
+
+
+def counted_transitions(rng: np.random.Generator) -> Arrays:
+    return twin_critics.batch(rng, twin_critics.COUNTED, rows=17)
+
+
 Made = Callable[[], Algorithm]
 Draws = Callable[[np.random.Generator], Arrays]
 CASES: dict[str, tuple[Made, Draws]] = {
@@ -76,6 +98,9 @@ CASES: dict[str, tuple[Made, Draws]] = {
     "ppo, anneals": (ppo(anneal_env_steps=400, minibatches=1), some_segments),
     "ppo, numbers as actions": (pushes, push_segments),
     "impala": (impala(), some_segments),
+    "sac": (sac, transitions),
+    "sac, counted actions": (counted_sac, counted_transitions),
+    "td3": (td3, transitions),
 }
 
 

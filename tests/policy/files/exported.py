@@ -10,6 +10,7 @@ import numpy as np
 
 from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, QLearningConfig, R2d2Config, RainbowConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.twin_critics import SacConfig, Td3Config, TwinCriticConfig
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm
@@ -22,7 +23,7 @@ COUNTERS = Counters(env_step=120, train_iter=12)
 
 @dataclass(frozen=True)
 class Case:
-    policy: DqnConfig | RainbowConfig | R2d2Config | PpoConfig | ImpalaConfig
+    policy: DqnConfig | RainbowConfig | R2d2Config | PpoConfig | ImpalaConfig | SacConfig | Td3Config
     observation: ObservationSpec
     action: ActionSpec
     seen: Callable[[np.random.Generator, int], np.ndarray]
@@ -60,6 +61,7 @@ PLACES = ObservationSpec((), "int64", n=7, start=5)
 FRAMES = ObservationSpec((4, 36, 40), "uint8", 0.0, 255.0)
 BOARDS = ObservationSpec((10, 10, 4), "bool", 0.0, 1.0)
 TWO, FROM_MINUS_ONE = ActionSpec(2), ActionSpec(3, -1, "int32")
+PULL = ActionSpec(None, 0, "float64", (1, 2), (-0.2, 1.0), (0.2, 6.0))
 PUSH = ActionSpec(None, 0, "float64", (1, 2), (-0.2, None), (0.2, None))
 
 CASES = {
@@ -77,6 +79,9 @@ CASES = {
     "impala": Case(ImpalaConfig(normalize_observations=True), VECTOR, TWO, numbers),
     "impala, continuous": Case(ImpalaConfig(hidden=()), VECTOR, PUSH, numbers),
     "impala, frames": Case(ImpalaConfig(convolution=((4, 3, 2),), hidden=(8,)), FRAMES, TWO, frames),
+    "sac": Case(SacConfig(hidden=(16, 8)), MATRIX, PULL, wide),
+    "sac, places and counted actions": Case(SacConfig(hidden=(8,)), PLACES, FROM_MINUS_ONE, places),
+    "td3": Case(Td3Config(hidden=(16, 8), policy_delay=1), VECTOR, PULL, numbers),
 }
 
 
@@ -111,7 +116,8 @@ def _rows(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
             "state": np.zeros((4, units), np.float32),
             "weights": np.ones(4, np.float32),
         }
-    return transitions(case, rng) if isinstance(case.policy, QLearningConfig) else segments(case, rng)
+    replayed = isinstance(case.policy, QLearningConfig | TwinCriticConfig)
+    return transitions(case, rng) if replayed else segments(case, rng)
 
 
 def leave_behind(case: Case, run: Path) -> Path:
@@ -130,15 +136,21 @@ def leave_behind(case: Case, run: Path) -> Path:
 
 
 def transitions(case: Case, rng: np.random.Generator, rows: int = 16) -> dict[str, np.ndarray]:
-    assert case.action.n is not None
     return {
         "obs": case.seen(rng, rows),
         "next_obs": case.seen(rng, rows),
-        "action": case.action.start + rng.integers(0, case.action.n, rows),
+        "action": _acted(case.action, rng, rows),
         "reward": rng.normal(size=rows).astype(np.float32),
         "discount": np.full(rows, 0.9, np.float32),
         "weights": np.ones(rows, np.float32),
     }
+
+
+def _acted(action: ActionSpec, rng: np.random.Generator, rows: int) -> np.ndarray:
+    if action.n is not None:
+        return action.start + rng.integers(0, action.n, rows)
+    low, high = (np.array(side, np.float64).reshape(action.shape) for side in (action.low, action.high))
+    return rng.uniform(low, high, (rows, *action.shape))
 
 
 def segments(case: Case, rng: np.random.Generator, number: int = 4, slots: int = 8) -> dict[str, np.ndarray]:

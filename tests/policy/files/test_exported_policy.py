@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from remuda.config.twin_critics import TwinCriticConfig
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.exported_policy import ExportedPolicy
 from remuda.policy.files.loading import load_checkpoint_policy
@@ -21,9 +22,12 @@ def test_it_acts_and_values_as_its_checkpoint(tmp_path: Path, name: str) -> None
     trained = load_checkpoint_policy(leave_behind(case, tmp_path)).policy
     exported = ExportedPolicy(tmp_path / "model")
     seen = case.seen(np.random.default_rng(1), 31)
+    explores = {"epsilon": 0.5}
+    if isinstance(case.policy, TwinCriticConfig):
+        explores |= {"random": 0.0, "noise": 0.3}
     for deterministic in (True, False):
         first, second = (
-            actor.act(seen, {"epsilon": 0.5}, np.random.default_rng(5), deterministic=deterministic)
+            actor.act(seen, explores, np.random.default_rng(5), deterministic=deterministic)
             for actor in (trained, exported)
         )
         assert first.dtype == second.dtype

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import QLearningConfig, RainbowConfig
+from remuda.config.algorithms import ImpalaConfig, PpoConfig, RainbowConfig
+from remuda.config.twin_critics import Td3Config
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.algorithms.rainbow.distribution import return_distribution
@@ -100,12 +101,15 @@ def test_without_remuda_it_says_what_the_checkpoints_network_says(left: dict[str
     algorithm = make_algorithm(experiment(there.case), there.case.observation, there.case.action, seed=9)
     checkpoint.restore(checkpoint.load(there.checkpoint), algorithm)
     with torch.no_grad():
-        normalised = not isinstance(there.case.policy, QLearningConfig) and there.case.policy.normalize_observations
+        policy = there.case.policy
+        normalised = isinstance(policy, PpoConfig | ImpalaConfig) and policy.normalize_observations
         spec = there.case.observation
         encoded = torch.tensor(spec.encode(there.seen, spec.numbers(normalised=normalised)))
         outputs = algorithm.network.eval()(encoded)
         if isinstance(there.case.policy, RainbowConfig):
             outputs = return_distribution(there.case.policy, outputs.device).expectation(outputs)
+        if isinstance(policy, Td3Config):
+            outputs = outputs.tanh()
     expected = outputs.numpy()
     np.testing.assert_allclose(there.answers["forward"], expected, rtol=1e-6, atol=1e-6)
 
@@ -164,7 +168,9 @@ def test_the_description_says_what_goes_in_and_what_comes_out(left: dict[str, Le
         assert output["shape"] == ["batch", *answer.shape[1:]]
         assert output["meaning"]
     actors = "action_mean" if case.action.n is None else "logits"
-    gives = "q_values" if isinstance(case.policy, QLearningConfig) else actors
+    gives = {"dqn": "q_values", "rainbow": "q_values", "td3": "unit_action"}.get(case.policy.type, actors)
+    if case.policy.type == "sac" and case.action.n is None:
+        gives = "squashed_gaussian"
     assert outputs[0]["name"] == gives
 
 

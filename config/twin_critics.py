@@ -1,0 +1,81 @@
+"""The settings of SAC and TD3, which learn an actor with two critics from replayed steps."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from remuda.config.algorithms import AlgorithmConfig
+from remuda.config.numbers import (
+    Discount,
+    Float,
+    Fraction,
+    Hidden,
+    NonNegative,
+    NonNegativeFloat,
+    NSteps,
+    Positive,
+    PositiveFloat,
+)
+
+
+class TwinCriticConfig(AlgorithmConfig):
+    """Settings that both algorithms have."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+
+    type: Literal["sac", "td3"]
+    """Which algorithm."""
+    hidden: Hidden = (256, 256)
+    """Units of each hidden layer of the actor and of each critic, with relu between them. An update takes longer in
+    proportion to the square of the units."""
+    n_step: NSteps = 1
+    """Steps of reward summed before bootstrapping. More bring rewards back sooner, but those steps were chosen by older
+    policies, which nothing corrects for."""
+    discount: Discount = 0.99
+    """Discount per environment step."""
+    target_share: Fraction = 0.005
+    """The share of the way that target networks go to the networks in training after an update (tau). Smaller values
+    are steadier and slower; 1 makes them copies."""
+    actor_learning_rate: PositiveFloat | None = None
+    """Adam step size of the actor; null is learner.learning_rate, which is that of the critics."""
+    random_env_steps: NonNegative | None = None
+    """Collectors act at random, evenly over all actions, for so many environment steps: a first policy sees little of
+    the environment. Null is buffer.min_rows."""
+
+
+class SacConfig(TwinCriticConfig):
+    """Soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905): reward and entropy together, with two critics and a
+    temperature that is learned. Actions are a bounded Box, or Discrete (Christodoulou 2019)."""
+
+    type: Literal["sac"] = "sac"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
+    temperature: PositiveFloat | None = None
+    """Weight of the entropy (alpha). Null learns it, so that the policy keeps about `target_entropy`. A fixed one must
+    fit the size of the rewards: larger values explore more and give up return for it."""
+    initial_temperature: PositiveFloat = 1.0
+    """The temperature before the first update, if it is learned."""
+    target_entropy: Float | None = None
+    """Entropy in nats that a learned temperature aims at, of actions in -1 … 1. Higher ones explore more. Null is minus
+    the numbers of an action, and for Discrete actions `target_entropy_share` of the largest there is."""
+    target_entropy_share: Fraction = 0.98
+    """Discrete actions only: see `target_entropy`. The default is Christodoulou's, which hardly leaves chance; tasks in
+    which single wrong actions end the episode need less, such as 0.3."""
+
+
+class Td3Config(TwinCriticConfig):
+    """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018). Actions are a bounded Box."""
+
+    type: Literal["td3"] = "td3"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
+    exploration_noise: NonNegativeFloat = 0.1
+    """Standard deviation of the normal noise that collectors add to actions in -1 … 1. Without enough of it the policy
+    never sees what else there is to do."""
+    target_noise: NonNegativeFloat = 0.2
+    """Standard deviation of the noise on the actions with which targets are computed, so that critics value similar
+    actions alike."""
+    target_noise_clip: NonNegativeFloat = 0.5
+    """Largest size of that noise."""
+    policy_delay: Positive = 2
+    """Updates of the critics for each update of the actor and of the target networks."""

@@ -1,0 +1,61 @@
+"""Normal numbers brought to -1 … 1 by tanh: their density, and its slope, as torch computes them."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
+
+_LOG_2 = math.log(2.0)
+_HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Drawn(NamedTuple):
+    """Actions drawn from the actor's outputs, all [n, k] but `log_prob`."""
+
+    action: torch.Tensor
+    """In -1 … 1."""
+    log_prob: torch.Tensor
+    """[n]: the logarithm of the density of each action among those in -1 … 1."""
+    deviation: torch.Tensor
+    """What the noise added to the mean, before tanh."""
+    log_std: torch.Tensor
+    """As the actor gave it, before it was held within its bounds."""
+
+
+def draw(outputs: torch.Tensor, noise: torch.Tensor) -> Drawn:
+    """Turn outputs [n, 2 k] (means, then logarithms of standard deviations) and normal numbers [n, k] into actions.
+
+    The density of tanh(u) is that of u divided by the slope of tanh, whose logarithm, log(1 - tanh²(u)), is written as
+    2 (log 2 - u - softplus(-2 u)): this stays finite where tanh(u) has become 1.
+    """
+    mean, log_std = outputs.chunk(2, dim=1)
+    held = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+    deviation = held.exp() * noise
+    before = mean + deviation
+    log_slope = 2.0 * (_LOG_2 - before - functional.softplus(-2.0 * before))
+    log_prob = (-0.5 * noise.square() - held - log_slope).sum(dim=1) - noise.shape[1] * _HALF_LOG_2_PI
+    return Drawn(before.tanh(), log_prob, deviation, log_std)
+
+
+def slope(
+    drawn: Drawn, by_action: torch.Tensor, by_log_prob: float | torch.Tensor, *, rows: int | None = None
+) -> torch.Tensor:
+    """Chain a loss's gradient by the actions [n, k] and by their log probabilities (the same number for each) back to
+    the outputs [n, 2 k], for the first `rows` actions that were drawn.
+
+    The log probability rises by 2 tanh(u) with u, and falls by 1 with the logarithm of the standard deviation; where
+    that is held at a bound it has no gradient.
+    """
+    action, deviation, log_std = drawn.action[:rows], drawn.deviation[:rows], drawn.log_std[:rows]
+    by_mean = by_action * (1.0 - action.square()) + 2.0 * by_log_prob * action
+    by_log_std = by_mean * deviation - by_log_prob
+    by_log_std *= (log_std >= LOG_STD_MIN) & (log_std <= LOG_STD_MAX)
+    return torch.cat((by_mean, by_log_std), dim=1)

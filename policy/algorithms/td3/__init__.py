@@ -1,0 +1,1 @@
+"""Twin delayed deep deterministic policy gradient: the update rule, the acting side, the entry."""

@@ -1,0 +1,38 @@
+"""An actor and two critics as one network, and their shapes for those who need no torch to know them."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout
+from remuda.policy.networks.stacked import StackedPerceptron
+
+
+class TwinCriticNetwork(nn.Module):
+    """The actor reads observations; the critics read them, too, and with them the action where that is a Box.
+
+    Weights start as torch draws them, as in the implementations of the papers' authors.
+    """
+
+    def __init__(self, layout: TwinCriticLayout, temperature: float | None) -> None:
+        """`temperature`: the first one, which is then a parameter (its logarithm); None: there is none."""
+        super().__init__()
+        self.log_temperature = None if temperature is None else nn.Parameter(torch.tensor([math.log(temperature)]))
+        self.actor = StackedPerceptron(1, layout.actor)
+        self.critics = StackedPerceptron(CRITICS, layout.critic)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """The actor's outputs for encoded observations [n, features]: [n, outputs]."""
+        outputs: torch.Tensor = self.actor(observations)[0]
+        return outputs
+
+    def least_value(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The smaller of both critics' values for what they read [n, inputs]: [n, values]."""
+        values: torch.Tensor = self.critics(inputs).amin(0)
+        return values

@@ -1,0 +1,49 @@
+"""A policy for a bounded Box as one torch module, for model/: the common part of SAC and TD3."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+
+from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
+from remuda.policy.networks.portable import PortablePolicy
+from remuda.policy.spaces import ActionSpec, ObservationSpec, UnitBox
+
+
+class PortableUnitBox(PortablePolicy):
+    """Acts in -1 … 1, from where actions are brought to the bounds of the Box."""
+
+    def __init__(
+        self, network: TwinCriticNetwork, observation: ObservationSpec, box: UnitBox, action: ActionSpec
+    ) -> None:
+        super().__init__(observation, action)
+        self.network = network
+        self.register_buffer("box_center", torch.from_numpy(box.center), persistent=False)
+        self.register_buffer("box_half", torch.from_numpy(box.half), persistent=False)
+
+    @abstractmethod
+    def units(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The best actions in -1 … 1 [batch, k], given the actor's outputs."""
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """The actor's outputs."""
+        outputs: torch.Tensor = self.network(self.encoded(observation))
+        return outputs
+
+    def act(self, observation: torch.Tensor) -> torch.Tensor:
+        """The best actions."""
+        return self.from_units(self.units(self.forward(observation)))
+
+    def value(self, observation: torch.Tensor) -> torch.Tensor:
+        """The lower critic's estimate for the best action."""
+        seen = self.encoded(observation)
+        best = self.units(self.network(seen))
+        return self.network.least_value(torch.cat((seen, best), dim=1)).squeeze(1)
+
+    def from_units(self, units: torch.Tensor) -> torch.Tensor:
+        """The same as UnitBox.to_environment."""
+        return self.to_environment(units * self.get_buffer("box_half") + self.get_buffer("box_center"))

@@ -1,0 +1,127 @@
+"""Small algorithms and batches of SAC and TD3, and their losses as a textbook writes them, for autograd."""
+
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from typing import cast
+
+import numpy as np
+import torch
+
+from remuda.config.schema import BufferConfig, EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.twin_critics import SacConfig, Td3Config
+from remuda.policy.algorithms import make_algorithm
+from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
+from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+OBSERVATION = ObservationSpec((3,), "float32")
+PUSH = ActionSpec(None, 0, "float32", (2,), (-2.0, 0.0), (2.0, 10.0))
+COUNTED = ActionSpec(4, start=1)
+UNCLIPPED = LearnerConfig(max_grad_norm=None, learning_rate=1e-2)
+
+Batch = dict[str, np.ndarray]
+Policy = SacConfig | Td3Config
+
+
+def config(policy: Policy, learner: LearnerConfig = UNCLIPPED) -> ExperimentConfig:
+    env, buffer = EnvConfig(id="Pendulum-v1"), BufferConfig(min_rows=100)
+    return ExperimentConfig(name="case", env=env, policy=policy, learner=learner, buffer=buffer)
+
+
+def made(
+    policy: Policy, action: ActionSpec = PUSH, *, learner: LearnerConfig = UNCLIPPED, seed: int = 0
+) -> TwinCriticLearner:
+    algorithm = make_algorithm(config(policy, learner), OBSERVATION, action, seed)
+    assert isinstance(algorithm, TwinCriticLearner)
+    return algorithm
+
+
+def batch(rng: np.random.Generator, action: ActionSpec = PUSH, rows: int = 16) -> Batch:
+    acted: np.ndarray
+    if action.n is None:
+        low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)
+        acted = rng.uniform(low, high, (rows, len(low))).astype(np.float32)
+    else:
+        acted = rng.integers(action.start, action.start + action.n, rows)
+    return {
+        "obs": rng.normal(size=(rows, 3)).astype(np.float32),
+        "next_obs": rng.normal(size=(rows, 3)).astype(np.float32),
+        "action": acted,
+        "reward": rng.normal(size=rows).astype(np.float32),
+        "discount": np.where(rng.random(rows) < 0.3, 0.0, 0.9).astype(np.float32),
+        "weights": rng.uniform(0.2, 2.0, rows).astype(np.float32),
+    }
+
+
+def noise(updates: int, each: int, rows: int = 16) -> torch.Tensor:
+    """The normal numbers that algorithms of the seed 0 draw after so many updates."""
+    return torch.from_numpy(np.random.default_rng((0, updates)).standard_normal((rows, each), np.float32))
+
+
+def tensors(rows: Batch) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(column) for name, column in rows.items()}
+
+
+def unit(actions: torch.Tensor) -> torch.Tensor:
+    """PUSH's actions in -1 … 1."""
+    return torch.stack((actions[:, 0] / 2.0, actions[:, 1] / 5.0 - 1.0), dim=1)
+
+
+def networks(algorithm: TwinCriticLearner) -> tuple[TwinCriticNetwork, TwinCriticNetwork]:
+    """Copies of the network, and of it as a target, for autograd."""
+    assert isinstance(algorithm.network, TwinCriticNetwork)
+    online = copy.deepcopy(algorithm.network)
+    for parameter in online.parameters():
+        parameter.grad = None
+    return online, copy.deepcopy(online)
+
+
+def values(network: TwinCriticNetwork, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    """Of both critics: [2, n]."""
+    of_both: torch.Tensor = network.critics(torch.cat((obs, actions), dim=1))
+    return of_both.squeeze(2)
+
+
+def density(network: TwinCriticNetwork, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Actions drawn with this noise, and the logarithm of their density, by torch's own distributions."""
+    mean, log_std = network(obs).chunk(2, dim=1)
+    normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp())
+    squash = torch.distributions.transforms.TanhTransform(cache_size=1)
+    squashed = torch.distributions.TransformedDistribution(normal, squash)
+    action = cast("torch.Tensor", squash(mean + log_std.clamp(-20, 2).exp() * noise))
+    log_prob = cast("Callable[[torch.Tensor], torch.Tensor]", squashed.log_prob)
+    return action, log_prob(action).sum(dim=1)
+
+
+def entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Of counted actions: [n]."""
+    return -(logits.softmax(1) * logits.log_softmax(1)).sum(dim=1)
+
+
+def follow(target: torch.nn.Module, online: torch.nn.Module, share: float) -> None:
+    with torch.no_grad():
+        for behind, ahead in zip(target.parameters(), online.parameters(), strict=True):
+            behind.copy_((1.0 - share) * behind + share * ahead)
+
+
+def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor, parameters: Iterable[torch.nn.Parameter]) -> None:
+    """A step of these parameters alone down a loss."""
+    kept = list(parameters)
+    for parameter, gradient in zip(kept, torch.autograd.grad(loss, kept), strict=True):
+        parameter.grad = gradient
+    optimizer.step()
+
+
+def integral(of: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> float:
+    """By the midpoint rule."""
+    edges = np.linspace(low, high, 200_001)
+    return float((of((edges[:-1] + edges[1:]) / 2) * np.diff(edges)).sum())
+
+
+LOG_2_PI = math.log(2 * math.pi)

@@ -1,0 +1,158 @@
+"""What is promised of acting with SAC and TD3: numpy equals torch, exploration is as declared, misfits are said."""
+
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config.schema import LearnerConfig
+from remuda.config.twin_critics import SacConfig, Td3Config
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.algorithms import declaration, make_algorithm, make_policy
+from remuda.policy.algorithms.twin_critics.acting import RANDOM
+from remuda.policy.base import Policy as ActingPolicy
+from remuda.policy.networks.portable import PortablePolicy
+from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.algorithms.twin_critics.cases import COUNTED, OBSERVATION, PUSH, Policy, config, made
+
+SMALL = (16, 8)
+KINDS: dict[str, tuple[Policy, ActionSpec]] = {
+    "sac": (SacConfig(hidden=SMALL), PUSH),
+    "sac, counted actions": (SacConfig(hidden=SMALL), COUNTED),
+    "td3": (Td3Config(hidden=SMALL), PUSH),
+    "td3, no hidden layer": (Td3Config(hidden=()), PUSH),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+SEEN = np.random.default_rng(3).normal(size=(40, 3)).astype(np.float32)
+LEAST = {RANDOM: 0.0, "noise": 0.1}
+
+
+def acting(kind: str, seed: int = 0) -> ActingPolicy:
+    policy, action = KINDS[kind]
+    acts = make_policy(config(policy), OBSERVATION, action)
+    acts.load_state(made(policy, action, seed=seed).acting_state())
+    return acts
+
+
+@each_kind
+def test_numpy_and_torch_agree(kind: str) -> None:
+    policy, action = KINDS[kind]
+    algorithm, acts = made(policy, action), acting(kind)
+    portable = algorithm.portable()
+    assert isinstance(portable, PortablePolicy)
+    with torch.no_grad():
+        expected, worth = portable.act(torch.from_numpy(SEEN)).numpy(), portable.value(torch.from_numpy(SEEN)).numpy()
+    np.testing.assert_allclose(
+        acts.act(SEEN, LEAST, np.random.default_rng(0), deterministic=True), expected, atol=1e-5, rtol=1e-5
+    )
+    np.testing.assert_allclose(acts.value(SEEN), worth, atol=1e-5, rtol=1e-5)
+
+
+@each_kind
+def test_deterministic_acting_draws_nothing_and_the_rest_stays_within_the_space(kind: str) -> None:
+    acts, rng = acting(kind), np.random.default_rng(0)
+    before = rng.bit_generator.state
+    acts.act(SEEN, {}, rng, deterministic=True)
+    assert rng.bit_generator.state == before
+    action = KINDS[kind][1]
+    for share in (0.0, 1.0):
+        drawn = acts.act(np.repeat(SEEN, 50, axis=0), {RANDOM: share, "noise": 5.0}, rng, deterministic=False)
+        if action.n is None:
+            assert drawn.dtype == np.float32
+            assert (drawn >= np.array(action.low, np.float32)).all()
+            assert (drawn <= np.array(action.high, np.float32)).all()
+        else:
+            assert set(drawn.tolist()) == {1, 2, 3, 4}
+
+
+@each_kind
+def test_random_actions_are_spread_evenly_over_all_there_are(kind: str) -> None:
+    acts, action = acting(kind), KINDS[kind][1]
+    many = np.zeros((20_000, 3), np.float32)
+    drawn = acts.act(many, {RANDOM: 1.0, "noise": 0.1}, np.random.default_rng(0), deterministic=False)
+    if action.n is None:
+        low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)
+        share = (drawn - low) / (high - low)
+        np.testing.assert_allclose(share.mean(0), 0.5, atol=4 / np.sqrt(12 * 20_000))
+        np.testing.assert_allclose(share.var(0), 1 / 12, rtol=0.03)
+    else:
+        np.testing.assert_allclose(np.bincount(drawn)[1:] / 20_000, 0.25, atol=0.015)
+
+
+def test_the_share_of_random_actions_is_kept() -> None:
+    acts = acting("td3")
+    drawn = acts.act(
+        np.zeros((20_000, 3), np.float32), {RANDOM: 0.3, "noise": 0.0}, np.random.default_rng(0), deterministic=False
+    )
+    best = acts.act(np.zeros((1, 3), np.float32), {}, np.random.default_rng(0), deterministic=True)
+    assert float((drawn != best).any(axis=1).mean()) == pytest.approx(0.3, abs=0.015)
+
+
+def test_the_noise_of_td3_has_the_size_that_it_should() -> None:
+    acts = acting("td3")
+    best = acts.act(SEEN[:1], {}, np.random.default_rng(0), deterministic=True)
+    drawn = acts.act(
+        np.repeat(SEEN[:1], 20_000, axis=0), {RANDOM: 0.0, "noise": 0.05}, np.random.default_rng(0), deterministic=False
+    )
+    halves = np.array([2.0, 5.0])  # of the bounds of each number
+    np.testing.assert_allclose(((drawn - best) / halves).std(0), 0.05, rtol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("steps", "shares"),
+    [
+        (None, {0: 1.0, 99: 1.0, 100: 0.0}),  # buffer.min_rows is 100
+        (7, {0: 1.0, 6: 1.0, 7: 0.0, 1000: 0.0}),
+        (1, {0: 1.0, 1: 0.0}),
+        (0, {0: 0.0}),
+    ],
+)
+def test_actions_are_random_at_first(steps: int | None, shares: dict[int, float]) -> None:
+    for policy in (SacConfig(random_env_steps=steps), Td3Config(random_env_steps=steps)):
+        declared = declaration(config(policy))
+        assert {step: declared.exploration_at(step)[RANDOM] for step in shares} == shares
+        assert declared.least_exploration[RANDOM] == 0.0
+    learns_nothing = config(SacConfig(random_env_steps=steps), LearnerConfig(inference=True))
+    assert declaration(learns_nothing).exploration_at(0) == {RANDOM: 0.0}
+
+
+@each_kind
+def test_a_state_of_another_network_is_refused_and_the_old_weights_stay(kind: str) -> None:
+    acts, (policy, action) = acting(kind), KINDS[kind]
+    before = acts.value(SEEN)
+    with pytest.raises(StateMismatchError, match=r"policy: .*actor\.0\.weight has shape \(1, 3, 24\)"):
+        acts.load_state(made(policy.model_copy(update={"hidden": (24, 8)}), action).acting_state())
+    np.testing.assert_array_equal(acts.value(SEEN), before)
+
+
+HALF = ActionSpec(None, 0, "float32", (2,), (-1.0, None), (1.0, 3.0))
+POINT = ActionSpec(None, 0, "float32", (1,), (2.0,), (2.0,))
+IMAGES = ObservationSpec((4, 36, 36), "uint8", 0.0, 255.0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "observation", "action", "message"),
+    [
+        (SacConfig(), OBSERVATION, HALF, r"Box\(2,\) is not supported by sac, since some number has no finite bounds"),
+        (Td3Config(), OBSERVATION, POINT, r"Box\(1,\) is not supported by td3"),
+        (Td3Config(), OBSERVATION, COUNTED, r"Discrete\(4\) is not supported by td3; supported: Box"),
+        (SacConfig(), IMAGES, PUSH, r"images of shape \(4, 36, 36\), which sac cannot read"),
+    ],
+)
+def test_spaces_that_do_not_fit_are_refused(
+    policy: Policy, observation: ObservationSpec, action: ActionSpec, message: str
+) -> None:
+    builds: tuple[Callable[[], object], ...] = (
+        lambda: make_policy(config(policy), observation, action),
+        lambda: make_algorithm(config(policy), observation, action, 0),
+    )
+    for build in builds:
+        with pytest.raises(UnsupportedSpaceError, match=message):
+            build()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 
 from remuda.storage.existing_folder import submitted_folder
 from remuda.storage.folder_token import sees
+from remuda.storage.held_folder import HeldFolder
 from remuda.storage.run_folder import RunFolder
 from remuda.stores.client import StreamClient
 from remuda.stores.files import file_stores
@@ -22,8 +20,6 @@ from remuda.wire.keys.own import CallerKeys
 from remuda.wire.messages import Assign, Registered, Role
 
 _PREFIX = "remuda-worker-"
-_YOUNG_S = 60.0
-"""A folder that is younger may not be held yet."""
 LOGS_KEPT = 8
 """Logs of leases that are over and have not wholly arrived: more are given up, the oldest first."""
 LAST_LINES_S = 2.0
@@ -54,9 +50,7 @@ class WorkerStores:
         self._keys, self._host, self._wake = keys, host, wake
         self._news: Registered | None = None
         self._client: StreamClient | None = None
-        self._folder: Path | None = None
-        self._mark = -1
-        """Held, so that nobody takes the folder for a leftover."""
+        self._folder: HeldFolder | None = None
         self._logs: dict[Path, LogStream] = {}
 
     def registered(self, news: Registered) -> None:
@@ -98,8 +92,7 @@ class WorkerStores:
                 time.sleep(0.01)
             self._client.close()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            os.close(self._mark)
+            self._folder.remove()
             self._folder = None
 
     def _runs_dir(self, news: Registered) -> Path | None:
@@ -144,29 +137,5 @@ class WorkerStores:
     def _own_folder(self, worker: str) -> Path:
         """Named by the worker, so that its next incarnation removes what one that was killed has left."""
         if self._folder is None:
-            place = Path(tempfile.gettempdir())
-            _sweep(place)
-            self._folder = place / f"{_PREFIX}{worker}"
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir(mode=0o700)
-            self._mark = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-            fcntl.flock(self._mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return self._folder
-
-
-def _sweep(place: Path) -> None:
-    """Remove the folders of workers that were killed: nobody holds them."""
-    for folder in place.glob(f"{_PREFIX}*"):
-        try:
-            if folder.stat().st_uid != os.geteuid() or time.time() - folder.stat().st_mtime < _YOUNG_S:
-                continue
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
-            continue  # its worker lives
-        finally:
-            os.close(descriptor)
+            self._folder = HeldFolder(_PREFIX, worker)
+        return self._folder.path

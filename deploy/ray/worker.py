@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
 from remuda.deploy.ray.orders import Introduction, Order
+from remuda.storage.held_folder import HeldFolder
 from remuda.wire.connection_file import ConnectionFileError, read
 from remuda.wire.keys.own import KEY_FILE
 from remuda.wire.keys.pair import new_pair
@@ -19,6 +18,9 @@ from remuda.wire.keys.secret_file import write_secret
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.threads import bound_threads
 
+PREFIX = "remuda-actor-"
+"""Of the temporary folder with the secret key of a process. One that was killed leaves it behind; the next process of
+any worker on that host removes it."""
 _MODE = 0o600
 
 
@@ -50,12 +52,12 @@ class RayWorker:
         bound_threads()
         from remuda.deploy.roles import run_worker  # imports torch
 
-        folder = _own_folder(told.uuid)
+        folder = HeldFolder(PREFIX, told.uuid)
         try:
             return run_worker(
                 self._role,
                 WorkerIdentity(told.uuid, told.incarnation),
-                self._connection_file(told, folder),
+                self._connection_file(told, folder.path),
                 runs_dirs=[Path(told.runs_dir)],
                 lifeline=None,
                 coordinator_timeout_s=told.coordinator_timeout_s,
@@ -63,7 +65,7 @@ class RayWorker:
                 profile=None if told.profile is None else Path(told.profile),
             )
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.remove()
 
     def _connection_file(self, told: Order, folder: Path) -> Path:
         """The file itself where this host sees it, since a coordinator that is started again replaces it; otherwise a
@@ -77,12 +79,3 @@ class RayWorker:
             return seen if read(seen).server_key == read(copy).server_key else copy
         except ConnectionFileError:
             return copy
-
-
-def _own_folder(uuid: str) -> Path:
-    """A new folder that others cannot open, in place of one that a killed process of the same worker has left on this
-    host: nobody else would remove it. Raises FileExistsError where another user has taken its name."""
-    folder = Path(tempfile.gettempdir()) / f"remuda-ray-{uuid}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
-    return folder

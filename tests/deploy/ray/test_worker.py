@@ -76,7 +76,7 @@ def test_what_a_killed_process_of_this_worker_left_on_this_host_is_removed(
     tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    left = tmp_path / "tmp" / f"remuda-ray-{UUID}" / "key"
+    left = tmp_path / "tmp" / f"remuda-actor-{UUID}" / "key"
     left.parent.mkdir(parents=True)
     left.write_text("of a process that was killed")
     here = tmp_path / "connection.json"
@@ -85,6 +85,21 @@ def test_what_a_killed_process_of_this_worker_left_on_this_host_is_removed(
     introduction = msgspec.json.decode(worker.introduce(), type=Introduction)
     assert worker.work(order(here, here.read_text())) == 4
     assert played.public == introduction.public_key, "not the key that was left"
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_the_secret_that_a_killed_process_of_another_worker_left_on_this_host_is_removed(
+    tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own next process may be on another node."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    left = tmp_path / "tmp" / "remuda-actor-of-another" / "key"
+    left.parent.mkdir(parents=True)
+    left.write_text("secret")
+    os.utime(left.parent, (0.0, 0.0))
+    here = tmp_path / "connection.json"
+    connection_file.write(here, connection_to("tcp://127.0.0.1:5555"))
+    assert RayWorker("collector").work(order(here, here.read_text())) == 4
     assert list((tmp_path / "tmp").iterdir()) == []
 
 

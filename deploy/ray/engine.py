@@ -122,6 +122,7 @@ class RayEngine:
             num_gpus=needs.num_gpus,
             memory=needs.memory_bytes,
             resources=dict(needs.custom),
+            scheduling_strategy="SPREAD",  # by default Ray fills one node first, with which all would be lost
             max_restarts=-1,  # Ray starts it again, however often it dies
             max_task_retries=0,  # what is asked of a new process is decided here
         ).remote(role)

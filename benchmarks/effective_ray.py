@@ -107,7 +107,7 @@ class RayHerd:
         """See WatchedHerd."""
         try:
             if self._client is None:
-                file = next(self._folder.glob("remuda-*/connection.json"), None)
+                file = next(self._folder.glob("remuda-????????/connection.json"), None)
                 if file is None:
                     return None
                 self._client = Client(file, answer_deadline_s=ANSWER_DEADLINE_S)

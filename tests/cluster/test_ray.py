@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -91,6 +92,7 @@ class Stable:
         for command in self._commands:
             command.end()
         end_ray(self._before)
+        shutil.rmtree(self.place, ignore_errors=True)
 
 
 @pytest.fixture
@@ -199,6 +201,10 @@ def test_the_collectors_of_the_killed_node_went_on_at_another(survived: Survived
         assert {1, 2} <= {meta.chunk.incarnation for meta in metas if meta.chunk.worker == one.uuid}
 
 
+def test_the_collectors_were_spread_over_the_nodes(survived: Survived) -> None:
+    assert len(survived.lost) == 1, "of two, on two nodes that both have room for both"
+
+
 def test_nobody_else_was_started_again(survived: Survived) -> None:
     joined = survived.stable.joined
     assert [len(joined(role)) for role in ("learner", "evaluator", "collector")] == [1, 1, 2 + len(survived.lost)]
@@ -221,7 +227,7 @@ def test_no_secret_is_told_to_ray_or_to_the_list_of_processes(survived: Survived
 # --- a Ray of its own ---
 
 
-def test_killed_workers_are_started_again_and_nothing_is_left_at_the_end(stable: Stable) -> None:
+def test_who_is_killed_is_started_again_and_nothing_is_left_at_the_end(stable: Stable) -> None:
     user = stable.user(ON_RAY, HELD)
     user.hold()
     command = stable.launch(user)
@@ -232,12 +238,18 @@ def test_killed_workers_are_started_again_and_nothing_is_left_at_the_end(stable:
         until(partial(stable.is_back, role), f"the {role} is back")
     psutil.Process(stable.joined("evaluator")[0].pid).terminate()
     until(partial(stable.is_back, "evaluator"), "the evaluator is back")
+    coordinator = command.coordinator_pid
+    psutil.Process(coordinator).kill()
+    until(lambda: command.coordinator_pid != coordinator, "the next coordinator")
+    assert command.process.poll() is None, command.ended().err
     user.release()
     ended = command.ended()
     assert ended.code == 0, ended.err
     assert "horse finished: max_env_steps" in ended.out
     assert "ray: joined a cluster of 1 node" in ended.err
     assert f"ray: {actor_of(stable.joined('evaluator')[0])} ended with a request to end" in ended.err
+    assert "the coordinator ended with signal 9 (SIGKILL); starting it again" in ended.err
+    assert {one.incarnation for one in stable.joined("collector")} == {1, 2}, "nobody else was started again"
     stable.nothing_is_left(command)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -46,6 +47,13 @@ class Command:
         """Wait until the command is over."""
         code = self.process.wait(HANG_S)
         return Ended(code, self._out.read_text(), self._err.read_text())
+
+    @property
+    def coordinator_pid(self) -> int:
+        """Of the coordinator of a `launch`, as its connection file says."""
+        (file,) = self.scratch.glob("remuda-????????/connection.json")
+        pid: int = json.loads(file.read_text())["pid"]
+        return pid
 
     def family(self) -> list[psutil.Process]:
         """The processes it started that live: each was told of a connection file in its temporary folder."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import cast
+
 import gymnasium
 from pydantic import JsonValue
 
 from remuda.config.schema import EnvConfig
 from remuda.config.secrets import masked
+from remuda.environments.packing import packs
 from remuda.environments.spaces import Space, space_structure
 from remuda.environments.vectors import Vector, single_spaces, vectorization
 
@@ -32,4 +36,8 @@ def environment_spec(env: EnvConfig, vector: Vector) -> dict[str, JsonValue]:
 
 
 def _described(space: Space) -> dict[str, JsonValue]:
-    return {"text": str(space), **space_structure(space)}
+    described: dict[str, JsonValue] = {"text": str(space), **space_structure(space)}
+    if packs(space):
+        described["parts"] = [cast("JsonValue", asdict(part)) for part in space.parts]
+        described["unused_parts"] = list(space.unused)
+    return described

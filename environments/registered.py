@@ -11,20 +11,26 @@ from typing import cast
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, registry
 
+from remuda.config.exits import NoExit
 from remuda.config.schema import EnvConfig
 from remuda.environments.atari import NAMESPACE, is_atari, register_atari
 from remuda.environments.errors import EnvironmentBuildError
 
 
 def known_spec(env: EnvConfig) -> EnvSpec:
-    """Look up `env.id`, also of Atari games. Raises EnvironmentBuildError if it is not registered."""
+    """Look up `env.id`, also of Atari games; of `module:Name-v0` the module is imported first, as gymnasium.make does.
+    Raises EnvironmentBuildError if it is not registered."""
     assert env.id is not None, "EnvConfig holds exactly one of id and make"
     if env.id.startswith(NAMESPACE):
         register_atari(env.id)
+    module, _, name = env.id.rpartition(":")
     try:
-        return gymnasium.spec(env.id)
+        if module:
+            with NoExit():
+                importlib.import_module(module)
+        return gymnasium.spec(name)
     except (gymnasium.error.Error, ImportError) as error:
-        near = get_close_matches(env.id, registry, n=1)
+        near = get_close_matches(name, registry, n=1)
         hint = f"did you mean {near[0]}?" if near else "install the package that registers it (or write module:Name-v0)"
         raise EnvironmentBuildError(f"env.id = {env.id!r} is not a known environment: {hint} ({error})") from error
 

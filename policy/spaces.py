@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from remuda.environments.packed_part import PackedPart
 from remuda.environments.unsupported import UnsupportedSpaceError
 
 if TYPE_CHECKING:
@@ -39,12 +40,19 @@ class ObservationSpec:
     """Number of values of a Discrete space; null for a Box."""
     start: int = 0
     """Least value of a Discrete space."""
+    parts: tuple[PackedPart, ...] = ()
+    """Of a Dict, Tuple, MultiDiscrete or MultiBinary space, whose observations are rows of bytes: what lies in them.
+    Empty for others."""
 
     @classmethod
     def of(cls, space: gymnasium.Space[Any]) -> ObservationSpec:
         """Describe a single (not batched) observation space. Raises UnsupportedSpaceError."""
         from gymnasium.spaces import Box, Discrete  # not above: the coordinator imports this module too
 
+        from remuda.environments.packing import packs
+
+        if packs(space):
+            return cls(tuple(space.shape), str(space.dtype), parts=space.parts)
         if isinstance(space, Discrete):
             return cls((), str(space.dtype), n=int(space.n), start=int(space.start))
         if isinstance(space, Box) and space.dtype.kind in "fiub" and space.shape and 0 not in space.shape:
@@ -54,14 +62,20 @@ class ObservationSpec:
 
     @property
     def features(self) -> int:
-        """Numbers that a network reads per observation."""
+        """Numbers that a network reads per observation. Raises UnsupportedSpaceError where it has several parts: what
+        reads those asks InputLayout."""
+        if self.parts:
+            raise UnsupportedSpaceError(
+                f"observations of several parts ({', '.join(part.name for part in self.parts)}) are not supported by "
+                f"this algorithm; supported: {_OBSERVATIONS}"
+            )
         return math.prod(self.shape) if self.n is None else self.n
 
     @property
     def is_image(self) -> bool:
         """Read by convolutions: bytes of two to four axes, or booleans of three or four."""
         axes = {"uint8": (2, 3, 4), "bool": (3, 4)}.get(self.dtype, ())
-        return self.n is None and len(self.shape) in axes
+        return self.n is None and not self.parts and len(self.shape) in axes
 
     @property
     def image_axes(self) -> tuple[int, ...]:
@@ -91,7 +105,7 @@ class ObservationSpec:
     @property
     def scale(self) -> float:
         """The factor that brings bytes that are no image between 0 and 1; other numbers stay unchanged."""
-        return 1.0 / (self.high or 1.0) if self.n is None and self.dtype == "uint8" else 1.0
+        return 1.0 / (self.high or 1.0) if self.n is None and not self.parts and self.dtype == "uint8" else 1.0
 
     def numbers(self, *, normalised: bool) -> Numbers:
         """The type in which `encode` is to give numbers: float32, which networks read.
@@ -102,17 +116,30 @@ class ObservationSpec:
         rounded = self.n is None and not np.can_cast(self.dtype, np.float32)
         return "float64" if normalised and rounded else "float32"
 
+    def example(self, number: int) -> np.ndarray:
+        """So many observations [number, *shape], of zeros or the least values that Discrete spaces have."""
+        if not self.parts:
+            return np.full((number, *self.shape), self.start, self.dtype)
+        rows = np.zeros((number, *self.shape), self.dtype)
+        for part in self.parts:
+            starts = np.array(part.starts or (0,) * math.prod(part.shape), part.dtype)
+            rows[:, part.offset : part.offset + part.bytes] = np.frombuffer(starts.tobytes(), np.uint8)
+        return rows
+
     def encode(self, observations: np.ndarray, numbers: Numbers = "float32") -> np.ndarray:
         """Turn [n, *shape] into [n, features], flattened or one-hot; images stay as they are, of three axes (see
         `image_axes`).
 
         Numbers become of the type `numbers` (see there), one-hot rows are float32. Neither rows that have the type
-        already nor images of three axes are copied. Raises ValueError for another shape.
+        already nor images of three axes are copied. Rows of bytes with several parts stay as they are: a PartsTrunk
+        takes them apart. Raises ValueError for another shape.
         """
         if observations.shape[1:] != self.shape:
             raise ValueError(
                 f"observations have shape {observations.shape}, not (n, {', '.join(map(str, self.shape))})"
             )
+        if self.parts:
+            return observations
         if self.is_image:
             ordered = observations.transpose(0, *(axis + 1 for axis in self.image_axes))
             return observations if len(self.shape) == 3 else ordered.reshape(-1, *self.image_shape)

@@ -50,7 +50,7 @@ class Inference:
     def _choose(self, observations: np.ndarray) -> Forward:
         if self._weights is None:
             raise RuntimeError("the policy has no weights yet: call load_state first")
-        if not self._weights.filters:
+        if not (self._weights.filters or any(self._weights.parts_filters)):
             self._make = plain_forward
         elif self._chosen is None:
             self._make = _torch_forward

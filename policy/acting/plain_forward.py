@@ -6,24 +6,32 @@ never imports torch starts a second and a half sooner (benchmarks/inference.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.policy.acting.weights import Forward, Weights
+from remuda.policy.acting.weights import Filters, Forward, Weights
+from remuda.policy.networks.parts import ImagePart, PartsLayout, vector_of
 
 _Floats = NDArray[np.float32]
 
 
 def plain_forward(weights: Weights) -> Forward:
     """Make the forward pass of these weights, which are copied only if they need another order."""
+    if weights.parts is not None:
+        features = _parts(weights, weights.parts)
+        if not weights.dense:
+            return features
+        after = _perceptron(weights)
+        return lambda rows: after(features(rows))
     if not weights.dense:
         return _features(weights)
     perceptron = _perceptron(weights)
     if not weights.filters:
         return perceptron
-    convolve = _convolutions(weights)
+    convolve = _convolutions(weights.filters, channels_last=weights.channels_last)
     return lambda images: perceptron(convolve(images).reshape(len(images), -1))
 
 
@@ -31,8 +39,24 @@ def _features(weights: Weights) -> Forward:
     """Without dense layers: the observations, or what the convolutions make of images, as channels, height, width."""
     if not weights.filters:
         return lambda observations: observations
-    convolve = _convolutions(weights)
+    return _channels_first(_convolutions(weights.filters, channels_last=weights.channels_last))
+
+
+def _channels_first(convolve: Callable[[np.ndarray], _Floats]) -> Forward:
     return lambda images: convolve(images).transpose(0, 3, 1, 2).reshape(len(images), -1)
+
+
+def _parts(weights: Weights, layout: PartsLayout) -> Forward:
+    """What a PartsTrunk makes of rows of bytes."""
+    read = [functools.partial(vector_of, part) for part in layout.vectors]
+    for image, filters in zip(layout.images, weights.parts_filters, strict=True):
+        last = image.layout.pixels.channels_last
+        read.append(functools.partial(_image, image, _channels_first(_convolutions(filters, channels_last=last))))
+    return lambda rows: np.concatenate([each(rows) for each in read], axis=1)
+
+
+def _image(image: ImagePart, convolve: Forward, rows: np.ndarray) -> _Floats:
+    return convolve(image.observation.encode(image.part.of(rows)))
 
 
 def _perceptron(weights: Weights) -> Forward:
@@ -55,15 +79,12 @@ def _perceptron(weights: Weights) -> Forward:
     return forward
 
 
-def _convolutions(weights: Weights) -> Callable[[np.ndarray], _Floats]:
+def _convolutions(filters: Sequence[Filters], *, channels_last: bool) -> Callable[[np.ndarray], _Floats]:
     """Each layer is one matrix product over the windows of its image, [n, height, width, channels] throughout."""
-    layers = [
-        (np.ascontiguousarray(layer.weight.transpose(2, 3, 1, 0)), layer.bias, layer.stride)
-        for layer in weights.filters
-    ]
+    layers = [(np.ascontiguousarray(layer.weight.transpose(2, 3, 1, 0)), layer.bias, layer.stride) for layer in filters]
 
     def convolve(images: np.ndarray) -> _Floats:
-        pixels = images if weights.channels_last else images.transpose(0, 2, 3, 1)
+        pixels = images if channels_last else images.transpose(0, 2, 3, 1)
         hidden: _Floats = np.ascontiguousarray(pixels).astype(np.float32)
         for weight, bias, stride in layers:
             windows = _windows(hidden, len(weight), stride)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from remuda.policy.base import Arrays
 from remuda.policy.networks.images import ImageLayout
+from remuda.policy.networks.parts import InputLayout, PartsLayout
 
 Forward = Callable[[np.ndarray], NDArray[np.float32]]
 """Maps encoded observations (see ObservationSpec.encode) [n, …] to the last layer's outputs, float32 [n, outputs]."""
@@ -52,14 +53,23 @@ class Weights:
     filters: tuple[Filters, ...] = ()
     channels_last: bool = False
     """Where the images have their channels, see Pixels."""
+    parts: PartsLayout | None = None
+    """Of observations with several parts, which are rows of bytes; then there are no `filters`."""
+    parts_filters: tuple[tuple[Filters, ...], ...] = ()
+    """Those of each image among the parts."""
 
 
 def weights_of(
-    state: Arrays, dense: Iterable[Dense], activation: Literal["relu", "tanh"], image: ImageLayout | None, trunk: str
+    state: Arrays, dense: Iterable[Dense], activation: Literal["relu", "tanh"], image: InputLayout | None, trunk: str
 ) -> Weights:
-    """Put a network's weights together: for images (`image`), the convolutions of `trunk` in its state come first."""
+    """Put a network's weights together: for images and observations of several parts (`image`), the convolutions of
+    `trunk` in its state come first."""
     if image is None:
         return Weights(tuple(dense), activation)
+    if isinstance(image, PartsLayout):
+        named = enumerate(image.images)
+        filters = tuple(image_filters(state, f"{trunk}.images.{index}", part.layout) for index, part in named)
+        return Weights(tuple(dense), activation, parts=image, parts_filters=filters)
     return Weights(tuple(dense), activation, image_filters(state, trunk, image), image.pixels.channels_last)
 
 

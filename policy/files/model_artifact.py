@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
-import numpy as np
 import torch
 from msgspec import Struct
 
@@ -117,7 +116,7 @@ class Exporter:
         assert shared is not None, "the caller has checked it"
         portable = copy.deepcopy(shared).to("cpu").eval().requires_grad_(False)
         spec = self._algorithm.observation
-        example = torch.from_numpy(np.full((2, *spec.shape), spec.start, spec.dtype))
+        example = torch.from_numpy(spec.example(2))
         with torch.random.fork_rng(devices=[]):  # `sample` draws, and must draw nothing that training would have drawn
             info = _info(portable, self._algorithm, self._config, counters, example)
             if self._model is None:

@@ -94,10 +94,3 @@ class ImageLayout:
             shapes[f"{name}.weight"] = (layer.filters, layer.channels, layer.kernel, layer.kernel)
             shapes[f"{name}.bias"] = (layer.filters,)
         return shapes
-
-
-def units(hidden: tuple[int, ...] | None, image: ImageLayout | None, *, default: tuple[int, ...]) -> tuple[int, ...]:
-    """Units of the hidden layers: those asked for, else `default`, and for images one wide layer."""
-    if hidden is not None:
-        return hidden
-    return default if image is None else (512,)

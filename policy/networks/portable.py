@@ -52,6 +52,8 @@ class Portable(nn.Module):
     def encoded(self, observation: torch.Tensor) -> torch.Tensor:
         """The same as ObservationSpec.encode."""
         spec = self._observation
+        if spec.parts:
+            return observation
         if spec.is_image:
             if len(spec.shape) == 3:
                 return observation

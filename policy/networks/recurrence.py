@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
-from remuda.policy.networks.images import ImageLayout
+from remuda.policy.networks.parts import InputLayout
 from remuda.policy.spaces import ObservationSpec
 
 CoreKind = Literal["lstm", "gru"]
@@ -21,7 +21,7 @@ ENCODER, CORE, HEAD = "encoder.", "core.", "head."
 class RecurrentLayout:
     """How a recurrent network reads observations: convolutions (of images) and hidden layers, then the core."""
 
-    image: ImageLayout | None
+    image: InputLayout | None
     features: int
     """Numbers per observation that is no image."""
     hidden: tuple[int, ...]

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from remuda.policy.networks.recurrence import GATES, RecurrentLayout
-from remuda.policy.networks.torch_networks import ConvolutionTrunk, RunningMoments
+from remuda.policy.networks.torch_networks import RunningMoments
+from remuda.policy.networks.trunks import trunk_of
 
 Head = TypeVar("Head", bound=nn.Module)
 
@@ -24,7 +25,7 @@ class Encoder(nn.Module):
     def __init__(self, layout: RecurrentLayout) -> None:
         super().__init__()
         self.observations = RunningMoments(layout.features) if layout.normalizes else None
-        self.convolutions = None if layout.image is None else ConvolutionTrunk(layout.image)
+        self.convolutions = None if layout.image is None else trunk_of(layout.image)
         widths = (layout.features if layout.image is None else layout.image.features, *layout.hidden)
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):

@@ -11,67 +11,10 @@ from typing import Literal
 
 import torch
 from torch import nn
-from torch.nn import functional
 
-from remuda.policy.networks.images import ImageLayout, Pixels
 from remuda.policy.networks.normalisation import CLIP, Moments
-
-_BYTES_AT_ONCE = 128 * 4 * 84 * 84 * 4
-"""Of images as numbers. More at once need tensors for which the operating system is asked again each time: on a CPU 672
-images of Atari take half as long in parts of 128, and in bfloat16 in parts of 256."""
-
-
-class ConvolutionTrunk(nn.Sequential):
-    """Convolutions, each followed by relu: an image uint8 or bool [n, …] -> float32 [n, layout.features].
-
-    Images stay bytes until they are here: a quarter of the memory and of the transfer.
-    """
-
-    def __init__(self, layout: ImageLayout) -> None:
-        layers: list[nn.Module] = []
-        for layer in layout.layers:
-            layers += [nn.Conv2d(layer.channels, layer.filters, layer.kernel, layer.stride), nn.ReLU()]
-        super().__init__(*layers)
-        self._pixels = layout.pixels
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Read images as the environment gives them. Under autocast it computes in, and gives, the lower precision."""
-        lower = torch.is_autocast_enabled(input.device.type)
-        if not (self.training and (lower or torch.is_grad_enabled())):  # a trace could not count the images
-            return self._read(input)
-        number = torch.get_autocast_dtype(input.device.type) if lower else torch.float32
-        with torch.autocast(input.device.type, enabled=False):
-            return self._learn(input, number)
-
-    def _read(self, images: torch.Tensor) -> torch.Tensor:
-        hidden = as_channels(images, self._pixels)
-        for layer in self:
-            hidden = layer(hidden)
-        return hidden.flatten(1)
-
-    def _learn(self, images: torch.Tensor, number: torch.dtype) -> torch.Tensor:
-        """The same with channels last throughout, as processors and GPUs compute the way back fastest: on a CPU 1.4
-        times as fast in float32, and 3 times in bfloat16, which holds all values of a byte exactly. The scale of pixels
-        is part of the first filters, which are smaller than the images."""
-        layers = [layer for layer in self if isinstance(layer, nn.Conv2d)]
-        weights = [layer.weight * (1.0 if index else self._pixels.scale) for index, layer in enumerate(layers)]
-        weights = [weight.to(number, memory_format=torch.channels_last) for weight in weights]
-        biases = [None if layer.bias is None else layer.bias.to(number) for layer in layers]
-        bytes_each = images[:1].numel() * number.itemsize
-        parts: list[torch.Tensor] = []
-        for part in torch.split(images, max(1, _BYTES_AT_ONCE // max(1, bytes_each))):
-            bytes_last = part if self._pixels.channels_last else part.permute(0, 2, 3, 1).contiguous()
-            hidden = bytes_last.to(number).permute(0, 3, 1, 2)
-            for layer, weight, bias in zip(layers, weights, biases, strict=True):
-                hidden = torch.relu(functional.conv2d(hidden, weight, bias, layer.stride))
-            parts.append(hidden.flatten(1))
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
-
-
-def as_channels(images: torch.Tensor, pixels: Pixels) -> torch.Tensor:
-    """Images uint8 or bool [n, …], as encoded -> float32 [n, channels, height, width] between 0 and 1."""
-    scaled = images.float() * pixels.scale
-    return scaled.permute(0, 3, 1, 2) if pixels.channels_last else scaled  # a view: convolutions read it as it lies
+from remuda.policy.networks.parts import InputLayout
+from remuda.policy.networks.trunks import trunk_of
 
 
 class OutputLayer(nn.Linear):
@@ -100,10 +43,10 @@ class QNetwork(nn.Module):
     """
 
     def __init__(
-        self, features: int, actions: int, hidden: tuple[int, ...], *, dueling: bool, image: ImageLayout | None = None
+        self, features: int, actions: int, hidden: tuple[int, ...], *, dueling: bool, image: InputLayout | None = None
     ) -> None:
         super().__init__()
-        self.trunk = None if image is None else ConvolutionTrunk(image)
+        self.trunk = None if image is None else trunk_of(image)
         features = features if image is None else image.features
         self.torso = _layers((features, *hidden[:-1]), nn.ReLU)
         width, before = hidden[-1], (features, *hidden)[-2]
@@ -151,14 +94,14 @@ class ActorCriticNetwork(nn.Module):
         normalizes: bool,
         log_std_start: float = 0.0,
         shared: bool = False,
-        image: ImageLayout | None = None,
+        image: InputLayout | None = None,
     ) -> None:
         super().__init__()
         between = {"tanh": nn.Tanh, "relu": nn.ReLU}[activation]
         self.observations = RunningMoments(features) if image is None else None
         trunk: list[nn.Module] = []
         if image is not None:
-            trunk.append(ConvolutionTrunk(image))
+            trunk.append(trunk_of(image))
             features = image.features
         if shared:
             trunk += _layers((features, *hidden), between)

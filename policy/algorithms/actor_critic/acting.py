@@ -20,8 +20,8 @@ from remuda.policy.acting.distributions import Categorical, Gaussian
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, Weights, weights_of
 from remuda.policy.base import Arrays, Policy
-from remuda.policy.networks.images import ImageLayout, units
 from remuda.policy.networks.normalisation import CLIP, Moments
+from remuda.policy.networks.parts import InputLayout, features_of, has_images, input_layout, units
 from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 
@@ -46,7 +46,7 @@ PPO_MONITORED = (*MONITORED, "stop_iter")
 class NetworkShape:
     """How an ActorCriticNetwork reads observations."""
 
-    image: ImageLayout | None
+    image: InputLayout | None
     hidden: tuple[int, ...]
     shared: bool
     """Whether policy and value share the hidden layers."""
@@ -55,15 +55,20 @@ class NetworkShape:
 
 def network_shape(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> NetworkShape:
     """Complete the settings that depend on the observations. Raises UnsupportedSpaceError."""
-    image = ImageLayout.of(observation, config.convolution)
+    image = input_layout(observation, config.convolution)
     if image is not None and config.normalize_observations:
         raise UnsupportedSpaceError(
-            f"policy.normalize_observations is for numbers, and observations are images of shape {observation.shape}, "
-            "which are scaled by their bound: leave it out"
+            f"policy.normalize_observations is for numbers, and observations {_are(observation)}: leave it out"
         )
-    activation = config.activation or ("tanh" if image is None else "relu")
-    shared = image is not None if config.shared_hidden is None else config.shared_hidden
+    activation = config.activation or ("relu" if has_images(image) else "tanh")
+    shared = has_images(image) if config.shared_hidden is None else config.shared_hidden
     return NetworkShape(image, units(config.hidden, image, default=(64, 64)), shared, activation)
+
+
+def _are(observation: ObservationSpec) -> str:
+    if observation.parts:
+        return f"have several parts ({', '.join(part.name for part in observation.parts)})"
+    return f"are images of shape {observation.shape}, which are scaled by their bound"
 
 
 class ActorCriticPolicy(Policy):
@@ -83,7 +88,7 @@ class ActorCriticPolicy(Policy):
         self.keeps_float64 = config.normalize_observations
         self._numbers: Numbers = observation.numbers(normalised=config.normalize_observations)
         self._network = network_shape(config, observation)
-        self._shapes = _shapes(self._network, observation.features, action)
+        self._shapes = _shapes(self._network, features_of(observation, self._network.image), action)
         self._policy, self._value = Inference(chosen, device), Inference(device=device)
         self._mean, self._scale = np.zeros(1, self._numbers), np.ones(1, self._numbers)
         self._noise = CorrelatedNoise(config.noise_correlation)

@@ -23,6 +23,7 @@ from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
+from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.portable import PortableActorCritic
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import model_misfits, to_tensor
@@ -260,7 +261,7 @@ class ActorCritic(Algorithm):
             torch.manual_seed(seed)
             shape = network_shape(self._shared, self.observation)
             network = ActorCriticNetwork(
-                self.observation.features,
+                features_of(self.observation, shape.image),
                 self.action.outputs,
                 shape.hidden,
                 activation=shape.activation,

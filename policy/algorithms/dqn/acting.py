@@ -11,7 +11,7 @@ from remuda.policy.acting.distributions import EpsilonGreedy
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, weights_of
 from remuda.policy.base import Arrays, Policy
-from remuda.policy.networks.images import ImageLayout, units
+from remuda.policy.networks.parts import InputLayout, features_of, input_layout, units
 from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -32,7 +32,7 @@ class DqnPolicy(Policy):
         self._config, self._observation, self._action = config, observation, action
         self._choices = number_of_actions(action)
         self._image, hidden = layout(config, observation)
-        self._shapes = _shapes(config, self._image, hidden, observation.features, self._choices)
+        self._shapes = _shapes(config, self._image, hidden, features_of(observation, self._image), self._choices)
         self._inference = Inference(chosen, device)
         self._greedy = EpsilonGreedy(config.epsilon_spread)
 
@@ -81,22 +81,22 @@ def number_of_actions(action: ActionSpec) -> int:
     return action.counted(by="dqn, which values each action")
 
 
-def layout(config: DqnConfig, observation: ObservationSpec) -> tuple[ImageLayout | None, tuple[int, ...]]:
+def layout(config: DqnConfig, observation: ObservationSpec) -> tuple[InputLayout | None, tuple[int, ...]]:
     """How a QNetwork reads these observations: its convolutions (of images) and the units of its hidden layers.
 
     Raises UnsupportedSpaceError.
     """
-    image = ImageLayout.of(observation, config.convolution)
+    image = input_layout(observation, config.convolution)
     return image, units(config.hidden, image, default=(128, 128, 64))
 
 
 def _shapes(
-    config: DqnConfig, image: ImageLayout | None, hidden: tuple[int, ...], features: int, actions: int
+    config: DqnConfig, image: InputLayout | None, hidden: tuple[int, ...], features: int, actions: int
 ) -> dict[str, tuple[int, ...]]:
     """The tensors of QNetwork by name, in its order (a test compares the two)."""
     *torso, last = hidden
     streams = 2 * last if config.dueling else last
-    widths = [features if image is None else image.features, *torso, streams]
+    widths = [features, *torso, streams]
     names = [f"torso.{2 * index}" for index in range(len(torso))] + ["streams.0"]
     layers = list(zip(names, widths[:-1], widths[1:], strict=True))
     layers.append(("advantage", last, actions))

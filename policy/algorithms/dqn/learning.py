@@ -18,6 +18,7 @@ from remuda.policy.algorithms.dqn.q_values import q_values
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.portable import PortableQ
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import model_misfits, to_tensor
@@ -155,5 +156,7 @@ class Dqn(Algorithm):
             torch.manual_seed(seed)
             actions = number_of_actions(self.action)
             image, hidden = layout(self._policy, self.observation)
-            network = QNetwork(self.observation.features, actions, hidden, dueling=self._policy.dueling, image=image)
+            network = QNetwork(
+                features_of(self.observation, image), actions, hidden, dueling=self._policy.dueling, image=image
+            )
         return network.to(self._device)

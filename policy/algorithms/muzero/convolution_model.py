@@ -16,7 +16,7 @@ from torch.nn import functional
 from remuda.policy.algorithms.muzero.layers import BatchNorm, Representation, last_layer, layers, normalised
 from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork, NetworkShape, Prediction
 from remuda.policy.networks.images import Pixels
-from remuda.policy.networks.torch_networks import as_channels
+from remuda.policy.networks.trunks import as_channels
 
 Precision = Literal["float32", "bfloat16"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from remuda.config.algorithms import DqnConfig, R2d2Config
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
-from remuda.policy.networks.images import ImageLayout, units
+from remuda.policy.networks.parts import features_of, input_layout, units
 from remuda.policy.networks.recurrence import RecurrentLayout
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -20,9 +20,10 @@ EPSILON = 1e-3
 
 def layout(config: R2d2Config, observation: ObservationSpec) -> RecurrentLayout:
     """How the network reads these observations. Raises UnsupportedSpaceError."""
-    image = ImageLayout.of(observation, config.convolution)
+    image = input_layout(observation, config.convolution)
     hidden = units(config.hidden, image, default=(128,))
-    return RecurrentLayout(image, observation.features, hidden, "relu", config.recurrent, config.recurrent_units)
+    features = features_of(observation, image)
+    return RecurrentLayout(image, features, hidden, "relu", config.recurrent, config.recurrent_units)
 
 
 def head_config(config: R2d2Config) -> DqnConfig:

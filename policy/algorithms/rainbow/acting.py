@@ -14,7 +14,7 @@ from remuda.policy.acting.distributions import EpsilonGreedy
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, weights_of
 from remuda.policy.base import Arrays, Policy
-from remuda.policy.networks.images import ImageLayout, units
+from remuda.policy.networks.parts import InputLayout, features_of, input_layout, units
 from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -71,7 +71,7 @@ class RainbowPolicy(Policy):
         self._config, self._observation, self._action = config, observation, action
         self._actions = number_of_actions(action)
         self._image, self._hidden = layout(config, observation)
-        self._shapes = _shapes(config, self._image, self._hidden, observation.features, self._actions)
+        self._shapes = _shapes(config, self._image, self._hidden, features_of(observation, self._image), self._actions)
         self._inference = Inference(chosen, device)
         self._greedy = EpsilonGreedy(config.epsilon_spread)
         self._layers: dict[str, NoisyDense] = {}
@@ -147,21 +147,21 @@ def number_of_actions(action: ActionSpec) -> int:
     return action.counted(by="rainbow, which values each action")
 
 
-def layout(config: RainbowConfig, observation: ObservationSpec) -> tuple[ImageLayout | None, tuple[int, ...]]:
+def layout(config: RainbowConfig, observation: ObservationSpec) -> tuple[InputLayout | None, tuple[int, ...]]:
     """How a RainbowNetwork reads these observations: its convolutions (of images) and the units of its hidden layers.
 
     Raises UnsupportedSpaceError.
     """
-    image = ImageLayout.of(observation, config.convolution)
+    image = input_layout(observation, config.convolution)
     return image, units(config.hidden, image, default=(128, 128))
 
 
 def _shapes(
-    config: RainbowConfig, image: ImageLayout | None, hidden: tuple[int, ...], features: int, actions: int
+    config: RainbowConfig, image: InputLayout | None, hidden: tuple[int, ...], features: int, actions: int
 ) -> dict[str, tuple[int, ...]]:
     """The tensors of RainbowNetwork by name (a test compares the two)."""
     *torso, last = hidden
-    widths = [features if image is None else image.features, *torso]
+    widths = [features, *torso]
     shapes = {} if image is None else image.shapes("trunk")
     for index, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
         shapes |= {f"torso.{2 * index}.weight": (outputs, inputs), f"torso.{2 * index}.bias": (outputs,)}

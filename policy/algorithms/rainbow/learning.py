@@ -21,6 +21,7 @@ from remuda.policy.algorithms.rainbow.portable import PortableRainbow
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import model_misfits, to_tensor
 from remuda.policy.saved_state import StateMismatchError
@@ -159,7 +160,7 @@ class Rainbow(Algorithm):
             torch.manual_seed(seed)
             image, hidden = layout(self._policy, self.observation)
             network = RainbowNetwork(
-                self.observation.features,
+                features_of(self.observation, image),
                 number_of_actions(self.action),
                 self._policy.atoms,
                 hidden,

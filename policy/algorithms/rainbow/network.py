@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from remuda.policy.networks.images import ImageLayout
-from remuda.policy.networks.torch_networks import ConvolutionTrunk
+from remuda.policy.networks.parts import InputLayout
+from remuda.policy.networks.trunks import trunk_of
 
 Noise = Callable[[torch.Tensor], torch.Tensor] | None
 """Draws normal numbers of a tensor's shape, where that is, for noisy layers; None: no noise."""
@@ -60,11 +60,11 @@ class RainbowNetwork(nn.Module):
         *,
         dueling: bool,
         noisy_sigma: float | None,
-        image: ImageLayout | None = None,
+        image: InputLayout | None = None,
     ) -> None:
         super().__init__()
         self._actions, self._atoms = actions, atoms
-        self.trunk = None if image is None else ConvolutionTrunk(image)
+        self.trunk = None if image is None else trunk_of(image)
         features = features if image is None else image.features
         layers: list[nn.Module] = []
         for inputs, outputs in itertools.pairwise((features, *hidden[:-1])):

@@ -19,7 +19,7 @@ from remuda.policy.algorithms.dqn.acting import DqnPolicy
 from remuda.policy.base import Algorithm, Arrays, Policy
 from remuda.policy.files.policy_file import load, publish
 from remuda.policy.networks.images import ATARI, SMALL, ImageLayout
-from remuda.policy.networks.torch_networks import ConvolutionTrunk
+from remuda.policy.networks.trunks import ConvolutionTrunk
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.segments import batch as segments
 from remuda.tests.policy.algorithms.segments import experiment

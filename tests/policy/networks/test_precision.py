@@ -16,7 +16,8 @@ from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.images import Convolution, ImageLayout, Pixels
 from remuda.policy.networks.perceptrons import Outputs, Perceptrons
 from remuda.policy.networks.precision import LEAST_MULTIPLICATIONS, Hardware, Products, hardware
-from remuda.policy.networks.torch_networks import ConvolutionTrunk, OutputLayer
+from remuda.policy.networks.torch_networks import OutputLayer
+from remuda.policy.networks.trunks import ConvolutionTrunk
 
 CPU = torch.device("cpu")
 ROWS, WIDTH = 512, 64

@@ -1,0 +1,109 @@
+"""What is promised of observations of several parts: each part arrives as it was, and what cannot be read is named."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import make_single
+from remuda.environments.packing import PackObservations, packed_space, packs, unpacked
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.vectors import make_vector, reset_vector
+from remuda.runner.serial import Start
+from remuda.tests.environments.structured import Cells, Grid, WithGraph, WrongShape
+from remuda.tests.runner.runs import run_tiny, tiny_config, write_user_folder
+
+MODULE = "remuda.tests.environments.structured"
+
+
+def test_every_part_arrives_as_it_was() -> None:
+    env = PackObservations(Grid())
+    packed, _ = env.reset(seed=3)
+    raw, _ = Grid().reset(seed=3)
+    assert packs(env.observation_space)
+    parts = unpacked(env.observation_space, packed[None])
+    assert list(parts) == ["direction", "image", "place.0", "place.1", "switches"]
+    assert env.observation_space.unused == ("mission",)
+    assert parts["direction"][0] == raw["direction"]
+    np.testing.assert_array_equal(parts["image"][0], raw["image"])
+    np.testing.assert_array_equal(parts["place.0"][0], np.float32(raw["place"][0]))
+    np.testing.assert_array_equal(parts["place.1"][0], raw["place"][1])
+    np.testing.assert_array_equal(parts["switches"][0], raw["switches"])
+    assert packed in env.observation_space
+
+
+def test_a_space_alone_is_packed_too() -> None:
+    env = PackObservations(Cells())
+    packed, _ = env.reset()
+    assert packs(env.observation_space)
+    assert unpacked(env.observation_space, packed[None])[""].tolist() == [[2, 1]]
+    assert env.observation_space.parts[0].counts == (3, 2)
+
+
+def test_a_copy_of_a_packed_space_is_one() -> None:
+    space = packed_space(Grid().observation_space)
+    assert copy.deepcopy(space) == space
+    assert copy.deepcopy(space).parts == space.parts
+    assert space != spaces.Box(0, 255, space.shape, np.uint8)
+
+
+def test_what_no_network_reads_is_named() -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"the part 'a' of the observation is Sequence"):
+        PackObservations(WithGraph())
+    with pytest.raises(UnsupportedSpaceError, match="has 0 parts"):
+        packed_space(spaces.Dict({"mission": spaces.Text(3)}))
+    with pytest.raises(EnvironmentBuildError, match="the part 'a' of the observation"):
+        make_single(EnvConfig(make=f"{MODULE}:WithGraph"), source_dir=None)
+
+
+def test_a_part_of_another_shape_is_named() -> None:
+    with pytest.raises(ValueError, match=r"the part switches observation has shape \(2,\), and its space says \(3,\)"):
+        PackObservations(WrongShape()).reset(seed=0)
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_vectors_give_the_same_rows(vectorization: str) -> None:
+    env = EnvConfig.model_validate({"make": f"{MODULE}:Grid", "vectorization": vectorization})
+    vector = make_vector(env, num_envs=2, source_dir=None, chosen=lambda said: None)
+    try:
+        rows = reset_vector(vector, [3, 4]).copy()
+        alone = [PackObservations(Grid()).reset(seed=seed)[0] for seed in (3, 4)]
+    finally:
+        vector.close()
+    np.testing.assert_array_equal(rows, np.stack(alone))
+
+
+def test_a_run_learns_from_it_and_says_what_lies_where(tmp_path: Path) -> None:
+    policy = {"type": "dqn", "hidden": [32], "n_step": 1, "epsilon_decay_env_steps": 300}
+    settings = {"env": {"make": f"{MODULE}:Grid", "num_envs": 3}, "policy": policy, "stop": {"max_env_steps": 60}}
+    write_user_folder(tmp_path / "user", **settings)
+    run_tiny(tiny_config(tmp_path / "user"), Start(tmp_path / "run"))
+    told = json.loads((tmp_path / "run" / "env_spec.json").read_text())["observation_space"]
+    assert [part["name"] for part in told["parts"]] == ["direction", "image", "place.0", "place.1", "switches"]
+    assert told["unused_parts"] == ["mission"]
+    assert told["text"].startswith("PackedSpace(direction: int64[], image: uint8[7, 7, 3]")
+
+
+def test_an_id_with_a_module_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "import gymnasium\ngymnasium.register('Packed/Grid-v0', 'remuda.tests.environments.structured:Grid')\n"
+    (tmp_path / "registers_a_grid.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)  # pyright: ignore[reportUnknownMemberType]
+    env = make_single(EnvConfig(id="registers_a_grid:Packed/Grid-v0"), source_dir=None)
+    assert packs(env.observation_space)
+    with pytest.raises(EnvironmentBuildError, match="No module named 'nobodys_module'"):
+        make_single(EnvConfig(id="nobodys_module:Packed/Grid-v0"), source_dir=None)
+
+
+def test_what_was_one_array_is_left_alone() -> None:
+    env = make_single(EnvConfig(id="CartPole-v1"), source_dir=None)
+    assert not packs(env.observation_space)
+    assert isinstance(env, gymnasium.Env)
+    env.close()

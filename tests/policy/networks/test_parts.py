@@ -1,0 +1,115 @@
+"""What is promised of networks that read several parts: acting, learning and exported models read the same numbers."""
+
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config.algorithms import AlgorithmConfig, DqnConfig, ImpalaConfig, MuZeroConfig, PpoConfig, RainbowConfig
+from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.environments.packing import PackObservations
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.acting.plain_forward import plain_forward
+from remuda.policy.acting.torch_forward import torch_forward
+from remuda.policy.acting.weights import weights_of
+from remuda.policy.algorithms import make_algorithm, make_policy
+from remuda.policy.files.model_artifact import traced_policy
+from remuda.policy.networks.parts import PartsLayout, features_of, input_layout, vector_of
+from remuda.policy.networks.trunks import PartsTrunk, from_bytes
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.environments.structured import Cells, Grid
+
+ENV = PackObservations(Grid())
+SPEC = ObservationSpec.of(ENV.observation_space)
+ROWS = np.stack([ENV.reset(seed=seed)[0] for seed in range(5)])
+ACTIONS = ActionSpec(4)
+VECTORS = 4 + 2 + (2 + 3) + 3
+
+
+def experiment(policy: AlgorithmConfig) -> ExperimentConfig:
+    return ExperimentConfig.model_validate({"name": "case", "env": EnvConfig(id="CartPole-v1"), "policy": policy})
+
+
+def test_vectors_by_hand() -> None:
+    direction, place, cells, switches = (part for part in SPEC.parts if part.name != "image")
+    raw, _ = Grid().reset(seed=0)
+    expected = np.zeros(4, np.float32)
+    expected[int(raw["direction"]) - 1] = 1.0
+    assert vector_of(direction, ROWS)[0].tolist() == expected.tolist()
+    assert vector_of(place, ROWS)[0].tolist() == [0.5, -0.5]
+    assert vector_of(cells, ROWS)[0].tolist() == [0, 1, 0, 0, 1]
+    assert vector_of(switches, ROWS)[0].tolist() == [1, 0, 1]
+
+
+def test_the_trunk_reads_vectors_and_images_as_acting_does() -> None:
+    layout = PartsLayout.of(SPEC, None)
+    trunk = PartsTrunk(layout)
+    assert {name: tuple(value.shape) for name, value in trunk.state_dict(prefix="trunk.").items()} == (
+        layout.shapes("trunk")
+    )
+    with torch.no_grad():
+        learned = trunk(torch.from_numpy(ROWS)).numpy()
+        acted = trunk.eval()(torch.from_numpy(ROWS)).numpy()
+    assert learned.shape == (5, layout.features)
+    assert layout.features == VECTORS + 16 * 5 * 5
+    state = {name: value.numpy() for name, value in trunk.state_dict(prefix="trunk.").items()}
+    weights = weights_of(state, (), "relu", layout, "trunk")
+    for forward in (plain_forward(weights), torch_forward(weights)):
+        np.testing.assert_allclose(forward(ROWS), learned, atol=1e-5)
+    np.testing.assert_allclose(acted, learned, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        DqnConfig(hidden=(16,)),
+        RainbowConfig(hidden=(16,), noisy=False),
+        PpoConfig(),
+        ImpalaConfig(hidden=(8,), shared_hidden=False),
+    ],
+    ids=["dqn", "rainbow", "ppo", "impala"],
+)
+def test_all_sides_of_an_algorithm_agree(policy: AlgorithmConfig) -> None:
+    config = experiment(policy)
+    algorithm = make_algorithm(config, SPEC, ACTIONS, seed=1)
+    acts = make_policy(config, SPEC, ACTIONS)
+    acts.load_state(algorithm.acting_state())
+    portable = algorithm.portable()
+    assert portable is not None
+    traced = traced_policy(portable.eval(), (torch.from_numpy(SPEC.example(2)),))
+    chosen = acts.act(ROWS, {}, np.random.default_rng(0), deterministic=True)
+    assert chosen.tolist() == traced.act(torch.from_numpy(ROWS)).tolist()
+    np.testing.assert_allclose(acts.value(ROWS), traced.value(torch.from_numpy(ROWS)).detach().numpy(), atol=1e-4)
+
+
+def test_parts_without_images_are_one_vector() -> None:
+    env = PackObservations(Cells())
+    spec = ObservationSpec.of(env.observation_space)
+    layout = input_layout(spec, None)
+    assert features_of(spec, layout) == 5
+    algorithm = make_algorithm(experiment(PpoConfig()), spec, ActionSpec(2), seed=0)
+    assert "trunk.0.images" not in " ".join(algorithm.acting_state())
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(UnsupportedSpaceError, match="no part of the observations is one"):
+        input_layout(ObservationSpec.of(PackObservations(Cells()).observation_space), ((8, 3, 1),))
+    with pytest.raises(UnsupportedSpaceError, match=r"observations have several parts \(direction, image"):
+        make_policy(experiment(PpoConfig(normalize_observations=True)), SPEC, ACTIONS)
+    with pytest.raises(UnsupportedSpaceError, match=r"several parts \(direction, .*not supported by this algorithm"):
+        make_algorithm(experiment(MuZeroConfig()), SPEC, ACTIONS, seed=0)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint16", "uint32", "float32"])
+def test_bytes_are_read_as_the_numbers_they_are(dtype: str) -> None:
+    known = np.dtype(dtype)
+    if known.kind == "f":
+        some = np.array([0.0, -0.0, 1.0, -1.5, 3.14159, 1e-45, 1e-38, -3.4e38, 1e30], np.float32)
+    else:
+        some = np.array([np.iinfo(known).min, np.iinfo(known).max, 0, 1, 127], known)
+    read = from_bytes(torch.from_numpy(some.view(np.uint8).reshape(len(some), -1)), known)
+    assert read.numpy().tolist() == some.tolist()

@@ -76,7 +76,7 @@ security: setup  ## what others may send or put in a folder, in its long form: a
 
 audit: setup  ## known weaknesses of the installed packages, by pip-audit (asks pypi.org)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,security]'
-	$(BIN)/pip-audit --skip-editable --strict
+	@$(BIN)/pip-audit --skip-editable --strict || { echo 'make audit: not clean. Where a line above says "could not be audited", pypi.org was not reached or does not know that version, and nothing is known of it; else the table above lists what was found.' >&2; exit 1; }
 
 learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes, and the other examples (about fifty minutes)
 	$(BIN)/pytest tests/learning -m learning -s -o faulthandler_timeout=6000

@@ -6,6 +6,7 @@ import contextlib
 import re
 import selectors
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from remuda.deploy.kubernetes.manifests import LAUNCH_LABEL, ROLE_LABEL
 DEADLINE_S = 30.0
 FORWARD_S = 30.0
 """How long `kubectl port-forward` may take to begin."""
+END_S = 5.0
+"""How long it may take to end."""
 _FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 _Answer = TypeVar("_Answer", bound=Struct)
 
@@ -121,9 +124,11 @@ class Kubectl:
         said = _first_line(process, FORWARD_S)
         found = _FORWARDING.match(said)
         if found is None:
-            process.kill()
-            process.communicate()
+            end_forwarding(process)
+            _read_on(process)
             raise KubectlError(f"kubectl port-forward says: {said.decode(errors='replace').strip() or 'nothing'}")
+        # It prints a line for each connection, and would stand still if nobody read them.
+        threading.Thread(target=_read_on, args=(process,), name="remuda-forwarding", daemon=True).start()
         return process, int(found[1])
 
     def _said(self, arguments: Sequence[str], *, given: str | None = None, deadline_s: float = DEADLINE_S) -> bytes:
@@ -141,6 +146,23 @@ class Kubectl:
             said = ended.stderr.decode(errors="replace").strip() or f"exit code {ended.returncode}"
             raise KubectlError(f"kubectl {arguments[0]} says: {said}")
         return ended.stdout
+
+
+def end_forwarding(process: subprocess.Popen[bytes]) -> None:
+    """End what `forward` has started. May be called again."""
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _read_on(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    with process.stdout as said, contextlib.suppress(OSError, ValueError):
+        while said.read(4_096):
+            pass
 
 
 def _state(item: _Item) -> ObjectState:

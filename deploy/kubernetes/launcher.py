@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from remuda.deploy.job import CONNECTION_FILE
-from remuda.deploy.kubernetes.kubectl import Kubectl, KubectlError, ObjectState
+from remuda.deploy.kubernetes.kubectl import Kubectl, KubectlError, ObjectState, end_forwarding
 from remuda.deploy.kubernetes.manifests import KEY_FILES, KubernetesPlan, as_yaml, object_name
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.wire.connection_file import ConnectionFile, HandedKey, write
@@ -176,8 +176,7 @@ class KubernetesLauncher:
 
     def _end_forwarding(self) -> None:
         if self._forwarding is not None:
-            self._forwarding.terminate()
-            self._forwarding.communicate()
+            end_forwarding(self._forwarding)
             self._forwarding = None
 
     def _tell(self, text: str) -> None:

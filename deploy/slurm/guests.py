@@ -8,7 +8,7 @@ from pathlib import Path
 from remuda.deploy.herd_keys import HerdKeys
 from remuda.deploy.slurm.commands import note
 from remuda.deploy.slurm.introduction import answer, answering, asks
-from remuda.deploy.slurm.states import JobState
+from remuda.deploy.slurm.states import JobState, SlurmError
 from remuda.wire.connection_file import ConnectionFileError, read
 from remuda.wire.keys.folder import FOLDER
 
@@ -20,19 +20,29 @@ class Guests:
         self._connection_file = connection_file
         self._say = say
         self._keys: HerdKeys | None = None
+        self._told = ""
 
     def look(self, jobs: Mapping[str, JobState]) -> None:
-        """Answer the jobs that ask, and those whose answer names a coordinator that has moved. Raises SlurmError."""
-        waiting = [job for job in jobs.values() if asks(job.comment) or answer(job.comment) is not None]
+        """Answer the jobs that ask, and those whose answer names a coordinator that has moved. What cannot be done now
+        is told once, and done at another look."""
+        running = [job for job in jobs.values() if job.state == "RUNNING"]
+        waiting = [job for job in running if asks(job.comment) or answer(job.comment) is not None]
         if not waiting:
             return
+        trouble = ""
         try:
             read(self._connection_file)
             connection = self._connection_file.read_bytes()
             for job in waiting:
-                self._answer(job, connection)
+                try:
+                    self._answer(job, connection)
+                except SlurmError as error:  # it may have ended meanwhile; the others are answered
+                    trouble = f"job {job.id} cannot be told where the coordinator is: {error}"
         except (ConnectionFileError, OSError) as error:  # the coordinator is about to start again, or its disk is away
-            self._say(f"jobs that do not see {self._connection_file.parent} wait: {error}")
+            trouble = f"jobs that do not see {self._connection_file.parent} wait: {error}"
+        if trouble not in ("", self._told):
+            self._say(trouble)
+        self._told = trouble
 
     def _answer(self, job: JobState, connection: bytes) -> None:
         public = asks(job.comment)
@@ -42,5 +52,4 @@ class Guests:
             self._say(f"job {job.id}{f' on {job.nodes}' if job.nodes else ''} works without the shared folder")
         elif answer(job.comment) == connection:
             return
-        if job.fate == "alive":
-            note(job.id, answering(connection))
+        note(job.id, answering(connection))

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from remuda.config.launching import KubernetesConfig, LaunchConfig
-from remuda.deploy.kubernetes.kubectl import Kubectl, KubectlError, ObjectState
+from remuda.deploy.kubernetes.kubectl import Kubectl, KubectlError, ObjectState, end_forwarding
 from remuda.deploy.kubernetes.launcher import KubernetesLauncher
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+from remuda.tests.patience import until
 
 Program = Callable[[str], Path]
 HERD = WorkerCounts(collectors=1, evaluators=1)
@@ -82,9 +83,21 @@ def test_a_forwarded_port(kubectl: Program) -> None:
     try:
         assert (port, process.poll()) == (41_234, None)
     finally:
-        process.kill()
-        process.communicate()
+        end_forwarding(process)
     assert noted.read_text() == "--namespace=horses port-forward --address=127.0.0.1 pod/x-head :5555\n"
+
+
+def test_a_forwarded_port_lives_on_however_much_is_printed_of_its_connections(kubectl: Program, tmp_path: Path) -> None:
+    """It would stand still once the pipe is full."""
+    over = tmp_path / "over"
+    more = "for each in $(seq 20000); do echo 'Handling connection for 41234'; done"
+    kubectl(f"echo 'Forwarding from 127.0.0.1:41234 -> 5555'; {more}; touch {over}; exec sleep 600")
+    process, _ = Kubectl("horses").forward("x-head", 5555)
+    try:
+        until(over.exists, "all of it is printed")
+        assert process.poll() is None
+    finally:
+        end_forwarding(process)
 
 
 def launcher(tmp_path: Path, said: list[str] | None = None) -> KubernetesLauncher:

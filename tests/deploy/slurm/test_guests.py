@@ -186,6 +186,29 @@ def test_while_there_is_no_coordinator_nobody_is_let_in_and_the_launch_goes_on(l
     assert answer(slurm.comments[JOB]) is not None
 
 
+def test_one_that_cannot_be_told_holds_up_no_other_and_is_said_once(
+    launch: Launch, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.comments = {"7_0": asking("a" * 64), "7_1": asking("b" * 64)}
+
+    def note(id: str, comment: str) -> None:
+        if id == "7_0":
+            raise SlurmError("scontrol says: Job/step already completing or completed")
+        slurm.note(id, comment)
+
+    monkeypatch.setattr(of_launch, "note", note)
+    for _ in range(3):
+        launch.look()
+    assert answer(slurm.comments["7_1"]) is not None
+    assert sum("already completing" in text for text in launch.said) == 1
+
+
+def test_a_job_that_waits_in_the_queue_again_is_not_let_in(launch: Launch) -> None:
+    """Its comment is that of its life before, whose key nobody has any more."""
+    launch.guests.look({JOB: JobState(JOB, "PENDING", "BeginTime", "", asking("a" * 64))})
+    assert "a" * 64 not in launch.keys.listed()
+
+
 @given(st.binary(max_size=200))
 def test_what_is_answered_arrives(content: bytes) -> None:
     assert answer(answering(content)) == content

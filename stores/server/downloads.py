@@ -82,9 +82,12 @@ class Downloads:
             os.close(descriptor)
             self._refuse(peer, get, f"{get.file} has {size} bytes", missing=False)
             return
+        self._say(peer, Opened(get.transfer, size))
+        if get.offset == size:  # all of it is there, so nothing of it will be taken
+            os.close(descriptor)
+            return
         download = _Download(peer, get.transfer, descriptor, size, get.offset, get.offset, now_s)
         self._all[peer, get.transfer] = download
-        self._say(peer, Opened(get.transfer, size))
         self._send(download)
 
     def took(self, peer: bytes, transfer: int, below: int, now_s: float) -> None:

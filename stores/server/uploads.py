@@ -119,11 +119,14 @@ class Uploads:
             self._begin_next(now_s)
 
     def tick(self, now_s: float) -> None:
-        """Called from time to time: let others have the place of a file of which nothing comes."""
+        """Called from time to time: let others have the place of a file of which nothing comes, and tell who waits that
+        the server is there."""
         for upload in list(self._of_path.values()):
             silent_s = now_s - upload.touched_s
             if silent_s > FORGET_AFTER_S:
                 self._drop(upload)
+            elif not upload.begun:
+                self._say(upload.peer, Written(upload.put.transfer, 0))
             elif silent_s > REST_AFTER_S:
                 self._active.discard(upload.path)
         self._begin_next(now_s)

@@ -254,6 +254,32 @@ def test_a_file_is_sent_no_further_than_it_is_taken(ranch: Ranch) -> None:
         assert following.offset == WINDOW_BYTES
 
 
+@pytest.mark.parametrize("there", [0, 5])
+def test_a_file_of_which_nothing_is_lacking_takes_up_no_place(ranch: Ranch, there: int) -> None:
+    """Its worker takes nothing, so it would be kept until it is forgotten."""
+    ranch.run.checkpoint(1).write_bytes(b"x" * there)
+    want = Get(1, ranch.grant("evaluator"), "checkpoint", "iteration_1.pth.tar", offset=there)
+    with ranch.serve() as serving, speaking(ranch) as dealer:
+        opened = ask(dealer, want)
+        assert isinstance(opened, Opened)
+        assert opened.size_bytes == there
+        assert len(serving.server._downloads) == 0
+
+
+def test_who_waits_for_a_place_is_told_that_the_server_is_there(ranch: Ranch) -> None:
+    """A worker that heard nothing would take it for dead, and connect again and again."""
+    said: list[tuple[bytes, FromServer]] = []
+    waiting = uploads.Uploads(lambda peer, message: said.append((peer, message)))
+    for number in range(uploads.AT_ONCE + 1):
+        name = chunk_name(ChunkId(WORKER, 1, number))
+        waiting.put(b"%d" % number, put(ranch, file=name), [], ranch.run.data / name, 0.0)
+    assert len(said) == uploads.AT_ONCE, "each that has a place was told to begin"
+    said.clear()
+    waiting.tick(1.0)
+    assert said == [(b"%d" % uploads.AT_ONCE, Written(1, 0))]
+    waiting.close()
+
+
 @pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", ".hidden", ""])
 def test_no_name_leaves_its_folder(ranch: Ranch, name: str) -> None:
     with ranch.serve() as serving, speaking(ranch) as dealer:

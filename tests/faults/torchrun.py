@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import psutil
 
@@ -15,26 +14,19 @@ from remuda.tests.patience import until
 RESTARTS = 3
 
 
-def agent(
-    endpoint: str, *, hosts: int, ranks_per_host: int, connection_file: os.PathLike[str], runs_dir: os.PathLike[str]
-) -> list[str]:
-    """The command of an agent: all of a learner have the same endpoint, which the first of them serves."""
+def agent(endpoint: str, *, hosts: int, ranks_per_host: int, worker: Sequence[object]) -> list[str]:
+    """The command of an agent: all of a learner have the same endpoint, which the first of them serves. `worker`: the
+    options of `remuda worker learner`."""
     places = ["--nnodes", hosts, "--nproc-per-node", ranks_per_host, "--max-restarts", RESTARTS]
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", "horses"]
-    worker = ["worker", "learner", "--connection-file", connection_file, "--runs-dir", runs_dir]
-    command = [sys.executable, "-m", "torch.distributed.run", *places, *meeting, "--no-python", REMUDA, *worker]
-    return [str(part) for part in command]
+    rank = ["--no-python", REMUDA, "worker", "learner", *worker]
+    return [str(part) for part in (sys.executable, "-m", "torch.distributed.run", *places, *meeting, *rank)]
 
 
 def start_agent(herd: Herd, endpoint: str, *, hosts: int, ranks_per_host: int) -> psutil.Process:
     """Start one on this machine."""
-    command = agent(
-        endpoint,
-        hosts=hosts,
-        ranks_per_host=ranks_per_host,
-        connection_file=herd.workers_file,
-        runs_dir=herd.runs,
-    )
+    worker = ("--connection-file", herd.workers_file, "--runs-dir", herd.runs)
+    command = agent(endpoint, hosts=hosts, ranks_per_host=ranks_per_host, worker=worker)
     return psutil.Process(herd.start("torchrun", *command, env={"OMP_NUM_THREADS": "1"}).pid)
 
 

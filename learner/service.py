@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -80,36 +81,21 @@ class LearnerWork:
         self._fence = _fence(self._folder, assign.epoch)
         self.warnings: Sequence[str] = ()
         """Warnings about the checkpoint from which it continues; they are in its own log too."""
-        train_iter = self._begin()
-        self._say(place)
-        ranks = config.learner.ranks
-        trial = settle_precision(config, self._algorithm, timed=ranks == 1, say=self._say)
-        self._ranks = self._start_ranks(recruits)
-        self._training_text = "training" if ranks == 1 else f"training, world_size {ranks}"
-        plan = row_plan(config)
-        self._on_policy, self._strictly = plan.on_policy, config.buffer.max_policy_lag == 0
-        self._prefetch = self._new_prefetch(plan)
-        self._loop = LearnerLoop.of(
-            config,
-            plan,
-            self._algorithm,
-            self._prefetch,
-            train_iter=train_iter,
-            timers=self.timers,
-            learn=trial if self._ranks is None else self._ranks.learn,
-            update_threads=update_threads(config, self._algorithm, plan, alone=False, say=self._say),
-        )
         self._warnings: SimpleQueue[str] = SimpleQueue()
         """Lines from the publishing thread; only this thread writes the log."""
-        self._told_train_iter = train_iter
         self._said: PolicyRef | None = None
         """The newest published version in the log."""
         self._saved = 0
         self._training = True
         self._draining = False
         self._publish_due = False
-        self._publisher, self._target = self._new_publisher(), self._new_target_publisher()
+        self._opened = ExitStack()
+        """What is closed with the lease, or at once if it cannot begin."""
         try:
+            self._told_train_iter = train_iter = self._begin()
+            self._say(place)
+            self._loop = self._new_loop(train_iter, recruits)
+            self._publisher, self._target = self._new_publisher(), self._new_target_publisher()
             self._load(assign.replay)
             self._prefetch.rewrite(assign.reanalyses)
             self._publish_first(train_iter)
@@ -202,14 +188,7 @@ class LearnerWork:
 
     def close(self) -> None:
         """End the other ranks and the publishing threads, and close the log."""
-        if self._ranks is not None:
-            self._ranks.close()
-        self._publisher.close()
-        if self._target is not None:
-            self._target.close()
-        self._pass_warnings_on()
-        end_printed()
-        self._log.close()
+        self._opened.close()
 
     def _begin(self) -> int:
         """Continue from the checkpoint that the lease names, if it names one; returns the train_iter to start from.
@@ -224,6 +203,8 @@ class LearnerWork:
             self._fence.remove(left)
         self._log = learner_logbook(self._folder, resumed=None if state is None else state.progress.counters)
         log_printed(partial(self._log.say, "learner"))
+        for close in (self._log.close, end_printed, self._pass_warnings_on):
+            self._opened.callback(close)
         self._outputs = LearnerOutputs(self._folder, self._config, self._log, replace=self._fence.replacing)
         self._outputs.begin(self._algorithm)
         if path is None or state is None:
@@ -235,6 +216,26 @@ class LearnerWork:
         self.warnings = warnings
         self._outputs.loaded(path, warnings)
         return state.progress.counters.train_iter
+
+    def _new_loop(self, train_iter: int, recruits: Recruits | None) -> LearnerLoop:
+        """What trains, with all ranks that there are to be."""
+        config, ranks = self._config, self._config.learner.ranks
+        trial = settle_precision(config, self._algorithm, timed=ranks == 1, say=self._say)
+        self._ranks = self._start_ranks(recruits)
+        self._training_text = "training" if ranks == 1 else f"training, world_size {ranks}"
+        plan = row_plan(config)
+        self._on_policy, self._strictly = plan.on_policy, config.buffer.max_policy_lag == 0
+        self._prefetch = self._new_prefetch(plan)
+        return LearnerLoop.of(
+            config,
+            plan,
+            self._algorithm,
+            self._prefetch,
+            train_iter=train_iter,
+            timers=self.timers,
+            learn=trial if self._ranks is None else self._ranks.learn,
+            update_threads=update_threads(config, self._algorithm, plan, alone=False, say=self._say),
+        )
 
     def _new_prefetch(self, plan: RowPlan) -> Prefetch:
         """What asks for batches and reads their rows, before they are needed."""
@@ -252,17 +253,19 @@ class LearnerWork:
 
     def _new_publisher(self) -> Publisher:
         """What writes policies, in a thread of its own."""
-        return Publisher(
+        publisher = Publisher(
             self._policy_file,
             self._assign.epoch,
             published=self._published,
             say=self._warnings.put,
             write=partial(publish, replace=self._fence.replacing),
         )
+        self._opened.callback(publisher.close)
+        return publisher
 
     def _new_target_publisher(self) -> TargetPublisher | None:
         """What writes target networks for reanalyzers, where there are some."""
-        return TargetPublisher.of(
+        target = TargetPublisher.of(
             self._config,
             self._algorithm,
             self._assign,
@@ -271,6 +274,9 @@ class LearnerWork:
             say=self._warnings.put,
             replace=self._fence.replacing,
         )
+        if target is not None:
+            self._opened.callback(target.close)
+        return target
 
     def _start_ranks(self, recruits: Recruits | None) -> LearnerRanks | None:
         """Let the other ranks begin, if there are to be any, with the algorithm as it is now."""
@@ -281,13 +287,9 @@ class LearnerWork:
         from remuda.learner.ranks.trial import Trial
 
         self._link.activity("preparing", f"starting {self._config.learner.ranks - 1} learner ranks")
-        try:
-            trial = Trial(self._config.learner.ranks)
-            ranks = LearnerRanks(self._config, self._algorithm, recruits or RankProcesses, trial=trial)
-        except BaseException:
-            end_printed()
-            self._log.close()
-            raise
+        trial = Trial(self._config.learner.ranks)
+        ranks = LearnerRanks(self._config, self._algorithm, recruits or RankProcesses, trial=trial)
+        self._opened.callback(ranks.close)
         self._say(
             f"world_size {ranks.world_size}: each batch is split between this process, rank 0, and {ranks.describe()}"
         )

@@ -498,6 +498,24 @@ def test_two_ranks_publish_what_one_would_and_a_dead_one_ends_the_lease(
         work.close()
 
 
+@pytest.mark.processes
+def test_a_lease_that_cannot_begin_leaves_no_rank_behind(
+    tmp_path_factory: pytest.TempPathFactory, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor an open log, which the next lease of this process opens again."""
+
+    def refuse(*given: object, **named: object) -> None:
+        raise OSError("no more threads")
+
+    monkeypatch.setattr(service, "update_threads", refuse)
+    learner = {**coordinator.config.learner.model_dump(), "ranks": 2}
+    two = Coordinator(tmp_path_factory.mktemp("two"), small_config(learner=learner))
+    with pytest.raises(OSError, match="no more threads"):
+        two.begin()
+    assert psutil.Process().children() == []
+    assert "learner_logger" not in str([file.path for file in psutil.Process().open_files()])
+
+
 def lost(work: LearnerWork) -> bool:
     try:
         work.step()

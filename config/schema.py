@@ -142,7 +142,9 @@ class LearnerConfig(Section):
     `bfloat16` is two to four times as fast on processors with instructions for it (AMX) and on GPUs, and takes nothing
     from small products. `auto` takes float32 where there are no such instructions. In parallel mode with one rank it
     computes the first updates in both by turns, and keeps what took clearly less time; in serial mode, which times
-    nothing, it takes bfloat16 where there is AMX or a GPU that has it. A resumed run keeps what was decided."""
+    nothing, it takes bfloat16 where there is AMX or a GPU that has it. A resumed run keeps what was decided. Unless it
+    is `float32`, collectors of parallel mode time bfloat16, too, for policies that read images, and record the
+    probabilities by which they really acted."""
     initialize_from: str | None = None
     """Checkpoint file with the initial weights of a new run; nothing else is taken from it. A relative path starts at
     the folder of the config file. The option --initialize-from RUN sets this to the best checkpoint of that run."""

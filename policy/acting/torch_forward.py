@@ -70,3 +70,36 @@ def _parts(weights: Weights, layout: PartsLayout, device: torch.device) -> Calla
         return torch.cat(features, dim=1)
 
     return read
+
+
+def lower_forward(weights: Weights) -> Forward:
+    """The same on the CPU with convolutions and all layers but the last in bfloat16, and channels last. Images of bytes
+    are exact in it; outputs are within 1 % of the largest."""
+    number, last = torch.bfloat16, torch.channels_last
+    filters = [
+        (
+            to_tensor(layer.weight, CPU).to(number, memory_format=last),
+            to_tensor(layer.bias, CPU).to(number),
+            layer.stride,
+        )
+        for layer in weights.filters
+    ]
+    *between, final = [(to_tensor(layer.weight, CPU), to_tensor(layer.bias, CPU)) for layer in weights.dense]
+    lowered = [(weight.to(number), bias.to(number)) for weight, bias in between]
+    activate = torch.tanh_ if weights.activation == "tanh" else torch.relu_
+
+    @torch.inference_mode()
+    def forward(observations: np.ndarray) -> NDArray[np.float32]:
+        hidden = to_tensor(observations, CPU)
+        if filters:
+            pixels = hidden if weights.channels_last else hidden.permute(0, 2, 3, 1).contiguous()
+            hidden = pixels.to(number).permute(0, 3, 1, 2)
+            for weight, bias, stride in filters:
+                hidden = torch.relu_(functional.conv2d(hidden, weight, bias, stride))
+            hidden = hidden.flatten(1)
+        for weight, bias in lowered:
+            hidden = activate(functional.linear(hidden.to(number), weight, bias))
+        outputs: NDArray[np.float32] = functional.linear(hidden.float(), *final).numpy()
+        return outputs
+
+    return forward

@@ -12,6 +12,7 @@ from remuda.config.custom import CustomSettingsError, find_entry, parsed
 from remuda.config.declaration import Declaration, ReanalyzedColumns
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
+from remuda.policy.acting.inference import Choice
 from remuda.policy.algorithms.actor_critic.entries import ImpalaEntry, PpoEntry
 from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.algorithms.muzero.entry import MuZeroEntry
@@ -77,7 +78,8 @@ def make_policy(
     entry, settings = _entry_of(config)
     if not search and not entry.searches:
         raise NoSearchError(f"{config.policy.type} acts without a search, so there is none to leave out")
-    return entry.make_policy(Setup(config, settings, observation, action, search), chosen=chosen, device=device)
+    choice = None if chosen is None else Choice(chosen, lower=config.learner.precision != "float32")
+    return entry.make_policy(Setup(config, settings, observation, action, search), chosen=choice, device=device)
 
 
 def make_reanalyzer(

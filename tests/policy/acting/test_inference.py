@@ -6,20 +6,29 @@ import itertools
 import subprocess
 import sys
 import warnings
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, cast
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remuda.config.algorithms import AlgorithmConfig, DqnConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting import inference
-from remuda.policy.acting.inference import Inference, fastest
+from remuda.policy.acting.inference import Choice, Inference, fastest
 from remuda.policy.acting.plain_forward import plain_forward
-from remuda.policy.acting.torch_forward import torch_forward
+from remuda.policy.acting.torch_forward import lower_forward, torch_forward
 from remuda.policy.acting.weights import Dense, Filters, Forward, Weights
+from remuda.policy.algorithms import ENTRIES, make_policy
+from remuda.policy.algorithms.dqn.entry import DqnEntry
+from remuda.policy.base import Policy
+from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+from remuda.policy.networks.precision import Hardware
 from remuda.policy.networks.tensors import DeviceError
 from remuda.tests.patience import HANG_S
+from remuda.tests.policy.cases import ACTION, OBSERVATION
 
 Activation = Literal["relu", "tanh"]
 
@@ -91,6 +100,21 @@ def test_convolutions_agree(
     np.testing.assert_array_equal(seen, before)
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("layers", [((4, 3, 1),), TWO, ((3, 3, 2), (4, 2, 1), (5, 2, 1))])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_in_bfloat16_they_agree_to_1_percent(
+    activation: Activation, layers: tuple[tuple[int, int, int], ...], *, channels_last: bool
+) -> None:
+    weights = replace(convolutional(side=12, channels_last=channels_last, layers=layers), activation=activation)
+    seen = frames(6, side=12, channels_last=channels_last)
+    before = seen.copy()
+    exact, lower = torch_forward(weights)(seen), lower_forward(weights)(seen)
+    assert lower.dtype == np.float32
+    assert 0.0 < np.abs(lower - exact).max() < 0.01 * np.abs(exact).max()
+    np.testing.assert_array_equal(seen, before)
+
+
 def test_a_convolution_by_hand() -> None:
     """Filter [[1, 2], [3, 4]] over [[0, 1, 2], [3, 4, 5]], then the sum of what it leaves, less 5."""
     filters = Filters(np.array([[[[1, 2], [3, 4]]]], np.float32), np.array([-30], np.float32), 1)
@@ -125,6 +149,59 @@ def test_new_weights_answer_at_once_and_the_choice_is_told_once(monkeypatch: pyt
     assert len(told) == 1
     assert told[0].startswith("inference of 4 observations: plain arrays ")
     assert told[0].endswith(" taken")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "has", "taken"),
+    [
+        ((1.0, 0.5, 0.2), Hardware.MATRIX_UNITS, "torch in bfloat16 is taken"),
+        ((1.0, 0.5, 0.2), Hardware.INSTRUCTIONS, "torch in bfloat16 is taken"),
+        ((1.0, 0.5, 0.45), Hardware.MATRIX_UNITS, "; torch is taken"),
+        ((1.0, 2.0, 0.95), Hardware.MATRIX_UNITS, "plain arrays are taken"),
+        ((1.0, 0.5), Hardware.NOTHING, "; torch is taken"),
+    ],
+)
+def test_bfloat16_is_taken_where_it_is_allowed_and_clearly_faster(
+    seconds: tuple[float, ...], has: Hardware, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(seconds)
+
+    def seconds_per_call(forward: Forward, observations: np.ndarray) -> float:
+        return next(times)
+
+    def found(device: object) -> Hardware:
+        return has
+
+    monkeypatch.setattr(inference, "_seconds_per_call", seconds_per_call)
+    monkeypatch.setattr("remuda.policy.networks.precision.hardware", found)
+    told: list[str] = []
+    answers = Inference(Choice(told.append, lower=True))
+    answers.load(convolutional(layers=TWO))
+    answers(frames(2))
+    assert told[0].endswith(taken)
+    assert next(times, None) is None, "each form is timed once"
+
+
+def test_collectors_may_lower_products_unless_the_config_says_float32() -> None:
+    for precision, expected in (("auto", True), ("bfloat16", True), ("float32", False)):
+        config = ExperimentConfig.model_validate(
+            {"name": "x", "env": {"id": "CartPole-v1"}, "learner": {"precision": precision}}
+        )
+        found: list[Chosen] = []
+
+        class Entry(DqnEntry):
+            def make_policy(self, setup: Setup[DqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+                found.append(chosen)  # noqa: B023  (is used at once)
+                return super().make_policy(setup, chosen=chosen, device=device)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(ENTRIES, "dqn", cast("AlgorithmEntry[AlgorithmConfig]", Entry()))
+            make_policy(config, OBSERVATION, ACTION, chosen=lambda text: None)
+            make_policy(config, OBSERVATION, ACTION)
+        choice, none = found
+        assert isinstance(choice, Choice)
+        assert choice.lower is expected
+        assert none is None
 
 
 @pytest.mark.parametrize(("plain_s", "torch_s", "taken"), [(1.0, 0.5, "torch is"), (1.0, 0.99, "plain arrays are")])

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -110,9 +110,13 @@ def _entries(part: PackedPart, rows: torch.Tensor) -> torch.Tensor:
     own = rows[:, part.offset : part.offset + part.bytes].clone()  # views of other numbers must begin at its start
     if part.dtype in ("uint8", "bool"):
         return own.view(-1, *part.shape)
-    if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]  # TorchScript cannot view numbers as those of another type
+    if _is_tracing():  # TorchScript cannot view numbers as those of another type
         return from_bytes(own.view(-1, *part.shape, np.dtype(part.dtype).itemsize), np.dtype(part.dtype))
     return own.view(getattr(torch, part.dtype)).view(-1, *part.shape)
+
+
+def _is_tracing() -> bool:
+    return cast("bool", getattr(torch.jit, "is_tracing")())  # noqa: B009  (torch does not declare it)
 
 
 def from_bytes(parts: torch.Tensor, dtype: np.dtype[Any]) -> torch.Tensor:

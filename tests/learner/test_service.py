@@ -222,8 +222,13 @@ def test_where_a_lag_is_allowed_it_trains_on_while_the_disk_writes(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But never two policies ahead of the file: each is published, in order."""
-    sizes = {"batches_per_request": 1, "requests_in_flight": 1, "publish_interval_iters": 1}
-    plan = replace(row_plan(coordinator.config), on_policy=True, **sizes)
+    plan = replace(
+        row_plan(coordinator.config),
+        on_policy=True,
+        batches_per_request=1,
+        requests_in_flight=1,
+        publish_interval_iters=1,
+    )
     coordinator.config = coordinator.config.model_copy(
         update={"buffer": coordinator.config.buffer.model_copy(update={"max_policy_lag": 1})}
     )

@@ -225,8 +225,28 @@ class ActorCriticConfig(AlgorithmConfig):
     action has the distribution that the policy says, whatever this is. 0 draws each alone; values near 1 push in one
     direction for about 1 / (1 - noise_correlation) steps, and find rewards that need many similar actions in a row
     (Hollenstein et al. 2024)."""
+    recurrent: Literal["lstm", "gru"] | None = None
+    """A recurrent core behind the hidden layers, which both policy and value read: it remembers the episode. Segments
+    begin with the state that the collector had there, and gradients reach back to their beginning, not further. The
+    shares of `minibatches` are then whole segments. Null remembers nothing, and is much faster."""
+    recurrent_units: Units = 64
+    """Units of that core."""
     discount: Discount = 0.99
     """Discount per environment step."""
+
+    @property
+    def lowers_products(self) -> bool:
+        """See AlgorithmConfig."""
+        return self.recurrent is None
+
+    @model_validator(mode="after")
+    def _core_reads_shared_layers(self) -> ActorCriticConfig:
+        if self.recurrent is not None and (self.shared_hidden is False or self.hidden == ()):
+            raise ValueError(
+                "with `recurrent`, policy and value share at least one hidden layer, which the core reads: leave "
+                "shared_hidden out, and hidden if it is empty"
+            )
+        return self
 
 
 class PpoConfig(ActorCriticConfig):
@@ -267,6 +287,11 @@ class PpoConfig(ActorCriticConfig):
     anneal_env_steps: Positive | None = None
     """Learning rate and clip fall linearly to 0 over this number of environment steps that were learned from; null
     keeps them constant."""
+
+    @property
+    def learns_from_parts(self) -> bool:
+        """See AlgorithmConfig: the shares of a recurrent network are whole segments."""
+        return self.recurrent is None
 
     @property
     def segment_steps(self) -> int | None:

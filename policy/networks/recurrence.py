@@ -6,6 +6,8 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from remuda.policy.networks.parts import InputLayout
 from remuda.policy.spaces import ObservationSpec
 
@@ -74,3 +76,11 @@ class RecurrentLayout:
 
 CONVOLUTIONS, MOMENTS = f"{ENCODER}convolutions", f"{ENCODER}observations"
 """The names of the convolutions and of the running moments in a network's state."""
+
+
+def begins_of(valid: np.ndarray) -> np.ndarray:
+    """Which observations [B, T + 1] are the first of an episode, given which steps [B, T] are no resets. What came
+    before the first observation is in its state."""
+    begins = np.zeros((valid.shape[0], valid.shape[1] + 1), np.bool_)
+    begins[:, 1:] = ~valid
+    return begins

@@ -18,10 +18,12 @@ from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.correlated_noise import CorrelatedNoise
 from remuda.policy.acting.distributions import Categorical, Gaussian
 from remuda.policy.acting.inference import Inference
+from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.acting.weights import Dense, Weights, weights_of
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.normalisation import CLIP, Moments
 from remuda.policy.networks.parts import InputLayout, features_of, has_images, input_layout, units
+from remuda.policy.networks.recurrence import RecurrentLayout
 from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 
@@ -69,6 +71,43 @@ def _are(observation: ObservationSpec) -> str:
     if observation.parts:
         return f"have several parts ({', '.join(part.name for part in observation.parts)})"
     return f"are images of shape {observation.shape}, which are scaled by their bound"
+
+
+def recurrent_layout(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> RecurrentLayout:
+    """How a recurrent network reads observations, if `config.recurrent` asks for one. Raises UnsupportedSpaceError."""
+    shape = network_shape(config, observation)
+    assert config.recurrent is not None
+    return RecurrentLayout(
+        shape.image,
+        features_of(observation, shape.image),
+        shape.hidden,
+        shape.activation,
+        config.recurrent,
+        config.recurrent_units,
+        config.normalize_observations,
+    )
+
+
+def make_actor_critic_policy(
+    config: PpoConfig | ImpalaConfig,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    *,
+    chosen: Callable[[str], None] | None = None,
+    device: str = "cpu",
+) -> Policy:
+    """`chosen` and `device` are Inference's. Raises UnsupportedSpaceError."""
+    if config.recurrent is None:
+        return ActorCriticPolicy(config, observation, action, chosen=chosen, device=device)
+    layout = recurrent_layout(config, observation)
+    plain: dict[str, object] = {
+        "hidden": (),
+        "shared_hidden": None,
+        "convolution": None,
+        "normalize_observations": False,
+    }
+    head = ActorCriticPolicy(config.model_copy(update=plain), layout.remembered, action)
+    return RecurrentPolicy(layout, observation, head, chosen=chosen, device=device)
 
 
 class ActorCriticPolicy(Policy):

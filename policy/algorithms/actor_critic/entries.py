@@ -9,7 +9,7 @@ from typing import TypeVar
 from remuda.config.algorithms import ImpalaConfig, PpoConfig
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.acting import MONITORED, PPO_MONITORED, ActorCriticPolicy
+from remuda.policy.algorithms.actor_critic.acting import MONITORED, PPO_MONITORED, make_actor_critic_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 
@@ -43,12 +43,12 @@ class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
                 **self.further_columns,
             },
             with_statistics=("total_loss", "policy_loss", "value_loss", "entropy", "value", "grad_norm"),
-            learns_from_parts=True,
+            learns_from_parts=settings.learns_from_parts,
         )
 
     def make_policy(self, setup: Setup[ActorCriticSettings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return ActorCriticPolicy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
+        return make_actor_critic_policy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
 
 
 class PpoEntry(ActorCriticEntry[PpoConfig]):

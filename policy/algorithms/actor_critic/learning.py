@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -15,17 +15,26 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms import ImpalaConfig, PpoConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED, network_shape
-from remuda.policy.algorithms.actor_critic.outputs import Backward, Outputs, actor_critic_outputs
+from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED, network_shape, recurrent_layout
+from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic, make_network
+from remuda.policy.algorithms.actor_critic.outputs import (
+    Backward,
+    Outputs,
+    Seen,
+    Unrolled,
+    actor_critic_outputs,
+)
 from remuda.policy.algorithms.actor_critic.returns import Outcome
 from remuda.policy.algorithms.actor_critic.torch_distributions import Categorical, Gaussian
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
-from remuda.policy.networks.parts import features_of
-from remuda.policy.networks.portable import PortableActorCritic
+from remuda.policy.networks.portable import Portable, PortableActorCritic
 from remuda.policy.networks.precision import Products
+from remuda.policy.networks.recurrence import HEAD, begins_of
+from remuda.policy.networks.recurrent_networks import RecurrentNetwork
+from remuda.policy.networks.recurrent_portable import RecurrentPortablePolicy
 from remuda.policy.networks.tensors import model_misfits, to_tensor
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.ranks import Ranks
@@ -37,8 +46,9 @@ from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 class Segments:
     """A batch of B segments of T slots, of which n are valid, ready to learn from."""
 
-    observations: torch.Tensor
-    """float32 [B * (T + 1), features], normalised; or images as they are, [B * (T + 1), …]."""
+    observations: Seen
+    """float32 [B * (T + 1), features], normalised; or images as they are, [B * (T + 1), …]; for recurrent networks,
+    to be unrolled."""
     outcome: Outcome
     """Each [B, T]; rewards scaled."""
     steps: torch.Tensor
@@ -53,6 +63,13 @@ class Segments:
     """The number of valid slots in the parts of the batch that lower ranks have."""
     whole: int
     """The number of valid slots in the whole batch: n, and those of the other ranks."""
+
+    @property
+    def of_steps(self) -> Seen:
+        """The observations of the valid slots."""
+        if isinstance(self.observations, Unrolled):
+            return replace(self.observations, steps=self.steps)
+        return self.observations[self.steps]
 
     def per_slot(self, values: torch.Tensor) -> NDArray[np.float32]:
         """Values [B * (T + 1)] of the observations as float32 [B, T + 1] on the host."""
@@ -99,13 +116,16 @@ class ActorCritic(Algorithm):
         self._numbers: Numbers = observation.numbers(normalised=config.policy.normalize_observations)
         self._device = torch.device(config.learner.device)
         self._network = self._make_network(seed)
-        self.network = self._network  # its forward is the policy, normalisation included
+        self.network = self._network  # its forward is the policy, normalisation included; unless it is recurrent
+        recurrent = isinstance(self._network, RecurrentNetwork)
+        self._head = self._network.head if isinstance(self._network, RecurrentNetwork) else self._network
+        self._reads = self._network.encoder if isinstance(self._network, RecurrentNetwork) else self._network
         self._parameters = FlatParameters(self._network)
         activation = network_shape(config.policy, observation).activation
-        self.products = Products(self._device)
+        self.products = None if recurrent else Products(self._device)
         self._outputs = actor_critic_outputs(self._network, self._parameters, activation, self.products)
         self._log_std, self._log_std_gradient = (
-            self._parameters.by_name(vector).get("log_std")
+            self._parameters.by_name(vector).get(f"{HEAD}log_std" if recurrent else "log_std")
             for vector in (self._parameters.vector.detach(), self._parameters.gradient)
         )
         self._optimizer = Adam(
@@ -117,11 +137,14 @@ class ActorCritic(Algorithm):
         self._env_steps = 0  # learned from so far
         self._updates = 0  # batches learned from
 
-    def portable(self) -> PortableActorCritic:
+    def portable(self) -> Portable:
         """See Algorithm."""
-        return PortableActorCritic(
-            self._network, self.observation, self.action, scaled_rewards=self._shared.normalize_rewards
-        )
+        network, scaled = self._network, self._shared.normalize_rewards
+        if not isinstance(network, RecurrentNetwork):
+            return PortableActorCritic(network, self.observation, self.action, scaled_rewards=scaled)
+        layout = recurrent_layout(self._shared, self.observation)
+        head = PortableActorCritic(network.head, layout.remembered, self.action, scaled_rewards=scaled)
+        return RecurrentPortablePolicy(network.encoder, network.core, head, self.observation, self.action, layout)
 
     # --- parts of an update
 
@@ -132,8 +155,8 @@ class ActorCritic(Algorithm):
         reward, scale = batch["reward"], 1.0
         if self._shared.normalize_rewards:
             sums = running_returns(reward, done, valid, batch["return_so_far"], discount=self._shared.discount)
-            returns = self._network.returns.load().joined(Moments.of_all(self.ranks, sums[:, None]))
-            self._network.returns.store(returns)
+            returns = self._head.returns.load().joined(Moments.of_all(self.ranks, sums[:, None]))
+            self._head.returns.store(returns)
             scale = returns.scale[0]
             reward = (reward * scale).clip(-CLIP, CLIP).astype(np.float32)
         outcome = Outcome(reward, batch["terminated"], done, valid)
@@ -146,12 +169,12 @@ class ActorCritic(Algorithm):
         self._env_steps += whole
         self._updates += 1
         with torch.no_grad():
-            observations = self._network.normalised(to_tensor(encoded, self._device))
-        moments = self._network.observations
+            observations = self._reads.normalised(to_tensor(encoded, self._device))
+        moments = self._reads.observations
         if self._shared.normalize_observations and moments is not None:  # after they were used, see the class
             moments.store(moments.load().joined(Moments.of_all(self.ranks, encoded[steps])))
         return Segments(
-            observations,
+            self._in_order(observations, batch) if self._shared.recurrent else observations,
             outcome,
             to_tensor(steps, self._device),
             to_tensor(self._as_drawn(batch["action"][valid]), self._device),
@@ -159,6 +182,15 @@ class ActorCritic(Algorithm):
             scale,
             first,
             whole,
+        )
+
+    def _in_order(self, observations: torch.Tensor, batch: Arrays) -> Unrolled:
+        """Observations [B * (T + 1), …] with what a recurrent network needs besides."""
+        begins = begins_of(batch["valid"])
+        return Unrolled(
+            observations.reshape(*begins.shape, *observations.shape[1:]),
+            to_tensor(batch["state"], self._device),
+            to_tensor(begins, self._device),
         )
 
     def _anneal(self) -> float:
@@ -256,21 +288,10 @@ class ActorCritic(Algorithm):
             name: buffer.cpu().numpy().copy() for name, buffer in self._network.named_buffers()
         }
 
-    def _make_network(self, seed: int) -> ActorCriticNetwork:
+    def _make_network(self, seed: int) -> ActorCriticNetwork | RecurrentActorCritic:
         with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
             torch.manual_seed(seed)
-            shape = network_shape(self._shared, self.observation)
-            network = ActorCriticNetwork(
-                features_of(self.observation, shape.image),
-                self.action.outputs,
-                shape.hidden,
-                activation=shape.activation,
-                gaussian=self.action.n is None,
-                normalizes=self._shared.normalize_observations,
-                log_std_start=self._shared.log_std_start,
-                shared=shape.shared,
-                image=shape.image,
-            )
+            network = make_network(self._shared, self.observation, self.action)
         return network.to(self._device)
 
 

@@ -14,6 +14,7 @@ import torch
 from remuda.config.algorithms import PpoConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic, Losses, Segments, explained_variance
+from remuda.policy.algorithms.actor_critic.outputs import Seen, Unrolled
 from remuda.policy.algorithms.actor_critic.returns import Floats, generalized_advantages
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.normalisation import Moments
@@ -24,7 +25,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 class _Steps(NamedTuple):
     """The valid slots of a batch, or a minibatch of them; each [n, …]."""
 
-    observations: torch.Tensor
+    observations: Seen
     actions: torch.Tensor
     log_prob: torch.Tensor
     advantages: torch.Tensor
@@ -148,9 +149,8 @@ class Ppo(ActorCritic):
     def _valued(self, segments: Segments) -> tuple[_Steps, float]:
         """The valid slots with their advantages and returns, and what of the returns the values had explained."""
         advantages, returns, values = self._estimates(segments)
-        observations = segments.observations[segments.steps]
         columns = (to_tensor(column, self._device) for column in (advantages, returns, values))
-        steps = _Steps(observations, segments.actions, segments.log_prob, *columns)
+        steps = _Steps(segments.of_steps, segments.actions, segments.log_prob, *columns)
         return steps, explained_variance(self.ranks, values, returns)
 
     def _revalued(self, steps: _Steps, segments: Segments) -> _Steps:
@@ -180,14 +180,34 @@ class Ppo(ActorCritic):
         for epoch in range(self._policy.epochs if segments.whole else 0):
             if epoch and self._policy.recompute_advantages:
                 steps = self._revalued(steps, segments)
+            if isinstance(steps.observations, Unrolled):
+                yield from self._of_segments(steps, steps.observations, rng)
+                continue
             if minibatches == 1:  # the whole batch, in whatever order
                 yield steps
                 continue
             order = rng.permutation(segments.whole) - segments.first
             own = (order >= 0) & (order < len(steps.log_prob))
             sizes = [int(share.sum()) for share in np.array_split(own, minibatches)]
-            columns = [column[to_tensor(order[own], self._device)] for column in steps]
+            drawn = to_tensor(order[own], self._device)
+            columns = [column[drawn] for column in (steps.observations, *steps[1:])]
             yield from map(_Steps, *(torch.split(column, sizes) for column in columns))
+
+    def _of_segments(self, steps: _Steps, seen: Unrolled, rng: np.random.Generator) -> Iterator[_Steps]:
+        """One epoch of a recurrent network: every segment once, in shares of whole segments."""
+        assert seen.steps is not None
+        segments, slots = seen.begins.shape
+        segment, slot = np.divmod(seen.steps.cpu().numpy(), slots)
+        for share in np.array_split(rng.permutation(segments), min(self._policy.minibatches, segments)):
+            own = np.flatnonzero(np.isin(segment, share))
+            if not len(own):  # nothing but resets
+                continue
+            place = np.empty(segments, np.int64)
+            place[share] = np.arange(len(share))
+            among, drawn = (to_tensor(index, self._device) for index in (place[segment[own]] * slots + slot[own], own))
+            chosen = to_tensor(share, self._device)
+            unrolled = Unrolled(seen.observations[chosen], seen.state[chosen], seen.begins[chosen], among)
+            yield _Steps(unrolled, *(column[drawn] for column in steps[1:]))
 
 
 def _divergence(log_ratio: torch.Tensor) -> torch.Tensor:

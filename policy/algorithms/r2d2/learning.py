@@ -20,6 +20,7 @@ from remuda.policy.algorithms.r2d2.targets import n_step_returns, sequence_prior
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.recurrence import begins_of
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.rescaling import scaled, unscaled
 from remuda.policy.networks.tensors import model_misfits, to_tensor
@@ -62,7 +63,7 @@ class R2d2(Algorithm):
         """Take one step of Adam down the weighted mean of half the squared temporal difference errors."""
         burn_in, steps = self._policy.burn_in_steps, self._policy.sequence_steps
         learned = slice(burn_in, burn_in + steps)
-        observations, begins = self._observations(batch["obs"]), self._tensor(_begins(batch["valid"]))
+        observations, begins = self._observations(batch["obs"]), self._tensor(begins_of(batch["valid"]))
         returns = n_step_returns(
             *(batch[name][:, burn_in:] for name in ("reward", "terminated", "done")),
             n_step=self._policy.n_step,
@@ -170,14 +171,6 @@ class R2d2(Algorithm):
             head = QNetwork(laid_out.units, actions, self._policy.head_hidden, dueling=self._policy.dueling)
             network = RecurrentNetwork(laid_out, head)
         return network.to(self._device)
-
-
-def _begins(valid: np.ndarray) -> np.ndarray:
-    """Which observations [B, L + 1] are the first of an episode, given which steps [B, L] are no resets. What came
-    before a sequence is in its state."""
-    begins = np.zeros((valid.shape[0], valid.shape[1] + 1), np.bool_)
-    begins[:, 1:] = ~valid
-    return begins
 
 
 def _values(

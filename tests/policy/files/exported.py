@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, QLearningConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, R2d2Config, RainbowConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.config.twin_critics import SacConfig, Td3Config, TwinCriticConfig
 from remuda.learner import checkpoint
@@ -109,15 +109,16 @@ def _train(algorithm: Algorithm, case: Case) -> None:
 
 
 def _rows(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    if isinstance(case.policy, R2d2Config):
-        slots = case.policy.burn_in_steps + case.policy.sequence_steps + case.policy.n_step - 1
-        units = case.policy.recurrent_units * (2 if case.policy.recurrent == "lstm" else 1)
-        return segments(case, rng, slots=slots) | {
-            "state": np.zeros((4, units), np.float32),
-            "weights": np.ones(4, np.float32),
-        }
-    replayed = isinstance(case.policy, QLearningConfig | TwinCriticConfig)
-    return transitions(case, rng) if replayed else segments(case, rng)
+    policy = case.policy
+    if isinstance(policy, DqnConfig | RainbowConfig | TwinCriticConfig):
+        return transitions(case, rng)
+    if policy.recurrent is None:
+        return segments(case, rng)
+    state = np.zeros((4, policy.recurrent_units * (2 if policy.recurrent == "lstm" else 1)), np.float32)
+    if not isinstance(policy, R2d2Config):
+        return segments(case, rng) | {"state": state}
+    slots = policy.burn_in_steps + policy.sequence_steps + policy.n_step - 1
+    return segments(case, rng, slots=slots) | {"state": state, "weights": np.ones(4, np.float32)}
 
 
 def leave_behind(case: Case, run: Path) -> Path:

@@ -1,0 +1,154 @@
+"""PPO and IMPALA with a recurrent core: learner and collectors remember the same, segment after segment."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from pydantic import ValidationError
+
+from remuda.collector.rollout import Rollout
+from remuda.collector.rows import SegmentRows
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.policy.algorithms import declaration, make_algorithm, make_policy
+from remuda.policy.algorithms.actor_critic.outputs import Unrolled
+from remuda.policy.algorithms.actor_critic.ppo import Ppo
+from remuda.policy.base import Policy
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.environments.counting import Counting
+
+OBSERVATION, ACTION = ObservationSpec((1,), "float32"), ActionSpec(2)
+SMALL: dict[str, Any] = {"hidden": (6,), "recurrent_units": 5, "horizon_steps": 7, "normalize_observations": True}
+KINDS = ("lstm", "gru")
+
+
+def experiment(policy: PpoConfig | ImpalaConfig) -> ExperimentConfig:
+    env, learner = EnvConfig(id="CartPole-v1", num_envs=3), LearnerConfig(learning_rate=0.01)
+    return ExperimentConfig(name="case", seed=4, env=env, policy=policy, learner=learner)
+
+
+class Loop:
+    """An algorithm, and a collector of its segments from episodes of 2, 5 and 40 steps."""
+
+    def __init__(self, policy: PpoConfig | ImpalaConfig, seed: int = 1) -> None:
+        config = experiment(policy)
+        self.algorithm = make_algorithm(config, OBSERVATION, ACTION, seed)
+        self.acts: Policy = make_policy(config, OBSERVATION, ACTION)
+        self.acts.load_state(self.algorithm.acting_state())
+        vector: Any = SyncVectorEnv(
+            [partial(Counting, length, terminates=length == 5) for length in (2, 5, 40)],
+            autoreset_mode=AutoresetMode.NEXT_STEP,
+        )
+        rows = SegmentRows(discount=policy.discount)
+        self.rollout = Rollout(vector, self.acts, rows=rows, rng=np.random.default_rng(0), seeds=[1, 2, 3])
+
+    def collect(self) -> dict[str, np.ndarray]:
+        return self.rollout.collect(21, {}).columns
+
+    def iterate(self) -> dict[str, Any]:
+        metrics = dict(self.algorithm.learn(self.collect()).metrics)
+        self.acts.load_state(self.algorithm.acting_state())
+        return metrics
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("chosen", [PpoConfig, ImpalaConfig])
+def test_the_learner_finds_the_probabilities_with_which_collectors_acted(kind: Any, chosen: Any) -> None:
+    """Segment after segment, with episodes that end, begin and go on in them; and with policies that change between:
+    states that an older policy has left are carried on."""
+    once = {"epochs": 1, "minibatches": 1} if chosen is PpoConfig else {}
+    loop = Loop(chosen(recurrent=kind, **once, **SMALL))
+    for _ in range(8):
+        metrics = loop.iterate()
+        assert float(metrics["approx_kl"]) < 1e-9
+        assert float(metrics["clip_fraction"]) == 0.0
+    assert float(metrics["grad_norm"].mean() if isinstance(metrics["grad_norm"], torch.Tensor) else 1.0) > 0.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_of_collectors_are_those_of_the_learner(kind: Any) -> None:
+    loop = Loop(PpoConfig(recurrent=kind, **SMALL))
+    for _ in range(3):
+        loop.iterate()
+    rows, algorithm = loop.collect(), loop.algorithm
+    assert isinstance(algorithm, Ppo)
+    segments = copy.deepcopy(algorithm)._prepare(rows)  # pyright: ignore[reportPrivateUsage]
+    learned = segments.per_slot(algorithm._outputs.values(segments.observations))  # pyright: ignore[reportPrivateUsage]
+    state = rows["state"].copy()
+    for slot in range(8):
+        if slot:
+            state[~rows["valid"][:, slot - 1]] = 0.0
+        values = loop.acts.value(rows["obs"][:, slot], state=state)
+        np.testing.assert_allclose(values, learned[:, slot], rtol=1e-4, atol=1e-5)
+
+
+def test_a_minibatch_is_whole_segments_and_an_epoch_every_step_once() -> None:
+    loop = Loop(PpoConfig(recurrent="lstm", epochs=3, minibatches=2, **SMALL))
+    rows = loop.collect()
+    algorithm: Any = loop.algorithm
+    segments = algorithm._prepare(rows)
+    steps, _ = algorithm._valued(segments)
+    tagged = steps._replace(log_prob=torch.arange(len(steps.log_prob)))
+    whole = algorithm._outputs.vjp(steps.observations)[0]
+    minibatches = list(algorithm._minibatches(tagged, segments, np.random.default_rng(0)))
+    assert [len(one.observations.state) for one in minibatches] == [2, 1] * 3
+    for epoch in range(3):
+        own = minibatches[2 * epoch : 2 * epoch + 2]
+        assert sorted(torch.cat([one.log_prob for one in own]).tolist()) == list(range(len(steps.log_prob)))
+    for one in minibatches:
+        assert isinstance(one.observations, Unrolled)
+        outputs = algorithm._outputs.vjp(one.observations)[0]
+        torch.testing.assert_close(outputs.policy, whole.policy[one.log_prob])
+        torch.testing.assert_close(outputs.values, whole.values[one.log_prob])
+        assert torch.equal(one.actions, steps.actions[one.log_prob])
+
+
+def test_ppo_passes_several_times_over_its_segments() -> None:
+    metrics = Loop(PpoConfig(recurrent="gru", epochs=3, minibatches=2, **SMALL)).iterate()
+    assert metrics["stop_iter"] == 6
+    assert metrics["grad_norm"].shape == (6,)
+
+
+def test_a_segment_of_nothing_but_resets_teaches_nothing() -> None:
+    loop = Loop(PpoConfig(recurrent="gru", epochs=1, minibatches=3, **{**SMALL, "horizon_steps": 1}))
+    rows = loop.rollout.collect(3, {}).columns
+    assert not rows["valid"].any()
+    assert loop.algorithm.learn(rows).updates == 0
+
+
+@pytest.mark.parametrize("chosen", [PpoConfig, ImpalaConfig])
+def test_it_continues_from_its_state_to_the_last_digit(chosen: Any) -> None:
+    policy = chosen(recurrent="lstm", normalize_rewards=True, **SMALL)
+    loop = Loop(policy)
+    batches = [loop.collect() for _ in range(6)]
+    straight, first, second = (Loop(policy).algorithm for _ in range(3))
+    second.learn(batches[5])  # it is elsewhere before it is told
+    for rows in batches:
+        straight.learn(rows)
+    for rows in batches[:3]:
+        first.learn(rows)
+    second.load_state(copy.deepcopy(first.state()))
+    for rows in batches[3:]:
+        second.learn(rows)
+    expected = straight.acting_state()
+    for name, array in second.acting_state().items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def test_settings_that_do_not_go_together_are_refused() -> None:
+    for wrong in ({"shared_hidden": False}, {"hidden": ()}):
+        with pytest.raises(ValidationError, match="share at least one hidden layer"):
+            PpoConfig.model_validate({"recurrent": "lstm", **wrong})
+
+
+def test_who_can_learn_in_several_ranks() -> None:
+    """Shares of PPO are of whole segments: the same steps as of one rank would not come together."""
+    assert declaration(experiment(PpoConfig())).learns_from_parts
+    assert declaration(experiment(ImpalaConfig(recurrent="lstm"))).learns_from_parts
+    assert not declaration(experiment(PpoConfig(recurrent="lstm"))).learns_from_parts

@@ -28,6 +28,8 @@ AT_ONCE = 64
 """Files that are sent at the same time; with WINDOW_BYTES each, this bounds the server's memory. Others ask again."""
 FORGET_AFTER_S = 20.0
 """A file of which no byte was taken for this time is closed; its worker asks again."""
+TOO_MANY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""This process, or its machine, has too many open files for a moment. That says nothing about the file."""
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 Key = tuple[bytes, int]
 
@@ -72,7 +74,10 @@ class Downloads:
             self._refuse(peer, get, str(error), missing=missing)
             return
         except OSError as error:
-            self._refuse(peer, get, f"{get.file}: {error.strerror}", missing=error.errno in _MISSING)
+            if error.errno in TOO_MANY:
+                self._say(peer, Refused(get.transfer, f"{get.file}: {error.strerror}", again=True))
+            else:
+                self._refuse(peer, get, f"{get.file}: {error.strerror}", missing=error.errno in _MISSING)
             return
         if descriptor is None:
             self._say(peer, NothingNewer(get.transfer))

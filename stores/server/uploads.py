@@ -13,6 +13,7 @@ from pathlib import Path
 from remuda.buffer.chunk import ChunkError
 from remuda.storage.atomic import write_all
 from remuda.storage.full_disk import DISK_IS_FULL
+from remuda.stores.server.downloads import TOO_MANY
 from remuda.stores.server.places import OVER, check_arrived, is_open
 from remuda.wire.codec import Frame
 from remuda.wire.messages import shortened
@@ -197,11 +198,11 @@ class Uploads:
         self._begin_next(now_s)
 
     def _refuse(self, upload: _Upload, error: OSError, now_s: float) -> None:
-        """The disk does not take it; a full one may later."""
+        """The disk does not take it; a full one may later, and so may a process with too many open files."""
         self._drop(upload)
-        full = error.errno in DISK_IS_FULL
+        passes = error.errno in (*DISK_IS_FULL, *TOO_MANY)
         text = f"{upload.path.name}: {error.strerror}"
-        self._say(upload.peer, Refused(upload.put.transfer, shortened(text), again=full))
+        self._say(upload.peer, Refused(upload.put.transfer, shortened(text), again=passes))
 
     def _drop(self, upload: _Upload) -> None:
         """Forget it, with what has come of it."""

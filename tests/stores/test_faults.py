@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from remuda.policy.files.policy_file import publish
 from remuda.stores.client import StreamClient
 from remuda.stores.log_stream import LogStream
 from remuda.stores.ports import CheckpointGoneError, NotNowError, RunStores
-from remuda.stores.server import uploads
+from remuda.stores.server import downloads, uploads
 from remuda.stores.transfers import Download, Upload
 from remuda.tests.patience import until
 from remuda.tests.stores.served import OTHER, WORKER, Ranch, chunk
@@ -25,7 +26,7 @@ from remuda.tests.stores.test_ports import at_last
 from remuda.tests.worker.proxy import Proxy
 from remuda.wire.codec import Frame
 from remuda.wire.messages import PolicyRef
-from remuda.wire.streams.messages import PIECE_BYTES, WINDOW_BYTES
+from remuda.wire.streams.messages import PIECE_BYTES, WINDOW_BYTES, Get
 
 LARGE_ROWS = 400_000
 """Of about 10 MB: more than two windows."""
@@ -128,8 +129,11 @@ def test_a_worker_that_is_gone_leaves_nothing(ranch: Ranch, monkeypatch: pytest.
     assert upload.refused is not None
 
 
-def test_a_full_disk_is_waited_for_and_the_worker_is_told(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = [errno.ENOSPC]
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_a_full_disk_is_waited_for_and_the_worker_is_told(
+    ranch: Ranch, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    full = [number]
     write = uploads._write
 
     def refusing(*arguments: object) -> None:
@@ -142,11 +146,32 @@ def test_a_full_disk_is_waited_for_and_the_worker_is_told(ranch: Ranch, monkeypa
     upload, check = upload_of(ranch, rows=50)
     with ranch.serve():
         client.start(upload)
-        until(lambda: "No space left" in upload.problem, "the worker knows why")
+        until(lambda: os.strerror(number) in upload.problem, "the worker knows why")
         assert not upload.settled
         full.clear()
         until(lambda: upload.settled, "there is room again")
     check()
+
+
+def test_too_many_open_files_say_nothing_about_the_one_that_is_fetched(
+    ranch: Ranch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meta, columns = chunk(0)
+    announced = write_chunk(ranch.run.data, meta, columns)
+    errors, opened = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 2, downloads._open
+
+    def crowded(get: Get, path: Path) -> int | None:
+        if errors:
+            raise errors.pop()
+        return opened(get, path)
+
+    monkeypatch.setattr(downloads, "_open", crowded)
+    fetched = Download(ranch.grant("reanalyzer"), "chunk", announced.file, ranch.elsewhere)
+    with ranch.serve():
+        ranch.client().start(fetched)
+        until(lambda: fetched.settled, "it is fetched")
+    assert fetched.refused is None
+    assert errors == []
 
 
 def test_any_other_error_of_the_disk_is_final(ranch: Ranch) -> None:

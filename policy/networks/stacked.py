@@ -57,7 +57,11 @@ Made = list[torch.Tensor]
 
 
 class Stack:
-    """A StackedPerceptron on the parameters of a network. Nothing here is recorded: call it under `no_grad`."""
+    """A StackedPerceptron on the parameters of a network. Nothing here is recorded: call it under `no_grad`.
+
+    What lies between the layers is written into the same memory each time: for tensors of half a megabyte and more the
+    operating system would be asked again in every update, which takes longer than some of the products.
+    """
 
     def __init__(self, parameters: FlatParameters, prefix: str, products: Products) -> None:
         """Find the layers whose names begin with `prefix`; weights are read and gradients written where `parameters`
@@ -70,14 +74,16 @@ class Stack:
         self._layers = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names]
         self._gradients = [(gradients[f"{name}.weight"], gradients[f"{name}.bias"]) for name in names]
         self._count = len(self._layers[0][0])
+        self._spaces: dict[tuple[str, int, int], torch.Tensor] = {}
 
     def forward(self, inputs: torch.Tensor) -> Made:
-        """Compute all layers for the inputs [n, inputs]."""
+        """Compute all layers for the inputs [n, inputs]. All but the last outputs are good until the next call."""
         made = [inputs]
         for index, (weight, bias) in enumerate(self._layers):
             if index:
                 made[-1].relu_()
-            made.append(self._product(index, self._each(made[-1]), weight).add_(bias))
+            kept = self._space("forward", index, made[-1]) if index < len(self._layers) - 1 else None
+            made.append(self._product(index, self._each(made[-1]), weight, out=kept).add_(bias))
         return made
 
     def backward(self, made: Made, gradient: torch.Tensor, *, learned: int) -> torch.Tensor:
@@ -93,9 +99,23 @@ class Stack:
             self._product(index, inputs.transpose(1, 2), own, out=by_weight)
             torch.sum(own, 1, keepdim=True, out=by_bias)
             if index:
-                by_inputs = self._product(index, gradient, self._layers[index][0].transpose(1, 2))
-                gradient = torch.ops.aten.threshold_backward(by_inputs, made[index], 0)  # the slope of relu
+                by_inputs = self._space("backward", index - 1, made[index])
+                back = self._layers[index][0].transpose(1, 2)
+                if back.shape[1] == 1:  # with one number the product is that of each number with each
+                    torch.mul(gradient, back, out=by_inputs)
+                else:
+                    self._product(index, gradient, back, out=by_inputs)
+                gradient = torch.ops.aten.threshold_backward.grad_input(by_inputs, made[index], 0, grad_input=by_inputs)
         return gradient
+
+    def _space(self, way: str, index: int, rows: torch.Tensor) -> torch.Tensor:
+        """Memory for what layer `index` gives, or the gradient by it, for as many rows: [count, n, outputs]."""
+        n, weight = rows.shape[-2], self._layers[index][0]
+        space = self._spaces.get((way, index, n))
+        if space is None:
+            space = weight.new_empty((self._count, n, weight.shape[2]))
+            self._spaces[way, index, n] = space
+        return space
 
     def input_gradient(self, gradient: torch.Tensor, *, first: int) -> torch.Tensor:
         """From what `backward` returned to the loss's gradient by the inputs from number `first` on, [n, inputs -

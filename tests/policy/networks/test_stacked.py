@@ -69,3 +69,28 @@ def test_weights_start_within_the_bounds_of_torchs_linear_layers_and_differ() ->
     # A uniform distribution over -b … b has a standard deviation of b / sqrt(3).
     assert float(first.weight.detach().std()) == pytest.approx(1 / 5 / 3**0.5, rel=0.05)
     assert not torch.equal(first.weight[0], first.weight[1])
+
+
+def test_in_bfloat16_only_large_products_between_the_layers_are_rounded() -> None:
+    torch.manual_seed(0)
+    network = StackedPerceptron(2, (5, 128, 128, 1))
+    parameters, products = FlatParameters(network), Products(torch.device("cpu"))
+    stack, inputs = Stack(parameters, "", products), torch.randn(128, 5)
+    slope = torch.ones(2, 128, 1)
+
+    def computed() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        made = stack.forward(inputs)
+        stack.backward(made, slope, learned=128)
+        return made[1].clone(), made[-1], parameters.gradient.clone()
+
+    with torch.no_grad():
+        first, last, gradient = computed()
+        assert not products.lowered
+        products.precision = "bfloat16"
+        same, near, near_gradient = computed()
+        assert products.lowered
+        assert torch.equal(same, first), "the layer that reads observations is exact"
+        torch.testing.assert_close(near, last, rtol=0.05, atol=0.01)
+        assert float((near_gradient - gradient).norm()) < 0.02 * float(gradient.norm())
+        products.precision = "float32"
+        assert all(torch.equal(*pair) for pair in zip(computed(), (first, last, gradient), strict=True))

@@ -92,6 +92,12 @@ class PartsTrunk(nn.Module):
         return torch.cat(read, dim=1)
 
 
+def reads_parts(network: nn.Module) -> bool:
+    """Whether a network reads observations of several parts: then layers that read vectors read what images became,
+    too, and none of them may be computed in a lower precision."""
+    return any(isinstance(module, PartsTrunk) for module in network.modules())
+
+
 def trunk_of(layout: InputLayout) -> ConvolutionTrunk | PartsTrunk:
     """What reads such observations."""
     return PartsTrunk(layout) if isinstance(layout, PartsLayout) else ConvolutionTrunk(layout)

@@ -19,6 +19,7 @@ from remuda.policy.networks.perceptrons import Perceptrons
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
+from remuda.policy.networks.trunks import reads_parts
 
 
 class Outputs(NamedTuple):
@@ -98,7 +99,9 @@ class ModuleOutputs(ActorCriticOutputs):
         self, network: ActorCriticNetwork, parameters: FlatParameters, products: Products | None = None
     ) -> None:
         self._network, self._parameters = network, parameters
-        self._products = products or Products(parameters.vector.device)
+        if products is None or reads_parts(network):
+            products = Products(parameters.vector.device)
+        self._products = products
 
     @torch.no_grad()
     def values(self, observations: Seen) -> torch.Tensor:

@@ -14,6 +14,7 @@ from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.perceptrons import Outputs, Perceptrons
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.torch_networks import QNetwork, dueling_values
+from remuda.policy.networks.trunks import reads_parts
 
 Backward = Callable[[torch.Tensor], None]
 """Given a loss's gradient by the values, [n, actions], writes that by the parameters."""
@@ -45,7 +46,9 @@ class ModuleQValues(QValues):
 
     def __init__(self, network: QNetwork, parameters: FlatParameters, products: Products | None = None) -> None:
         self._network, self._parameters = network, parameters
-        self._products = products or Products(parameters.vector.device)
+        if products is None or reads_parts(network):
+            products = Products(parameters.vector.device)
+        self._products = products
 
     @torch.no_grad()
     def __call__(self, observations: torch.Tensor) -> torch.Tensor:

@@ -24,6 +24,7 @@ from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import model_misfits, to_tensor
+from remuda.policy.networks.trunks import reads_parts
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -148,9 +149,10 @@ class Rainbow(Algorithm):
     # --- parts
 
     def _precision(self) -> AbstractContextManager[object]:
-        """That of `learner.precision` for networks of images; others are computed in float32."""
+        """That of `learner.precision` for networks that read images alone; others are computed in float32."""
         assert self.products is not None
-        return nullcontext() if self._online.trunk is None else self.products.of_modules()
+        exact = self._online.trunk is None or reads_parts(self._online)
+        return nullcontext() if exact else self.products.of_modules()
 
     def _draw(self, like: torch.Tensor) -> torch.Tensor:
         return torch.randn(like.shape, generator=self._generator, device=like.device)

@@ -17,8 +17,12 @@ from remuda.policy.acting.plain_forward import plain_forward
 from remuda.policy.acting.torch_forward import torch_forward
 from remuda.policy.acting.weights import weights_of
 from remuda.policy.algorithms import make_algorithm, make_policy
+from remuda.policy.algorithms.dqn.q_values import q_values
 from remuda.policy.files.model_artifact import traced_policy
+from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.parts import PartsLayout, features_of, input_layout, vector_of
+from remuda.policy.networks.precision import Products
+from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.networks.trunks import PartsTrunk, from_bytes
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.environments.structured import Cells, Grid
@@ -113,3 +117,14 @@ def test_bytes_are_read_as_the_numbers_they_are(dtype: str) -> None:
         some = np.array([np.iinfo(known).min, np.iinfo(known).max, 0, 1, 127], known)
     read = from_bytes(torch.from_numpy(some.view(np.uint8).reshape(len(some), -1)), known)
     assert read.numpy().tolist() == some.tolist()
+
+
+def test_vectors_beside_images_are_not_read_in_a_lower_precision() -> None:
+    """The layers after the convolutions read both."""
+    layout = PartsLayout.of(SPEC, None)
+    network = QNetwork(features_of(SPEC, layout), 4, (512, 512), dueling=True, image=layout)
+    parameters, products = FlatParameters(network), Products(torch.device("cpu"))
+    exact = q_values(network, parameters)(torch.from_numpy(ROWS))
+    products.precision = "bfloat16"
+    assert torch.equal(q_values(network, parameters, products)(torch.from_numpy(ROWS)), exact)
+    assert not products.lowered

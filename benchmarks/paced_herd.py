@@ -96,7 +96,8 @@ def slope(readings: Sequence[Reading]) -> float:
     """Steps per second: of the straight line through all readings, since what many collectors began together arrives
     together, and the first and the last reading alone would depend on that."""
     at_s, env_steps = (np.array(each, np.float64) for each in zip(*readings, strict=True))
-    return float(np.polyfit(at_s - at_s[0], env_steps, 1)[0])
+    since_s, taken = at_s - at_s.mean(), env_steps - env_steps.mean()
+    return float((since_s * taken).sum() / (since_s**2).sum())
 
 
 def _readings(client: Client, window_s: float) -> list[Reading]:

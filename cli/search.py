@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.sweep import MODES, Asked, check_runs, executor, own, refuse_jobs_on_a_herd
+from remuda.cli.sweep import MODES, check_runs, executor, own, refuse_jobs_on_a_herd
+from remuda.cli.sweep_request import Asked
 
 if TYPE_CHECKING:
     from remuda.sweeping.grid import Grid

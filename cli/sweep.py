@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from remuda.cli.connecting import ConnectionPath, connected, connection_path
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, ResolvedRun, RunsDir, Sets
+from remuda.cli.sweep_request import Asked, Place
 from remuda.storage.existing_folder import Mode
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ GRACE_S = 900.0
 GridPath = Annotated[
     Path, typer.Argument(metavar="GRID", help="A .yaml file with name, config, seeds, and grid: lists of values.")
 ]
-Place = Literal["herd", "local"]
 MODES: dict[Place, Mode] = {"herd": "parallel", "local": "serial"}
 On = Annotated[
     Place | None,
@@ -100,21 +100,6 @@ def refuse_jobs_on_a_herd(place: Place, jobs: int) -> None:
     """Raise InputError."""
     if place == "herd" and jobs > 1:
         raise InputError("--jobs works with --on local only; a herd makes as many runs as it has workers for")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What was typed, of what a search needs, and the sweep's folder."""
-
-    folder: Path
-    place: Place
-    jobs: int
-    sets: tuple[str, ...]
-    runs_dir: Path
-    connection_file: Path | None
-    force: bool
-    dry_run: bool
-    as_json: bool
 
 
 @dataclass(frozen=True)

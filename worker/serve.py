@@ -165,8 +165,11 @@ class _Desk:
                 self._carry_on(message)
             elif message is not None and not isinstance(message, Assign | Leave | Drain):
                 self._tell(message)
-            if self._work is not None:
-                self._work.step()
+            self._step()
+
+    def _step(self) -> None:
+        if self._work is not None:
+            self._work.step()
 
     def close(self) -> None:
         """Close the work."""

@@ -68,7 +68,7 @@ cluster-quick: setup  ## of these, a run on Slurm to its end and one whose coord
 ray: setup
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'remuda[ray]'
 
-security: setup  ## what others may send or put in a folder, in its long form: a million mutated messages, and atheris at every decoder (an hour)
+security: setup  ## what others may send or put in a folder, in its long form: a million mutated messages, and atheris at every decoder (half an hour)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,security]'
 	REMUDA_SECURITY=long $(BIN)/pytest tests/security -m processes -n 0 -rP -o faulthandler_timeout=7200 -o timeout=7200
 	REMUDA_SECURITY=long $(BIN)/pytest tests/security -m "not processes" -n 2 -rP -o faulthandler_timeout=7200 -o timeout=7200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import msgspec
@@ -47,7 +48,7 @@ def announced(changes: dict[tuple[str, ...], Any]) -> bytes:
         for key in place[:-1]:
             inside = inside.get(key, {}) if isinstance(inside, dict) else {}
         if isinstance(inside, dict):
-            inside[place[-1]] = value
+            inside[place[-1]] = copy.deepcopy(value)  # the same value in two places could hold itself
     return msgspec.msgpack.encode(header)
 
 

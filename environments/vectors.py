@@ -12,15 +12,16 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from remuda.config.exits import NoExit
 from remuda.config.schema import EnvConfig
 from remuda.environments.atari import AtariVector, atari_settings, is_atari
+from remuda.environments.envpool_vector import EnvpoolVector
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.make import check_spaces, make_single
 from remuda.environments.processes import ProcessVector
 from remuda.environments.registered import known_spec, obstacle_to_native
 from remuda.environments.spaces import Array, Space
-from remuda.environments.vectorizing import StepTimer, choose_processes, time_step
+from remuda.environments.vectorizing import StepTimer, choose_processes, time_step, usable_cores
 
 Vector: TypeAlias = VectorEnv[Array, Array, Array]
-Vectorization = Literal["native", "sync", "async"]
+Vectorization = Literal["native", "sync", "async", "envpool"]
 
 
 def make_vector(
@@ -50,6 +51,13 @@ def make_vector(
         if env.vectorization == "native":
             raise EnvironmentBuildError(f"env.vectorization = native: {obstacle}; set it to auto, sync or async")
     build = functools.partial(make_single, env, source_dir=source_dir)
+    if env.vectorization == "envpool":
+        copy = build()
+        copy.close()
+        threads = min(max(usable_cores() // sharers, 1), num_envs)
+        chosen(f"environments: envpool, {threads} threads")
+        of_single = cast("tuple[Space, Space]", (copy.observation_space, copy.action_space))
+        return EnvpoolVector(env, num_envs=num_envs, threads=threads, spaces=of_single)
     try:
         processes, spaces = choose_processes(env, build, num_envs=num_envs, sharers=sharers, chosen=chosen, timer=timer)
         if spaces is not None and processes:
@@ -69,6 +77,8 @@ def vectorization(vector: Vector) -> Vectorization:
             return "sync"
         case ProcessVector():
             return "async"
+        case EnvpoolVector():
+            return "envpool"
         case _:
             return "native"
 
@@ -99,12 +109,12 @@ def reset_vector(vector: Vector, seeds: list[int] | None) -> Array:
 def reset_with_info(vector: Vector, seeds: list[int] | None) -> tuple[Array, dict[str, Any]]:
     """Reset every environment and return the observations [num_envs, …], and what else the environments say.
 
-    `seeds` has one seed per environment. A native vector (except Atari's) has one random stream for all environments,
-    and gets the first seed. None continues the present random streams.
+    `seeds` has one seed per environment. A native vector (except Atari's) and one of envpool are seeded as a whole, and
+    get the first seed. None continues the present random streams.
     """
     if seeds is None:
         return vector.reset()
-    if vectorization(vector) == "native" and not isinstance(vector, AtariVector):
+    if vectorization(vector) in ("native", "envpool") and not isinstance(vector, AtariVector):
         return vector.reset(seed=seeds[0])
     return vector.reset(seed=cast(int, seeds))  # these take a list, unlike gymnasium's base class
 

@@ -1,0 +1,130 @@
+"""Environments of the package envpool: a vector that C++ threads step, outside Python.
+
+What it knows it has written again, in C++: classic control, Box2D and MuJoCo with gymnasium's ids. Random numbers, and
+so the numbers of a run, are others than gymnasium's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Any, cast
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError, unbuildable
+from remuda.environments.spaces import Array, Space
+
+
+class EnvpoolVector(VectorEnv[Array, Array, Array]):
+    """Steps `num_envs` environments of one id in `threads` threads; resets as in AutoresetMode.NEXT_STEP.
+
+    A reset with seeds begins a new pool, whose environments derive their seeds from the first one. `info` has the
+    numbers that the pool reports of each environment.
+    """
+
+    def __init__(self, env: EnvConfig, *, num_envs: int, threads: int, spaces: tuple[Space, Space]) -> None:
+        """`spaces` are those of gymnasium's environment of this id, observation and action, which evaluations play.
+
+        Raises EnvironmentBuildError if envpool is not installed or does not know the id, does not take the settings, or
+        has other observations or actions.
+        """
+        self._envpool, self._env, self._threads = _package(env), env, threads
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.single_observation_space, self.single_action_space = spaces
+        self.observation_space, self.action_space = (batch_space(space, num_envs) for space in spaces)
+        self._dtype = spaces[0].dtype
+        self._pool = self._new_pool(seed=0)
+        try:
+            self._action_dtype = _checked_actions(env, self._pool, spaces).dtype
+        except EnvironmentBuildError:
+            self._pool.close()
+            raise
+
+    def reset(
+        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Reset all environments. The first of several seeds counts; None continues the present random streams."""
+        if seed is not None:
+            self._pool.close()
+            self._pool = self._new_pool(seed=seed if isinstance(seed, int) else seed[0])
+        with _bounds_may_be_rounded():  # it makes its spaces once more
+            observations, info = self._pool.reset()
+        return self._observations(observations), info
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """Step all environments; one whose episode is over is reset instead, and its reward is 0."""
+        given = np.ascontiguousarray(actions, self._action_dtype)
+        observations, reward, terminated, truncated, info = self._pool.step(given)
+        return self._observations(observations), reward.astype(np.float64), terminated, truncated, info
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the threads."""
+        self._pool.close()
+
+    def _observations(self, observations: Array) -> Array:
+        """As the space says."""
+        return observations.astype(self._dtype, copy=False)
+
+    def _new_pool(self, *, seed: int) -> Any:
+        settings: dict[str, Any] = dict(self._env.kwargs)
+        if self._env.max_episode_steps is not None:
+            settings["max_episode_steps"] = self._env.max_episode_steps
+        try:
+            with _bounds_may_be_rounded():
+                return self._envpool.make(
+                    self._env.id,
+                    env_type="gymnasium",
+                    num_envs=self.num_envs,
+                    num_threads=self._threads,
+                    seed=seed % 2**31,
+                    **settings,
+                )
+        except Exception as error:  # anything that it raises because of the settings
+            raise unbuildable(self._env, error) from error
+
+
+def _package(env: EnvConfig) -> Any:
+    """The package, which knows the environment. Raises EnvironmentBuildError."""
+    asked = "env.vectorization = envpool"
+    if env.id is None:
+        raise EnvironmentBuildError(f"{asked}: env.make returns single environments; set it to auto, sync or async")
+    try:
+        package: Any = importlib.import_module("envpool")
+    except ImportError as error:
+        raise EnvironmentBuildError(f"{asked} needs a package: pip install 'remuda[envpool]' ({error})") from error
+    known = cast("list[str]", package.list_all_envs())
+    if env.id not in known:
+        near = get_close_matches(env.id, known, n=1)
+        hint = f"; the nearest that it knows is {near[0]}" if near else ""
+        raise EnvironmentBuildError(f"{asked}: envpool does not know {env.id}{hint}; set it to auto, sync or async")
+    return package
+
+
+def _checked_actions(env: EnvConfig, pool: Any, spaces: tuple[Space, Space]) -> Space:
+    """The pool's action space. Raises EnvironmentBuildError where its environments are not those of evaluations."""
+    with _bounds_may_be_rounded():
+        pools: tuple[Space, Space] = (pool.observation_space, pool.action_space)
+    for what, ours, theirs in zip(("observations", "actions"), pools, spaces, strict=True):
+        same = ours.shape == theirs.shape and getattr(ours, "n", None) == getattr(theirs, "n", None)
+        if not same:
+            raise EnvironmentBuildError(
+                f"env.vectorization = envpool: its {env.id} has {what} {ours}, and gymnasium's, which evaluations "
+                f"play, {theirs}; set it to auto, sync or async"
+            )
+    return pools[1]
+
+
+@contextmanager
+def _bounds_may_be_rounded() -> Generator[None]:
+    """Keep gymnasium from warning of the spaces that envpool makes, whose bounds are float64."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*precision lowered by casting")
+        yield

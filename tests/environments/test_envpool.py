@@ -1,0 +1,114 @@
+"""`env.vectorization: envpool`: a pool is a vector like the others, and what it cannot do is said when it is built."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.vectors import Vector, make_vector, reset_vector, single_spaces, vectorization
+
+
+def config(**settings: Any) -> EnvConfig:
+    return EnvConfig.model_validate({"id": "CartPole-v1", "vectorization": "envpool"} | settings)
+
+
+def built(env: EnvConfig, num_envs: int = 4) -> Vector:
+    return make_vector(env, num_envs=num_envs, source_dir=None)
+
+
+@pytest.fixture
+def pool() -> Iterator[Vector]:
+    pytest.importorskip("envpool", reason="pip install 'remuda[envpool]'")
+    vector = built(config())
+    yield vector
+    vector.close()
+
+
+def test_an_episode_is_followed_by_its_reset(pool: Vector) -> None:
+    """Whoever always pushes to the right falls after some ten steps; the next step resets, and brings nothing."""
+    reset_vector(pool, [3, 4, 5, 6])
+    over, length = np.zeros(4, np.bool_), np.zeros(4, np.int64)
+    for _ in range(60):
+        observations, reward, terminated, truncated, _ = pool.step(np.ones(4, np.int64))
+        np.testing.assert_array_equal(reward, np.where(over, 0.0, 1.0))
+        assert np.abs(observations[over]).max(initial=0.0) <= 0.05, "the first observation of an episode"
+        assert not truncated.any()
+        length = np.where(over, 0, length + 1)
+        over = terminated
+        assert (length[over] < 15).all()
+    assert vectorization(pool) == "envpool"
+    assert single_spaces(pool)[0].dtype == np.float32
+
+
+def test_the_same_seed_gives_the_same_numbers(pool: Vector) -> None:
+    first, again = reset_vector(pool, [3, 4, 5, 6]).copy(), reset_vector(pool, [3, 4, 5, 6]).copy()
+    np.testing.assert_array_equal(first, again)
+    assert len(np.unique(first[:, 0])) == 4, "each environment has a beginning of its own"
+    assert not np.array_equal(first, reset_vector(pool, [9, 4, 5, 6]))
+    assert not np.array_equal(first, reset_vector(pool, None))
+
+
+def test_the_limit_of_steps_truncates() -> None:
+    pytest.importorskip("envpool")
+    vector = built(config(max_episode_steps=5))
+    reset_vector(vector, [1, 2, 3, 4])
+    outcomes = [vector.step(np.zeros(4, np.int64))[3].all() for _ in range(5)]
+    vector.close()
+    assert outcomes == [False, False, False, False, True]
+
+
+def test_numbers_as_actions_are_those_of_gymnasium() -> None:
+    pytest.importorskip("envpool")
+    pytest.importorskip("mujoco")
+    vector = built(config(id="HalfCheetah-v5"), num_envs=2)
+    reset_vector(vector, [1, 2])
+    observations, reward, *_ = vector.step(np.zeros((2, 6), np.float32))
+    vector.close()
+    assert observations.shape == (2, 17)
+    assert observations.dtype == reward.dtype == np.float64
+    assert single_spaces(vector)[1].dtype == np.float32
+
+
+class Stub:
+    """Stands for the package: it knows one id, and its environments have three actions."""
+
+    def list_all_envs(self) -> list[str]:
+        return ["CartPole-v1", "CartPole-v0"]
+
+    def make(self, id: str, **settings: Any) -> Any:
+        import gymnasium
+
+        if "wings" in settings:
+            raise TypeError("no wings")
+        env: Any = gymnasium.make("CartPole-v1")
+        env.action_space = gymnasium.spaces.Discrete(3)
+        return env
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"id": "CartPole-v1"}, "has actions Discrete(3), and gymnasium's, which evaluations play, Discrete(2)"),
+        ({"id": "Acrobot-v1"}, "envpool does not know Acrobot-v1"),
+        ({"id": None, "make": "remuda.tests.environments.masked:make"}, "env.make returns single environments"),
+    ],
+)
+def test_what_a_pool_cannot_do_is_said_when_it_is_built(
+    settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", Stub())
+    with pytest.raises(EnvironmentBuildError) as caught:
+        built(config(**settings))
+    assert said in str(caught.value)
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(EnvironmentBuildError, match=r"pip install 'remuda\[envpool\]'"):
+        built(config())

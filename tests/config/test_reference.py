@@ -79,7 +79,7 @@ def test_types_are_words() -> None:
     assert "| `hidden` | list of integer > 0 ≤ 16384 or null | `null` |" in text
     assert "| `discount` | number > 0 ≤ 1 | `0.99` |" in text
     assert "| `max_grad_norm` | number > 0 or null | `10.0` |" in text
-    assert '| `vectorization` | `auto` or `native` or `sync` or `async` | `"auto"` |' in text
+    assert '| `vectorization` | `auto` or `native` or `sync` or `async` or `envpool` | `"auto"` |' in text
 
 
 def test_json_schema_describes_and_closes_every_section() -> None:

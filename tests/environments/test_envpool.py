@@ -1,4 +1,4 @@
-"""`env.vectorization: envpool`: a pool is a vector like the others, and what it cannot do is said when it is built."""
+"""`env.vectorization: envpool`: a pool is a vector like the others, and refuses what it cannot do when it is built."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pool() -> Iterator[Vector]:
 
 
 def test_an_episode_is_followed_by_its_reset(pool: Vector) -> None:
-    """Whoever always pushes to the right falls after some ten steps; the next step resets, and brings nothing."""
+    """Who always pushes to the right falls after some ten steps; the next step resets, and brings nothing."""
     reset_vector(pool, [3, 4, 5, 6])
     over, length = np.zeros(4, np.bool_), np.zeros(4, np.int64)
     for _ in range(60):

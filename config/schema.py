@@ -403,7 +403,8 @@ class ExperimentConfig(Section):
         if self.learner.ranks > 1:
             self._check_ranks()
         if self.learner.precision == "bfloat16" and not self.policy.lowers_products:
-            own = "set policy.precision instead" if self.policy.type == "muzero" else "leave it out"
+            has_own = "precision" in type(self.policy).model_fields
+            own = "set policy.precision instead" if has_own else "leave it out"
             raise ValueError(
                 f"learner.precision is bfloat16, which does not reach the networks of policy.type {self.policy.type}: "
                 f"{own}"

@@ -28,11 +28,3 @@ def test_nine_of_ten_seeds(algorithm: str, verb: str, tmp_path: Path) -> None:
     config = EXAMPLES / f"pendulum_{algorithm}.yaml"
     results = {seed: solve(verb, seed, tmp_path / f"{verb}_{seed}", config, goal=-180.0) for seed in SEEDS}
     assert sum(result is not None for result in results.values()) >= 9, results
-
-
-@pytest.mark.learning
-@pytest.mark.processes
-@pytest.mark.timeout(len(SEEDS) * DEADLINE_S)
-def test_counted_actions_on_cartpole(tmp_path: Path) -> None:
-    results = {seed: solve("train", seed, tmp_path / str(seed), EXAMPLES / "cartpole_sac.yaml") for seed in SEEDS}
-    assert sum(result is not None for result in results.values()) >= 9, results

@@ -573,6 +573,12 @@ class LaneTurn:
     """Chunks that count once the journal has the turn."""
 
 
+def _ledger_of(recovered: Recovered) -> Ledger:
+    ledger = Ledger()
+    ledger.restore(recovered.snapshot.experiment.replay.ledger)
+    return ledger
+
+
 def _accepted(effects: Sequence[fx.Effect]) -> list[ChunkId]:
     """Chunks that are acknowledged as counted."""
     found: list[ChunkId] = []
@@ -708,9 +714,6 @@ class World:
             self._journal_and_apply(effects)
         except CrashError:
             self.crash()
-        else:
-            for journaled in self.journal.values():
-                self._uncounted(journaled.recovered())
 
     def left_behind(self) -> Sequence[TakenUp | FinishedRun]:
         """The runs that the next coordinator takes up, with the payloads that nobody has counted."""
@@ -718,16 +721,20 @@ class World:
         return [recovered_run(replace(run, uncounted=self._uncounted(run)), self.now_s) for run in recovered]
 
     def _uncounted(self, recovered: Recovered) -> tuple[ChunkMeta, ...]:
-        """Chunks in data/ that this journal has not counted. Those that it has counted in their place since they were
-        found so are accepted, though nobody was told."""
-        ledger = Ledger()
-        ledger.restore(recovered.snapshot.experiment.replay.ledger)
-        id = recovered.snapshot.identity.id
+        """Chunks in data/ that this journal has not counted."""
+        id, ledger = recovered.snapshot.identity.id, _ledger_of(recovered)
         own = [meta for chunk, meta in self.written.items() if self.owner[chunk] == id and meta.file in self.disk]
         found = tuple(sorted((meta for meta in own if ledger.lacks(meta.chunk)), key=lambda meta: meta.chunk))
-        self.accepted |= {chunk for chunk in self.adopting[id] if not ledger.lacks(chunk)}
         self.adopting[id] = {meta.chunk for meta in found}
         return found
+
+    def _note_adopted(self, id: str) -> None:
+        """Chunks that lay in data/ uncounted, and that the journal counts now, are accepted, though nobody was told."""
+        if self.adopting[id]:
+            ledger = _ledger_of(self.journal[id].recovered())
+            counted = {chunk for chunk in self.adopting[id] if not ledger.lacks(chunk)}
+            self.accepted |= counted
+            self.adopting[id] -= counted
 
     def lose_power(self, journal: dict[str, Journaled]) -> None:
         """The coordinator's machine does, and what is left is a `journal` of some moments before; its workers are on
@@ -802,6 +809,7 @@ class World:
                     self._may_crash()
                     self.keep(turn.entry)
                     self.accepted.update(turn.accepted)
+                    self._note_adopted(experiment)
                 lane.popleft()
                 for effect in sorted(turn.effects, key=lambda each: not isinstance(each, fx.DeleteChunks)):
                     self._may_crash()

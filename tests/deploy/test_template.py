@@ -6,7 +6,7 @@ import pytest
 
 from remuda.deploy.template import filled
 
-VALUES = {"what": "a horse", "options": "#SBATCH -x", "setup": "", "command": "echo $PATH a@b @{what}"}
+VALUES = {"what": "a horse", "options": "#SBATCH -x", "opening": "", "setup": "", "command": "echo $PATH a@b @{what}"}
 
 
 def test_values_are_put_in_as_they_are() -> None:
@@ -17,6 +17,6 @@ def test_values_are_put_in_as_they_are() -> None:
 
 def test_a_value_too_few_or_too_many_is_a_mistake() -> None:
     with pytest.raises(KeyError, match="setup"):
-        filled("slurm_job.sh", what="", options="", command="")
+        filled("slurm_job.sh", what="", options="", opening="", command="")
     with pytest.raises(ValueError, match=r"slurm_job\.sh has no place for moon"):
         filled("slurm_job.sh", **VALUES, moon="")

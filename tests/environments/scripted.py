@@ -72,10 +72,10 @@ class ScriptedEnv(gymnasium.Env[Array, Any]):
         return np.array([self.number, self.episode, self.step_number, noise])
 
 
-class DictEnv(ScriptedEnv):
+class SequenceEnv(ScriptedEnv):
     """Observes what no column can hold."""
 
-    observation_space = spaces.Dict({"a": spaces.Discrete(2)})  # type: ignore[assignment]
+    observation_space = spaces.Sequence(spaces.Discrete(2))  # type: ignore[assignment]
 
 
 class SameStepVector(VectorEnv[Array, Array, Array]):

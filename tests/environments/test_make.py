@@ -33,9 +33,9 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     here = "remuda.tests.environments.scripted"
     register("Scripted-v0", f"{here}:ScriptedEnv")
     register("SameStep-v0", f"{here}:ScriptedEnv", vector_entry_point=f"{here}:SameStepVector")
-    register("Dict-v0", f"{here}:DictEnv")
+    register("Sequence-v0", f"{here}:SequenceEnv")
     yield
-    for name in ("Scripted-v0", "SameStep-v0", "Dict-v0"):
+    for name in ("Scripted-v0", "SameStep-v0", "Sequence-v0"):
         del gymnasium.registry[name]
 
 
@@ -161,8 +161,8 @@ def test_wrong_kwargs_are_named() -> None:
 
 
 def test_spaces_that_are_not_one_array_are_refused() -> None:
-    with pytest.raises(EnvironmentBuildError, match=r"observation space Dict.*FlattenObservation"):
-        make_single(EnvConfig(id="Dict-v0"), source_dir=None)
+    with pytest.raises(EnvironmentBuildError, match=r"observation space Sequence.*FlattenObservation"):
+        make_single(EnvConfig(id="Sequence-v0"), source_dir=None)
 
 
 # --- env.make --------------------------------------------------------------------------------------------------------

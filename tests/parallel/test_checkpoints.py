@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished paralle
 
 KEYS = names("""
 format model target_model optimizer schedules last_iter last_step counters policy exploration best_reward
-normalisation rng observation action config versions
+normalisation precision rng observation action config versions
 """)
 
 

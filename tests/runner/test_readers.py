@@ -65,7 +65,7 @@ def test_every_column_is_there_and_numbers_are_numbers(algorithm: str, tmp_path:
     changes: dict[str, Any] = {"stop": {"max_env_steps": 250}}
     if algorithm == "muzero":
         changes["policy"] = {"type": algorithm, "hidden": [8], "simulations": 3, "projection_units": 16}
-    elif algorithm == "sac":
+    elif algorithm in ("sac", "rainbow"):
         changes["policy"] = {"type": algorithm, "hidden": [8]}
     elif algorithm != "dqn":
         changes["policy"] = {"type": algorithm, "hidden": [8], "horizon_steps": 16}
@@ -86,7 +86,7 @@ def test_every_column_is_there_and_numbers_are_numbers(algorithm: str, tmp_path:
     assert (read["AverageEpRet"].dropna() <= read["MaxEpRet"].dropna()).all()
     assert read[LOSSES[algorithm]].iloc[-1].notna().all()
     average, std, largest, smallest = (
-        read[name].dropna() for name in (Q_VALUES if algorithm in ("dqn", "sac") else VALUES)
+        read[name].dropna() for name in (Q_VALUES if algorithm in ("dqn", "rainbow", "sac") else VALUES)
     )
     assert ((smallest <= average) & (average <= largest) & (std > 0)).all()
     if algorithm == "ppo":

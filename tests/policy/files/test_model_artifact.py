@@ -230,7 +230,7 @@ def test_the_description_word_for_word(tmp_path: Path) -> None:
             {"name": "return", "dtype": "float32", "shape": ["batch"], "method": "value",
              "meaning": "what is still to be expected, in the environment's own rewards, discounted"},
         ],
-        "observation": {"shape": [], "dtype": "int64", "low": None, "high": None, "n": 7, "start": 5},
+        "observation": {"shape": [], "dtype": "int64", "low": None, "high": None, "n": 7, "start": 5, "parts": []},
         "action": {"n": 3, "start": -1, "dtype": "int32", "shape": [], "low": [], "high": []},
         "normalisation": None,
         "exploration": {"epsilon": 0.05},

@@ -211,7 +211,7 @@ def test_many_images_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     trunk = ConvolutionTrunk(layout)
     images = torch.randint(0, 256, (11, 1, 6, 6), dtype=torch.uint8)
     at_once = trunk(images)
-    monkeypatch.setattr("remuda.policy.networks.torch_networks._BYTES_AT_ONCE", 3 * 36 * 4)
+    monkeypatch.setattr("remuda.policy.networks.trunks._BYTES_AT_ONCE", 3 * 36 * 4)
     torch.testing.assert_close(trunk(images), at_once)
     assert trunk(images[:0]).shape == (0, layout.features)
 

@@ -16,7 +16,7 @@ from remuda.cli.sweep_request import Asked
 
 if TYPE_CHECKING:
     from remuda.sweeping.grid import Grid
-    from remuda.sweeping.record import RunRecord
+    from remuda.sweeping.record import RunRecord, SweepBook
     from remuda.sweeping.search.space import Search
     from remuda.sweeping.search.study import Study, Trial
     from remuda.sweeping.sweep import Executor, Task
@@ -27,29 +27,32 @@ BEST_SHOWN = 10
 INSTALL = "a sweep with `search` needs Optuna: pip install 'remuda[search]'"
 
 
-def search_out(grid: Grid, asked: Asked, *, again: str) -> None:
+def run_search(grid: Grid, asked: Asked, *, again: str) -> None:
     """Carry out a search and print its results. `again` says how to continue one that was interrupted.
 
     Raises InputError, ConfigError and RunFailedError.
     """
     search = _search_of(grid)
     refuse_jobs_on_a_herd(asked.place, asked.jobs)
-    check_runs(_tasks_of_both_ends(grid, search, asked))
+    check_runs(_tasks_at_the_ends(grid, search, asked))
     seeds = len(grid.seeds or (0,))
     print(f"{_described(search, seeds)}; folder {asked.folder}", file=sys.stderr)
     if asked.dry_run:
-        print("\n".join(f"{one.key}: {one.distribution}" for one in search.settings))
+        from remuda.sweeping.search.space import described
+
+        print("\n".join(f"{one.key}: {described(one.distribution)}" for one in search.settings))
         return
     owned = own(asked.folder)
     try:
-        study = _study(grid, search, asked)
+        book = _book(grid, asked)
         where = (asked.folder, asked.place, asked.connection_file, asked.runs_dir)
         with executor(*where, jobs=asked.jobs, force=asked.force) as (runs_of, guard):
-            records = _under_way(grid, search, study, asked, runs_of, guard)
+            study = _study(grid, search, asked)  # the last: with --force it replaces the one that is there
+            records = _run_trials(grid, search, study, asked, book, runs_of, guard)
             interrupted = guard.ending
     finally:
         owned.release()
-    _tell(grid, study, records, asked, again=again if interrupted else None)
+    _print_results(grid, study, records, asked, again=again if interrupted else None)
 
 
 def _search_of(grid: Grid) -> Search:
@@ -63,22 +66,21 @@ def _search_of(grid: Grid) -> Search:
     return grid.search
 
 
-def _tasks_of_both_ends(grid: Grid, search: Search, asked: Asked) -> list[Task]:
-    """Check the least and the largest values of all settings, so that most mistakes are told before anything starts."""
+def _tasks_at_the_ends(grid: Grid, search: Search, asked: Asked) -> list[Task]:
+    """Check the ends of all ranges and every value of all lists, so that most mistakes are told before anything starts.
+    One run for each of what was checked."""
     from remuda.config.errors import ConfigError
     from remuda.sweeping.plan import plan_trial
     from remuda.sweeping.record import RunRecord
-    from remuda.sweeping.search.space import Choices
+    from remuda.sweeping.search.space import ends
     from remuda.sweeping.sweep import Task
 
-    ends: list[dict[str, JsonValue]] = [{}, {}]
-    for one in search.settings:
-        given = one.distribution
-        low, high = (given.values[0], given.values[-1]) if isinstance(given, Choices) else (given.low, given.high)
-        ends[0][one.key], ends[1][one.key] = low, high
+    values = {one.key: ends(one.distribution) for one in search.settings}
+    most = max(len(some) for some in values.values())
+    settings_of = [{key: some[min(index, len(some) - 1)] for key, some in values.items()} for index in range(most)]
     problems: dict[str, None] = {}
     checked: list[Task] = []
-    for settings in ends:
+    for settings in settings_of:
         try:
             [run, *_] = plan_trial(grid, 0, settings, asked.folder, sets=asked.sets)
         except ConfigError as error:
@@ -93,7 +95,8 @@ def _tasks_of_both_ends(grid: Grid, search: Search, asked: Asked) -> list[Task]:
 
 def _described(search: Search, seeds: int) -> str:
     each = "" if seeds == 1 else f" of {seeds} runs each"
-    return f"a search of {search.trials} trials{each}, {search.at_once} at once, for {len(search.settings)} settings"
+    settings = "one setting" if len(search.settings) == 1 else f"{len(search.settings)} settings"
+    return f"a search of {search.trials} trials{each}, {search.at_once} at once, for {settings}"
 
 
 def _study(grid: Grid, search: Search, asked: Asked) -> Study:
@@ -107,21 +110,25 @@ def _study(grid: Grid, search: Search, asked: Asked) -> Study:
         raise InputError(str(error)) from error
 
 
-def _under_way(
-    grid: Grid, search: Search, study: Study, asked: Asked, runs_of: Executor, guard: ShutdownGuard
+def _book(grid: Grid, asked: Asked) -> SweepBook:
+    from remuda.sweeping.record import SweepBook, SweepFileError
+
+    try:
+        return SweepBook(asked.folder, name=grid.name, mode=MODES[asked.place])
+    except SweepFileError as error:
+        raise InputError(str(error)) from error
+
+
+def _run_trials(
+    grid: Grid, search: Search, study: Study, asked: Asked, book: SweepBook, runs_of: Executor, guard: ShutdownGuard
 ) -> list[RunRecord]:
     """Run all trials; returns the newest records of all runs."""
     from remuda.cli.sweep_view import open_view
     from remuda.sweeping.plan import plan_trial
-    from remuda.sweeping.record import SweepBook, SweepFileError
-    from remuda.sweeping.search.carrying import SearchUnderWay
+    from remuda.sweeping.search.running import SearchUnderWay
     from remuda.sweeping.sweep import tasks
 
     mode = MODES[asked.place]
-    try:
-        book = SweepBook(asked.folder, name=grid.name, mode=mode)
-    except SweepFileError as error:
-        raise InputError(str(error)) from error
     seeds = len(grid.seeds or (0,))
     latest: dict[str, RunRecord] = {} if asked.force else dict(book.runs)
     view = open_view(list(latest.values()), of=search.trials * seeds)
@@ -141,6 +148,7 @@ def _under_way(
             runs_of,
             book,
             tasks_of=tasks_of,
+            name_of=lambda trial: grid.trial(trial.number, trial.settings).name,
             report_every_env_steps=_report_every(grid, search, asked),
             on_change=show,
         ).run(ending=lambda: guard.ending)
@@ -151,14 +159,14 @@ def _under_way(
 
 
 def _report_every(grid: Grid, search: Search, asked: Asked) -> int:
-    from remuda.config.load import load_config
-
+    """As the pruning says, else the longest interval of evaluations at the ends of what is searched."""
     if search.pruning is not None and search.pruning.every_env_steps is not None:
         return search.pruning.every_env_steps
-    return load_config(grid.config, overrides=asked.sets).config.evaluator.interval_env_steps
+    checked = _tasks_at_the_ends(grid, search, asked)
+    return max(task.run.loaded.config.evaluator.interval_env_steps for task in checked)
 
 
-def _tell(grid: Grid, study: Study, records: Sequence[RunRecord], asked: Asked, *, again: str | None) -> None:
+def _print_results(grid: Grid, study: Study, records: Sequence[RunRecord], asked: Asked, *, again: str | None) -> None:
     from remuda.sweeping.search.picture import draw
     from remuda.sweeping.search.results import best_of, results_json, trials_table
 
@@ -177,7 +185,8 @@ def _tell(grid: Grid, study: Study, records: Sequence[RunRecord], asked: Asked, 
         best = best_of(trials)
         if best is not None:
             settings = grid.trial(best.number, best.settings).settings
-            print(f"  remuda train {shlex.join([os.path.relpath(grid.config), *_sets(settings)])}")
+            given = [part for text in asked.sets for part in ("--set", text)]
+            print(f"  remuda train {shlex.join([os.path.relpath(grid.config), *given, *_sets(settings)])}")
         print(f"  remuda plot {os.path.relpath(asked.folder)} -o {asked.folder.name}.png")
         if drawn is not None:
             print(f"and look at {os.path.relpath(drawn)}")

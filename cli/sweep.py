@@ -33,7 +33,11 @@ GRACE_S = 900.0
 """Seconds after a first Ctrl-C in which runs save and evaluate a last checkpoint; longer than their own limits."""
 
 GridPath = Annotated[
-    Path, typer.Argument(metavar="GRID", help="A .yaml file with name, config, seeds, and grid: lists of values.")
+    Path,
+    typer.Argument(
+        metavar="GRID",
+        help="A .yaml file with name, config, seeds, and grid or search.",
+    ),
 ]
 MODES: dict[Place, Mode] = {"herd": "parallel", "local": "serial"}
 On = Annotated[
@@ -74,11 +78,11 @@ def sweep(
     read = read_grid(grid)
     folder = _folder(read.name, sweep_dir, runs_dir, datestamp=datestamp)
     if read.search is not None:
-        from remuda.cli.search import search_out
+        from remuda.cli.search import run_search
 
         place = on or _place(folder, connection_file, runs_dir, jobs)
         asked = Asked(folder, place, jobs, tuple(sets or ()), runs_dir, connection_file, force, dry_run, as_json)
-        search_out(read, asked, again=_again(folder, datestamp=datestamp))
+        run_search(read, asked, again=_again(folder, datestamp=datestamp))
         return
     runs = plan(read, folder, sets=sets or ())
     look = _look(folder, read.name, runs, on or _place(folder, connection_file, runs_dir, jobs), force=force)

@@ -23,7 +23,7 @@ _ATARI: Mapping[str, Mapping[str, JsonValue]] = {
     "stop": {"max_env_steps": 10_000_000},
 }
 _NORMALISED: Mapping[str, JsonValue] = {"normalize_observations": True, "normalize_rewards": True}
-_REPLAYED_PUSHES: Mapping[str, Mapping[str, JsonValue]] = {
+_OFF_POLICY_CONTINUOUS: Mapping[str, Mapping[str, JsonValue]] = {
     "env": {"num_envs": 1},
     "policy": {"random_env_steps": 10_000},
     "learner": {"batch_size": 256, "learning_rate": 3e-4, "max_grad_norm": None, "publish_interval_iters": 16},
@@ -41,8 +41,8 @@ SENSIBLE: Mapping[tuple[str, Kind], Mapping[str, Mapping[str, JsonValue]]] = {
         "policy": {"horizon_steps": 128, "epochs": 10, "minibatches": 8, **_NORMALISED},
         "learner": {"learning_rate": 5e-4, "max_grad_norm": 0.5},
     },
-    ("sac", "Box actions"): _REPLAYED_PUSHES,
-    ("td3", "Box actions"): _REPLAYED_PUSHES,
+    ("sac", "Box actions"): _OFF_POLICY_CONTINUOUS,
+    ("td3", "Box actions"): _OFF_POLICY_CONTINUOUS,
     ("dqn", "images"): {
         "policy": {"epsilon_end": 0.01, "target_update_iters": 2_000},
         "learner": {"batch_size": 32, "learning_rate": 1e-4, "publish_interval_iters": 100},
@@ -82,10 +82,11 @@ def choose(
         "env": {"id": env_id},
         "policy": {"type": algorithm},
     }
-    kind = _kind(load_settings(settings, overrides=given, folder=folder))
+    kind, in_parts = _kind(load_settings(settings, overrides=given, folder=folder))
     parts = SENSIBLE.get((algorithm, kind), {})
     for section, values in parts.items():
-        more = [Override((section, key), value, "--env") for key, value in values.items()]
+        taken = {key: value for key, value in values.items() if not (in_parts and key == "normalize_observations")}
+        more = [Override((section, key), value, "--env") for key, value in taken.items()]
         settings = apply_overrides(settings, more)
     loaded = load_settings(cast("dict[str, object]", settings), overrides=given, folder=folder)
     which = f"those for {kind}" if parts else "the defaults"
@@ -93,12 +94,14 @@ def choose(
     return Choice(loaded, f"{algorithm} on {env_id}: no settings are stored, so {which} are taken. {known}")
 
 
-def _kind(loaded: LoadedConfig) -> Kind:
-    """What kind of environment it is; builds one and closes it."""
+def _kind(loaded: LoadedConfig) -> tuple[Kind, bool]:
+    """What kind of environment it is, and whether its observations have several parts, which cannot be normalised;
+    builds one and closes it."""
     from remuda.environments.check import check_environment
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 
     observation, action = check_environment(loaded.config)
-    if ObservationSpec.of(observation).is_image:
-        return "images"
-    return "Box actions" if ActionSpec.of(action).n is None else "Discrete actions"
+    seen = ObservationSpec.of(observation)
+    if seen.is_image:
+        return "images", False
+    return "Box actions" if ActionSpec.of(action).n is None else "Discrete actions", bool(seen.parts)

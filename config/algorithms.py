@@ -221,8 +221,9 @@ class ActorCriticConfig(AlgorithmConfig):
     start; it is learned, and the same in all states. Actions are clipped to their bounds, so with bounds of ±1 the
     default 0 explores widely, and -2 makes small changes around what the network says."""
     noise_correlation: Correlation = 0.0
-    """Box actions only: correlation of an action's noise with that of the step before in the same environment. Each
-    action has the distribution that the policy says, whatever this is. 0 draws each alone; values near 1 push in one
+    """Box actions only: correlation of an action's noise with that of the step before in the same environment. The
+    noise of each action alone is distributed as before; given what came before it is not, which PPO and IMPALA leave
+    out of account. 0 draws each alone; values near 1 push in one
     direction for about 1 / (1 - noise_correlation) steps, and find rewards that need many similar actions in a row
     (Hollenstein et al. 2024)."""
     recurrent: Literal["lstm", "gru"] | None = None

@@ -153,7 +153,8 @@ def read_document(path: Path) -> Document:
     """Parse a file without validating its settings. Raises ConfigError if it does not have the format of its suffix."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None and not path.is_dir():
-        raise ConfigError([f"{path}: a config is a .yaml, .json or .py file, and this is none of them"])
+        hint = "" if path.suffix else f"; for an algorithm add --env ID, as in: remuda train {path} --env CartPole-v1"
+        raise ConfigError([f"{path}: a config is a .yaml, .json or .py file, and this is none of them{hint}"])
     text = _text(path)
     assert reader is not None  # a folder has been refused by now
     try:

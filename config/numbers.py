@@ -92,6 +92,7 @@ Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValida
 Correlation = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), BeforeValidator(no_bool)]
 LogStd = Annotated[float, Field(ge=-20, le=5, allow_inf_nan=False), BeforeValidator(no_bool)]
 """Of a standard deviation between 2e-9 and 150."""
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(no_bool)]
 Units = Annotated[int, Field(gt=0, le=16_384), BeforeValidator(no_bool)]
 Hidden = Annotated[tuple[Units, ...], Field(max_length=16), AfterValidator(_not_too_large)]
 Pixels = Annotated[int, Field(gt=0, le=4_096), BeforeValidator(no_bool)]

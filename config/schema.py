@@ -52,9 +52,9 @@ class EnvConfig(Section):
     vectorization: Literal["auto", "native", "sync", "async", "envpool"] = "auto"
     """How the environments of a collector are stepped: `native` uses the environment's own vectorised class, `sync`
     objects in one process, `async` one process per core, `envpool` the threads of that package (`pip install
-    'remuda[envpool]'`), which knows many ids of gymnasium; their random numbers are then others. `auto` takes native if
-    the id has one. Otherwise it times a few steps, and takes processes if they would be faster with all collectors on
-    one machine."""
+    'remuda[envpool]'`), which has many of gymnasium's environments; the same seed then gives other episodes. `auto`
+    takes native if the id has one. Otherwise it times a few steps, and takes processes if they would be faster with all
+    collectors on one machine."""
     max_episode_steps: Positive | None = None
     """Episodes are truncated after this number of steps; null keeps the environment's own limit."""
     episode_info: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,49}$")], ...] = ()

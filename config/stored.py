@@ -1,4 +1,7 @@
-"""Settings that were found good for one algorithm in one environment: the examples, which the package brings along."""
+"""Settings for one algorithm in one environment: the examples, which come with the package.
+
+The comment at the top of each file says what was shown of it.
+"""
 
 from __future__ import annotations
 

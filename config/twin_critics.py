@@ -17,6 +17,7 @@ from remuda.config.numbers import (
     NSteps,
     Positive,
     PositiveFloat,
+    Share,
 )
 
 
@@ -32,10 +33,11 @@ class TwinCriticConfig(AlgorithmConfig):
     proportion to the square of the units."""
     n_step: NSteps = 1
     """Steps of reward summed before bootstrapping. More bring rewards back sooner, but those steps were chosen by older
-    policies, which nothing corrects for."""
+    policies, which nothing corrects for; and SAC then counts only the entropy of every n-th step, so it explores less
+    for the same temperature."""
     discount: Discount = 0.99
     """Discount per environment step."""
-    target_share: Fraction = 0.005
+    target_share: Share = 0.005
     """The share of the way that target networks go to the networks in training after an update (tau). Smaller values
     are steadier and slower; 1 makes them copies."""
     actor_learning_rate: PositiveFloat | None = None
@@ -60,8 +62,8 @@ class SacConfig(TwinCriticConfig):
     """Entropy in nats that a learned temperature aims at, of actions in -1 … 1. Higher ones explore more. Null is minus
     the numbers of an action, and for Discrete actions `target_entropy_share` of the largest there is."""
     target_entropy_share: Fraction = 0.98
-    """Discrete actions only: see `target_entropy`. The default is Christodoulou's, which hardly leaves chance; tasks in
-    which single wrong actions end the episode need less, such as 0.3."""
+    """Discrete actions only: see `target_entropy`. The default (Christodoulou's) keeps the policy almost uniformly
+    random; where a single wrong action can end the episode, use less, such as 0.3."""
 
 
 class Td3Config(TwinCriticConfig):

@@ -109,8 +109,18 @@ class StreamServerProcess:
 
     def _start(self, now_s: float) -> None:
         self._started_s = now_s
-        reading_end, self._lifeline = os.pipe()
-        refusals = self._told.begin()
+        try:
+            reading_end, self._lifeline = os.pipe()
+        except OSError as error:  # no descriptor
+            self._say(f"the stream server cannot be started: {error}")
+            return
+        try:
+            refusals = self._told.begin()
+        except OSError as error:
+            self._say(f"the stream server cannot be started: {error}")
+            os.close(reading_end)
+            self._break_lifeline()
+            return
         host, port = self._listener.getsockname()[:2]
         address = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
         arguments = ("--runs-dir", self._runs_dir, "--keys-dir", self._keys_dir, "--address", address)

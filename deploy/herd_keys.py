@@ -19,15 +19,30 @@ class HerdKeys:
     def __init__(self, keys_dir: Path) -> None:
         """Raises KeyFileError."""
         self._folder = KeysFolder(keys_dir)
-        self._names: set[str] = set()
+        self._public: dict[str, str] = {}
+        """The keys that are let in, by name."""
 
     def let_in(self, name: str, public_key: str) -> None:
         """Let in who has this key, and who had this name before no more. Raises KeyFileError."""
-        if name in self._names:
-            self._folder.rotate(name, public_key)
-        else:
+        former = self._public.get(name)
+        if former == public_key:  # asked again: the answer was lost
+            return
+        if former is None:
             self._folder.add(name, public_key, "worker")
-            self._names.add(name)
+        else:
+            self._folder.rotate(name, public_key)
+        self._public[name] = public_key
+
+    def let_out(self, name: str) -> None:
+        """Let in who had this name no more. The folder may be gone together with its coordinator."""
+        if self._public.pop(name, None) is not None:
+            with contextlib.suppress(KeyFileError, OSError):
+                self._folder.revoke(name)
+
+    @property
+    def names(self) -> list[str]:
+        """Who is let in."""
+        return list(self._public)
 
     def __enter__(self) -> HerdKeys:
         return self
@@ -35,7 +50,6 @@ class HerdKeys:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let none of them in any more. The folder may be gone together with its coordinator."""
-        for name in self._names:
-            with contextlib.suppress(KeyFileError, OSError):
-                self._folder.revoke(name)
+        """Let none of them in any more."""
+        for name in self.names:
+            self.let_out(name)

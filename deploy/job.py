@@ -15,16 +15,17 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from uuid import uuid4
 
 from remuda.deploy.slurm.guest import Guest, NotLetInError
 from remuda.deploy.slurm.requeue import own_job, requeue
 from remuda.storage.atomic import write_bytes
 from remuda.storage.existing_folder import make_private
+from remuda.storage.held_folder import HeldFolder
 from remuda.wire.keys.folder import FOLDER, SERVER
 from remuda.wire.keys.secret_file import MODE
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
@@ -231,7 +232,7 @@ def _head(arguments: argparse.Namespace) -> Job:
 
 
 def _workers(arguments: argparse.Namespace) -> Job:
-    hand_in = ["--hand-in", str(max(arguments.notice, TERM_S) - ENDING_S)]
+    hand_in = ["--hand-in", str(min(arguments.notice, TERM_S) - ENDING_S)]  # fits after either signal
     nanny = _nanny(arguments, arguments.kind, arguments.count)
     return Job({"workers": [*nanny, *hand_in]}, notice_s=arguments.notice)
 
@@ -247,6 +248,8 @@ def _run_guest(arguments: argparse.Namespace) -> tuple[int, bool]:
         except NotLetInError as error:
             _say(str(error))
             return (EXIT_TAKEN, signal.SIGUSR1 in taken) if taken else (EXIT_FAILED, False)
+        if taken:  # during the last question
+            return EXIT_TAKEN, signal.SIGUSR1 in taken
         guest.watch()
         job = _workers_in(guest.folder, arguments)
         return job.run(), job.noticed
@@ -254,11 +257,14 @@ def _run_guest(arguments: argparse.Namespace) -> tuple[int, bool]:
 
 def _run_apart(arguments: argparse.Namespace) -> tuple[int, bool]:
     """As `_run_guest`, with a connection file that the engine has brought. It may belong to another user there."""
-    with tempfile.TemporaryDirectory(prefix="remuda-job-") as folder:  # mode 0700
+    folder = HeldFolder("remuda-job-", str(uuid4()))
+    try:
         content = (arguments.brought / CONNECTION_FILE).read_bytes()
-        write_bytes(Path(folder) / CONNECTION_FILE, content, durable=False, mode=MODE)
-        job = _workers_in(Path(folder), arguments)
+        write_bytes(folder.path / CONNECTION_FILE, content, durable=False, mode=MODE)
+        job = _workers_in(folder.path, arguments)
         return job.run(), job.noticed
+    finally:
+        folder.remove()
 
 
 def _workers_in(folder: Path, arguments: argparse.Namespace) -> Job:

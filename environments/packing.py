@@ -63,6 +63,12 @@ def packed_space(space: Space) -> PackedSpace:
         part = replace(_part(name, leaf), offset=end)
         parts.append(part)
         end += part.bytes
+    names = [part.name for part in parts]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UnsupportedSpaceError(
+            f"the observation space {space} has several parts named {', '.join(twice)}: names are keys joined by dots; "
+            "rename a key"
+        )
     if not parts or len(parts) > MOST_PARTS:
         raise UnsupportedSpaceError(
             f"the observation space {space} has {len(parts)} parts that networks can read; there should be one at "
@@ -82,17 +88,14 @@ class PackObservations(gymnasium.ObservationWrapper[Array, Any, Any]):
         self.observation_space = self._packed
 
     def observation(self, observation: Any) -> Array:
-        """Pack what the environment gave. Raises ValueError, which names a part of another shape."""
+        """Pack what the environment gave. Raises ValueError, which names a part that is not as its space says."""
         row = np.empty(self._packed.shape, np.uint8)
         leaves = dict(_values(self._structure, observation, ()))
         for part in self._packed.parts:
             array = np.asarray(leaves[part.name])
             if array.shape != part.shape:
-                raise ValueError(
-                    f"the part {part.name or 'of the'} observation has shape {array.shape}, and its space says "
-                    f"{part.shape}"
-                )
-            row[part.offset : part.offset + part.bytes] = np.frombuffer(array.astype(part.dtype).tobytes(), np.uint8)
+                raise ValueError(f"{_named(part)} has shape {array.shape}, and its space says {part.shape}")
+            row[part.offset : part.offset + part.bytes] = np.frombuffer(_packed(part, array).tobytes(), np.uint8)
         return row
 
 
@@ -147,3 +150,20 @@ def _part(name: str, space: Space) -> PackedPart:
         "MultiDiscrete, MultiBinary, and Dict and Tuple of them. Leave it out with a wrapper in a function of your own "
         "(env.make)"
     )
+
+
+def _packed(part: PackedPart, array: Array) -> Array:
+    """The part as networks read it. Raises ValueError where they would read something else."""
+    with np.errstate(over="ignore"):
+        packed = array.astype(part.dtype)
+    if packed.dtype.kind == "f" and not np.isfinite(packed).all():
+        raise ValueError(f"{_named(part)} is {array.tolist()}, which is not finite as {part.dtype}")
+    if part.counts:
+        places = packed.reshape(-1) - np.array(part.starts)
+        if not ((places >= 0) & (places < np.array(part.counts))).all():
+            raise ValueError(f"{_named(part)} is {packed.tolist()}, which is outside its space")
+    return packed
+
+
+def _named(part: PackedPart) -> str:
+    return f"the part {part.name!r} of the observation" if part.name else "the observation"

@@ -23,7 +23,7 @@ FEWEST, MOST, ENOUGH_S = 2, 20, 0.2
 """Calls that are timed in each precision: at least so many, and until they took so long, at most so many."""
 
 
-class Trial:
+class PrecisionTrial:
     """Learns in both precisions by turns, and keeps the faster one from then on. All its updates count."""
 
     def __init__(
@@ -97,7 +97,7 @@ def settle_precision(
     elif found is Hardware.NOTHING:
         _take(products, "float32", f"{products.device.type} has no instructions for bfloat16", say)
     elif timed:
-        return Trial(algorithm.learn, products, say=say, clock=partial(_clock, products.device))
+        return PrecisionTrial(algorithm.learn, products, say=say, clock=partial(_clock, products.device))
     elif found is Hardware.MATRIX_UNITS:
         _take(products, "bfloat16", f"{products.device.type} has matrix units for it; nothing is timed", say)
     else:

@@ -284,10 +284,10 @@ class LearnerWork:
             return None
         from remuda.learner.ranks.leading import LearnerRanks  # what a learner alone does not need
         from remuda.learner.ranks.processes import RankProcesses
-        from remuda.learner.ranks.trial import Trial
+        from remuda.learner.ranks.trial import RanksTrial
 
         self._link.activity("preparing", f"starting {self._config.learner.ranks - 1} learner ranks")
-        trial = Trial(self._config.learner.ranks)
+        trial = RanksTrial(self._config.learner.ranks)
         ranks = LearnerRanks(self._config, self._algorithm, recruits or RankProcesses, trial=trial)
         self._opened.callback(ranks.close)
         self._say(

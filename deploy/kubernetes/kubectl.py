@@ -125,7 +125,8 @@ class Kubectl:
         found = _FORWARDING.match(said)
         if found is None:
             end_forwarding(process)
-            _read_on(process)
+            assert process.stdout is not None
+            process.stdout.close()
             raise KubectlError(f"kubectl port-forward says: {said.decode(errors='replace').strip() or 'nothing'}")
         # It prints a line for each connection, and would stand still if nobody read them.
         threading.Thread(target=_read_on, args=(process,), name="remuda-forwarding", daemon=True).start()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +14,7 @@ from remuda.deploy.slurm.commands import comment_of, note
 from remuda.deploy.slurm.introduction import answer, asking
 from remuda.deploy.slurm.states import SlurmError
 from remuda.storage.atomic import write_bytes
+from remuda.storage.held_folder import HeldFolder
 from remuda.wire.connection_file import ConnectionFileError, read
 from remuda.wire.keys.own import KEY_FILE
 from remuda.wire.keys.pair import new_pair
@@ -42,7 +41,8 @@ class Guest:
         self._clock = clock
         self._over = threading.Event()
         self._watch: threading.Thread | None = None
-        self.folder = Path(tempfile.mkdtemp(prefix="remuda-job-"))
+        self._held = HeldFolder("remuda-job-", job)
+        self.folder = self._held.path
 
     @property
     def connection_file(self) -> Path:
@@ -83,8 +83,9 @@ class Guest:
         if not _answers(self.connection_file):
             try:
                 self._take_answer()
-            except SlurmError as error:
-                self._say(f"it is not known whether the coordinator has moved: {error}")
+            except (SlurmError, OSError) as error:
+                if not self._over.is_set():
+                    self._say(f"it is not known whether the coordinator has moved: {error}")
 
     def _keep_looking(self) -> None:
         while not self._over.wait(CHECK_S):
@@ -108,7 +109,7 @@ class Guest:
         self._over.set()
         if self._watch is not None:
             self._watch.join(KNOCK_S)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._held.remove()
 
 
 def _answers(connection_file: Path) -> bool:

@@ -11,7 +11,7 @@ from remuda.learner.ranks.following import SIGN_OF_LIFE_S, beginning
 from remuda.learner.ranks.group import RankGroup
 from remuda.learner.ranks.line import Line, Message
 from remuda.learner.ranks.parts import packed, split, together, unpacked
-from remuda.learner.ranks.trial import Trial, Verdict
+from remuda.learner.ranks.trial import RanksTrial, Verdict
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.ranks import ONE_RANK, RankLostError
 
@@ -50,7 +50,7 @@ class LearnerRanks:
     them."""
 
     def __init__(
-        self, config: ExperimentConfig, algorithm: Algorithm, recruits: Recruits, *, trial: Trial | None = None
+        self, config: ExperimentConfig, algorithm: Algorithm, recruits: Recruits, *, trial: RanksTrial | None = None
     ) -> None:
         """Get the other ranks; returns once all can learn, with the state that `algorithm` has now.
 

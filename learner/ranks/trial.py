@@ -21,7 +21,7 @@ class Verdict:
     """For the log."""
 
 
-class Trial:
+class RanksTrial:
     """For some batches rank 0 takes all rows but one for each other rank, and the time that it computes is that of one
     rank with the whole batch. For the next ones the rows are shared. What is learned is the same. Reads no clock."""
 

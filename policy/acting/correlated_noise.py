@@ -12,8 +12,8 @@ class CorrelatedNoise:
     """A stationary autoregressive process of order one for each number: every draw is standard normal, and has the
     given correlation with the draw before. With 0 the draws are independent.
 
-    On-policy algorithms explore by it (Hollenstein et al. 2024): the policy's distribution of each action stays as it
-    is, and so do the log probabilities.
+    On-policy algorithms explore by it (Hollenstein et al. 2024). Each action alone is distributed as the policy says;
+    given the actions before it is not, so log probabilities are approximations then.
     """
 
     def __init__(self, correlation: float) -> None:

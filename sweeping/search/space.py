@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,12 +64,12 @@ class SearchedSetting:
 
 @dataclass(frozen=True)
 class Pruning:
-    """When a trial is given up: at a report of its mean evaluation return, if its best report so far is not among the
-    best `percentile` % of what the finished trials had reported by then."""
+    """A trial is given up at a report of its mean evaluation return, unless its best report so far is among the best
+    `percentile` % of what finished trials had reported at the same step."""
 
     percentile: float = 50.0
     after_trials: int = 5
-    """Trials that are never given up, to compare with."""
+    """So many trials must finish before any may be given up."""
     after_env_steps: int = 0
     """No trial is given up before it has made so many steps."""
     every_env_steps: int | None = None
@@ -127,3 +128,17 @@ def _range(given: Mapping[str, JsonValue]) -> FloatRange | IntRange:
     if max(abs(low), abs(high)) > LARGEST_FLOAT:
         raise DistributionError(f"low and high should be between ±{LARGEST_FLOAT:g}")
     return FloatRange(low, high, log, step[0] if step else None)
+
+
+def ends(given: Distribution) -> tuple[JsonValue, ...]:
+    """The two ends of a range, or every value of a list."""
+    return given.values if isinstance(given, Choices) else (given.low, given.high)
+
+
+def described(given: Distribution) -> str:
+    """As it is written in the file."""
+    if isinstance(given, Choices):
+        return json.dumps(list(given.values))
+    log = ", log: true" if given.log else ""
+    step = f", step: {given.step:g}" if given.step not in (None, 1) else ""
+    return f"{{low: {given.low:g}, high: {given.high:g}{log}{step}}}"

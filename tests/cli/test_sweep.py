@@ -293,7 +293,7 @@ def search_folder(folder: Path) -> Path:
 def test_a_search_runs_its_trials_and_says_what_was_best(terminal: Terminal, search_folder: Path) -> None:
     ended = terminal.remuda("sweep", "grid.yaml", "--on", "local")
     assert ended.code == 0, ended.err
-    assert "a search of 2 trials, 1 at once, for 1 settings" in ended.err
+    assert "a search of 2 trials, 1 at once, for one setting" in ended.err
     assert re.search(r"^t00[01] +complete", ended.out, re.MULTILINE)
     assert re.search(r"remuda train tiny\.yaml .*--set policy\.n_step=[123]", ended.out)
     sweep = search_folder / "runs" / "hills"
@@ -310,7 +310,7 @@ def test_a_search_runs_its_trials_and_says_what_was_best(terminal: Terminal, sea
 def test_a_searchs_dry_run_and_wrong_settings_write_nothing(terminal: Terminal, search_folder: Path) -> None:
     before = listing(search_folder)
     dry = terminal.remuda("sweep", "grid.yaml", "--dry-run")
-    assert (dry.code, dry.out) == (0, "policy.n_step: IntRange(low=1, high=3, log=False, step=1)\n")
+    assert (dry.code, dry.out) == (0, "policy.n_step: {low: 1, high: 3}\n")
     assert listing(search_folder) == before
     wrong = search_folder / "wrong.yaml"
     wrong.write_text((search_folder / "grid.yaml").read_text().replace("low: 1", "low: -1"))
@@ -319,3 +319,27 @@ def test_a_searchs_dry_run_and_wrong_settings_write_nothing(terminal: Terminal, 
     assert re.search(r"wrong\.yaml:\d+: policy\.n_step: should be greater than 0, not -1", ended.err)
     wrong.unlink()
     assert listing(search_folder) == before
+
+
+def test_a_search_whose_place_is_wrong_keeps_its_study_even_with_force(terminal: Terminal, search_folder: Path) -> None:
+    assert terminal.remuda("sweep", "grid.yaml", "--on", "local").code == 0
+    study = search_folder / "runs" / "hills" / "study.log"
+    before = study.read_bytes()
+    ended = terminal.remuda("sweep", "grid.yaml", "--on", "herd", "--force")
+    assert ended.code != 0
+    assert study.read_bytes() == before
+
+
+def test_every_value_of_a_list_is_checked_first_and_the_next_command_has_what_was_set(
+    terminal: Terminal, search_folder: Path
+) -> None:
+    grid = search_folder / "grid.yaml"
+    text = grid.read_text()
+    grid.write_text(text.replace("{low: 1, high: 3}", "[1, -1, 3]"))
+    ended = terminal.remuda("sweep", "grid.yaml", "--on", "local")
+    assert ended.code == 2
+    assert "policy.n_step: should be greater than 0, not -1" in ended.err
+    grid.write_text(text)
+    ended = terminal.remuda("sweep", "grid.yaml", "--on", "local", "--set", "evaluator.episodes=1")
+    assert ended.code == 0, ended.err
+    assert "--set evaluator.episodes=1 --set" in ended.out

@@ -15,7 +15,10 @@ from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
 from remuda.config.override import parse_override
 from remuda.config.stored import FOLDER
+from remuda.environments.check import check_environment
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.policy.algorithms import make_policy
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 class Pictures(gymnasium.Env[np.ndarray, np.int64]):
@@ -78,7 +81,7 @@ def test_sensible_settings_depend_on_the_spaces(
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
-def test_replayed_pushes_make_one_update_of_256_rows_per_step(algorithm: str, tmp_path: Path) -> None:
+def test_off_policy_settings_make_one_update_of_256_rows_per_step(algorithm: str, tmp_path: Path) -> None:
     config = choose(algorithm, "Pushes-v0", folder=tmp_path).loaded.config
     assert config.policy.type == algorithm
     assert config.learner.batch_size == config.buffer.samples_per_insert == 256
@@ -110,3 +113,16 @@ def test_what_does_not_exist_is_refused(tmp_path: Path) -> None:
         choose("poo", "Taxi-v3", folder=tmp_path)
     with pytest.raises(EnvironmentBuildError, match="did you mean"):
         choose("ppo", "CartPol-v1", folder=tmp_path)
+
+
+def test_observations_of_several_parts_are_not_normalised(tmp_path: Path) -> None:
+    """Which networks refuse: a run with the chosen settings begins."""
+    gymnasium.register("Parts-v0", entry_point="remuda.tests.environments.structured:Grid")
+    try:
+        config = choose("ppo", "Parts-v0", folder=tmp_path).loaded.config
+        observation, action = check_environment(config)
+    finally:
+        del gymnasium.registry["Parts-v0"]
+    assert isinstance(config.policy, PpoConfig)
+    assert not config.policy.normalize_observations
+    make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action))

@@ -18,7 +18,8 @@ from remuda.tests.parallel.user_folder import UserFolder
 
 @pytest.fixture(scope="session")
 def cluster() -> Generator[SlurmCluster]:
-    """Three nodes on this machine. Where Slurm is not installed the tests are skipped, and say what is missing."""
+    """Four nodes on this machine, of which one does not see the runs folder. Where Slurm is not installed the tests are
+    skipped, and say what is missing."""
     missing = missing_programs()
     if missing:
         pytest.skip(f"{', '.join(missing)}: apt-get install slurmctld slurmd slurm-client munge")

@@ -65,8 +65,38 @@ def test_what_no_network_reads_is_named() -> None:
 
 
 def test_a_part_of_another_shape_is_named() -> None:
-    with pytest.raises(ValueError, match=r"the part switches observation has shape \(2,\), and its space says \(3,\)"):
+    with pytest.raises(ValueError, match=r"the part 'switches' of the observation has shape \(2,\)"):
         PackObservations(WrongShape()).reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        (
+            "place",
+            (np.array([np.nan, 0.0]), np.array([1, 2])),
+            r"'place.0' of the observation is \[nan, 0.0\]",
+        ),
+        ("place", (np.array([1e300, 0.0]), np.array([1, 2])), "not finite as float32"),
+        (
+            "place",
+            (np.zeros(2), np.array([1, 3])),
+            r"'place.1' of the observation is \[1, 3\], which",
+        ),
+        ("direction", np.int64(0), "'direction' of the observation is 0, which is outside its space"),
+    ],
+)
+def test_a_value_that_a_network_would_misread_is_named(name: str, value: object, said: str) -> None:
+    env = PackObservations(Grid())
+    raw = env.env.reset(seed=0)[0] | {name: value}
+    with pytest.raises(ValueError, match=said):
+        env.observation(raw)
+
+
+def test_two_parts_of_one_name_are_refused() -> None:
+    number = spaces.Box(0.0, 1.0, (1,))
+    with pytest.raises(UnsupportedSpaceError, match=r"several parts named a\.b: .*rename a key"):
+        packed_space(spaces.Dict({"a.b": number, "a": spaces.Dict({"b": number})}))
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])

@@ -15,7 +15,7 @@ import torch
 from remuda.config.algorithms import DqnConfig
 from remuda.config.schema import ExperimentConfig, LearnerConfig, Precision
 from remuda.learner.checkpoint import Progress, load, restore, save
-from remuda.learner.precision import CLEARLY, MOST, Trial, settle_precision
+from remuda.learner.precision import CLEARLY, MOST, PrecisionTrial, settle_precision
 from remuda.learner.ranks.following import load_saved, saved
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.base import Arrays, LearnResult
@@ -45,8 +45,8 @@ class Learner:
         self.now_s += max(1, self._updates) * self._times_s[precision] * (100.0 if first else 1.0)
         return LearnResult({}, None, self._updates)
 
-    def trial(self) -> Trial:
-        return Trial(self.learn, self.products, say=self.said.append, clock=lambda: self.now_s)
+    def trial(self) -> PrecisionTrial:
+        return PrecisionTrial(self.learn, self.products, say=self.said.append, clock=lambda: self.now_s)
 
     def until_decided(self) -> int:
         trial, calls = self.trial(), 0
@@ -110,7 +110,7 @@ def test_the_updates_of_a_trial_count() -> None:
     """They are those of any learner; small products are the same in both precisions."""
     plain, tried = dqn(), dqn()
     told = settled(tried, timed=True, has=Hardware.MATRIX_UNITS)[0]
-    assert isinstance(told, Trial)
+    assert isinstance(told, PrecisionTrial)
     rng = np.random.default_rng(0)
     for rows in [batch(rng) for _ in range(4)]:
         plain.learn(rows)
@@ -175,7 +175,7 @@ def test_nothing_is_timed_where_there_are_no_instructions() -> None:
 @pytest.mark.parametrize("has", [Hardware.INSTRUCTIONS, Hardware.MATRIX_UNITS])
 def test_otherwise_updates_are_timed(has: Hardware) -> None:
     trial, lines = settled(dqn(), timed=True, has=has)
-    assert isinstance(trial, Trial)
+    assert isinstance(trial, PrecisionTrial)
     assert lines == []
 
 

@@ -14,8 +14,13 @@ from remuda.policy.networks.parts import features_of, input_layout, units
 from remuda.policy.networks.recurrence import RecurrentLayout
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
-EPSILON = 1e-3
+LEAST_SLOPE = 1e-3
 """That of remuda.policy.networks.rescaling, which needs torch."""
+
+
+def number_of_actions(action: ActionSpec) -> int:
+    """How many action values there are. Raises UnsupportedSpaceError where actions cannot be counted."""
+    return action.counted(by="r2d2, which values each action")
 
 
 def layout(config: R2d2Config, observation: ObservationSpec) -> RecurrentLayout:
@@ -40,6 +45,7 @@ def make_r2d2_policy(
     device: str = "cpu",
 ) -> RecurrentPolicy:
     """`chosen` and `device` are Inference's. Raises UnsupportedSpaceError."""
+    number_of_actions(action)
     laid_out = layout(config, observation)
     acts = RescaledDqnPolicy if config.value_rescaling else DqnPolicy
     head = acts(head_config(config), laid_out.remembered, action)
@@ -57,7 +63,7 @@ class RescaledDqnPolicy(DqnPolicy):
 def unscaled(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
     """What remuda.policy.networks.rescaling.unscaled does, without torch."""
     size = np.abs(numbers, dtype=np.float64)
-    inner = size + 1.0 + EPSILON
-    root = 2.0 * inner / (np.sqrt(1.0 + 4.0 * EPSILON * inner) + 1.0)
+    inner = size + 1.0 + LEAST_SLOPE
+    root = 2.0 * inner / (np.sqrt(1.0 + 4.0 * LEAST_SLOPE * inner) + 1.0)
     values: NDArray[np.float32] = (np.sign(numbers) * (root * root - 1.0)).astype(np.float32)
     return values

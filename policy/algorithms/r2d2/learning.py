@@ -13,8 +13,7 @@ import torch
 
 from remuda.config.algorithms import R2d2Config
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.dqn.acting import number_of_actions
-from remuda.policy.algorithms.r2d2.acting import layout
+from remuda.policy.algorithms.r2d2.acting import layout, number_of_actions
 from remuda.policy.algorithms.r2d2.portable import PortableR2d2
 from remuda.policy.algorithms.r2d2.targets import n_step_returns, sequence_priorities
 from remuda.policy.base import Algorithm, Arrays, LearnResult

@@ -60,6 +60,7 @@ class Categorical(ReturnDistribution):
         probability = outputs.softmax(dim=-1)
         moved = torch.addcmul(reward.unsqueeze(1), discount.unsqueeze(1), self._returns)
         position = (moved.clamp(self._least, self._most) - self._least) / self._step
+        position.clamp_(max=len(self._returns) - 1)  # the quotient may have been rounded up
         below = position.floor().clamp_(max=len(self._returns) - 2)
         to_above = position - below
         index = below.long()

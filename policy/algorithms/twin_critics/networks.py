@@ -17,7 +17,7 @@ from remuda.policy.networks.stacked import StackedPerceptron
 class TwinCriticNetwork(nn.Module):
     """The actor reads observations; the critics read them, too, and with them the action where that is a Box.
 
-    Weights start as torch draws them, as in the implementations of the papers' authors.
+    Weights start as torch draws those of nn.Linear, as in the implementation of TD3's authors.
     """
 
     def __init__(self, layout: TwinCriticLayout, temperature: float | None) -> None:

@@ -91,6 +91,11 @@ class Launched:
         """The process that the connection file names."""
         return psutil.Process(connection_file.read(self.launcher.connection_file).pid)
 
+    def check(self) -> bool:
+        """Never true. Raises LaunchError once one of both processes has ended."""
+        self.launcher.check()
+        return False
+
     def end_coordinator(self, number: signal.Signals) -> None:
         """Returns once it is gone."""
         coordinator = self.coordinator
@@ -137,7 +142,7 @@ def test_a_coordinator_that_is_killed_is_started_again_at_the_same_address(launc
 def test_a_coordinator_that_ends_by_itself_ends_the_launch(launched: Launched) -> None:
     launched.end_coordinator(signal.SIGTERM)
     with pytest.raises(LaunchError, match="the coordinator process ended with exit code 0"):
-        until(lambda: launched.launcher.check() is not None, "the end of all its threads")
+        until(lambda: launched.check(), "the end of all its threads")
 
 
 @pytest.mark.processes
@@ -145,4 +150,4 @@ def test_a_coordinator_that_keeps_dying_ends_the_launch(launched: Launched, monk
     monkeypatch.setattr("remuda.deploy.supervision.DEATHS_IN_A_ROW", 1)
     launched.end_coordinator(signal.SIGKILL)
     with pytest.raises(LaunchError, match="the coordinator process ended with exit code -9"):
-        until(lambda: launched.launcher.check() is not None, "the end of all its threads")
+        until(lambda: launched.check(), "the end of all its threads")

@@ -221,3 +221,35 @@ def test_other_comments_are_no_question_and_no_answer(text: str) -> None:
     assert asks(f"remuda-key:{text}") in (None, text)
     assert answer(text) is None
     answer(f"remuda-connection:{text}")
+
+
+def test_a_job_whose_answer_was_lost_is_answered_again_and_holds_up_no_other(
+    launch: Launch, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.comments = {"7_0": asking("a" * 64), "7_1": asking("b" * 64)}
+    lost = ["7_0"]
+
+    def note(id: str, comment: str) -> None:
+        if id in lost:
+            lost.remove(id)
+            raise SlurmError("slurmctld is away")
+        slurm.note(id, comment)
+
+    monkeypatch.setattr(of_launch, "note", note)
+    launch.look()
+    assert answer(slurm.comments["7_1"]) is not None
+    launch.look()
+    assert answer(slurm.comments["7_0"]) is not None
+    assert {each.name for each in launch.keys.listed().values()} >= {"slurm-7_0", "slurm-7_1"}
+
+
+def test_the_key_of_a_job_that_has_ended_opens_nothing_any_more(launch: Launch, slurm: Slurm) -> None:
+    """A job that was killed has left it on its node."""
+    slurm.comments = {"7_0": asking("a" * 64)}
+    launch.look()
+    assert "slurm-7_0" in {each.name for each in launch.keys.listed().values()}
+    launch.guests.look({"7_0": JobState("7_0", "TIMEOUT")})
+    assert "slurm-7_0" not in {each.name for each in launch.keys.listed().values()}
+    slurm.comments = {"7_0": asking("c" * 64)}  # requeued
+    launch.look()
+    assert "slurm-7_0" in {each.name for each in launch.keys.listed().values()}

@@ -19,7 +19,7 @@ from remuda.learner.ranks.leading import LearnerRanks
 from remuda.learner.ranks.line import HEADER, Message
 from remuda.learner.ranks.network_line import ranks_pair
 from remuda.learner.ranks.server import RankServer, TooFewRanksError
-from remuda.learner.ranks.trial import MEASURED, WARM_UP, Trial
+from remuda.learner.ranks.trial import MEASURED, WARM_UP, RanksTrial
 from remuda.policy.ranks import RankLostError
 from remuda.tests.learner.ranks.network import PAIR, WORKER, hello
 from remuda.tests.patience import HANG_S, until
@@ -178,7 +178,7 @@ def test_a_trial_changes_nothing_and_ends_with_a_verdict(server: RankServer, poo
     member = joined(pool, server)
     server.gather(HANG_S)
     alone, learning = algorithm_of(config), algorithm_of(config)
-    ranks = LearnerRanks(config, learning, server.lease, trial=Trial(2))
+    ranks = LearnerRanks(config, learning, server.lease, trial=RanksTrial(2))
     for _ in range(2 * (WARM_UP + MEASURED)):
         assert ranks.take_verdict() is None
         rows = batch(rng, rows=9)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.learner.ranks.trial import MEASURED, WARM_UP, Trial
+from remuda.learner.ranks.trial import MEASURED, WARM_UP, RanksTrial
 
 
-def tried(*, computing_s: float, update_s: float) -> Trial:
+def tried(*, computing_s: float, update_s: float) -> RanksTrial:
     """A trial in which rank 0 computes so long for a whole batch, and an update takes so long with all ranks."""
-    trial = Trial(2)
+    trial = RanksTrial(2)
     while not trial.over:
         if trial.alone:
             trial.note(update_s=99.0, computing_s=computing_s)
@@ -33,7 +33,7 @@ def test_ranks_that_take_as_long_or_longer_are_not(update_s: float) -> None:
 
 def test_first_batches_and_interruptions_do_not_count() -> None:
     """A median of 20 forgives a few that took longer, and the first of each kind are not measured."""
-    trial = Trial(2)
+    trial = RanksTrial(2)
     for batch in range(2 * (WARM_UP + MEASURED)):
         assert trial.alone == (batch < WARM_UP + MEASURED)
         assert not trial.over

@@ -18,7 +18,6 @@ from remuda.policy.saved_state import StateMismatchError
 from remuda.tests.policy.algorithms.r2d2.cases import ACTION, OBSERVATION, batch, r2d2, settings
 
 KINDS = ("lstm", "gru")
-NO = np.zeros(0)
 
 
 def values_of(network: Any, row: dict[str, np.ndarray]) -> torch.Tensor:
@@ -91,6 +90,13 @@ def changed(rows: dict[str, np.ndarray], name: str, where: Any, by: float) -> di
     return {**rows, name: column}
 
 
+def other_actions(rows: dict[str, np.ndarray], where: Any) -> dict[str, np.ndarray]:
+    """The other one of the two, which are 4 and 5."""
+    column = rows["action"].copy()
+    column[where] = 9 - column[where]
+    return {**rows, "action": column}
+
+
 def going_on(policy: R2d2Config) -> dict[str, np.ndarray]:
     """Sequences of one episode that does not end."""
     rows = batch(np.random.default_rng(5), policy)
@@ -107,7 +113,8 @@ def test_burn_in_steps_bring_the_state_up_to_date_and_teach_nothing() -> None:
     rows = going_on(policy)
     usual = loss_of(rows, policy)
     assert loss_of(changed(rows, "reward", np.s_[:, :3], 5.0), policy) == usual
-    assert loss_of(changed(rows, "action", np.s_[:, :3], 0) | {"weights": rows["weights"]}, policy) == usual
+    assert loss_of(other_actions(rows, np.s_[:, :3]), policy) == usual
+    assert loss_of(other_actions(rows, np.s_[:, 3]), policy) != usual
     assert loss_of(changed(rows, "obs", np.s_[:, :3], 1.0), policy) != usual
     assert loss_of(changed(rows, "reward", np.s_[:, 3], 5.0), policy) != usual
 
@@ -128,7 +135,7 @@ def test_nothing_is_learned_from_resets_and_nothing_is_remembered_over_them() ->
     assert loss_of(changed(rows, "state", np.s_[:], 1.0), policy) == usual
     assert loss_of(changed(rows, "obs", np.s_[:, 3], 1.0), policy) != usual
     rows["done"][:, 4], rows["valid"][:, 5], rows["reward"][:, 5] = True, False, 0.0
-    assert loss_of(changed(rows, "action", np.s_[:, 5], 0.0), policy) == loss_of(rows, policy)
+    assert loss_of(other_actions(rows, np.s_[:, 5]), policy) == loss_of(rows, policy)
 
 
 def test_sequences_with_nothing_but_a_reset_change_nothing() -> None:

@@ -59,6 +59,15 @@ def test_a_projection_keeps_mass_and_within_the_bounds_the_mean(
     assert float(FIVE.target_expectation(target)[0]) == pytest.approx(mean, abs=1e-4)
 
 
+@pytest.mark.parametrize("v_max", [53.0, 7.3, 1e-3, 333.3])
+def test_what_lies_at_the_largest_return_keeps_its_mass_though_steps_are_rounded(v_max: float) -> None:
+    distribution = Categorical(51, 0.0, v_max, CPU)
+    target = distribution.target(torch.zeros(1, 51), torch.tensor([2 * v_max]), torch.zeros(1))
+    assert bool((target >= 0).all())
+    assert float(target.sum()) == pytest.approx(1.0)
+    assert bool(distribution.losses(torch.zeros(1, 51), target).isfinite().all())
+
+
 def test_expectations_by_hand() -> None:
     assert float(FIVE.expectation(logits(0.1, 0.2, 0.3, 0.2, 0.2))) == pytest.approx(2.2)
     assert float(Quantiles(2, CPU).expectation(torch.tensor([[1.0, 4.0]]))) == 2.5

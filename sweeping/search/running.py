@@ -60,11 +60,13 @@ class SearchUnderWay:
         book: SweepBook,
         *,
         tasks_of: Callable[[Trial], tuple[Sequence[RunRecord], Sequence[Task]]],
+        name_of: Callable[[Trial], str],
         report_every_env_steps: int,
         on_change: Callable[[Sequence[RunRecord]], None],
     ) -> None:
         """`tasks_of` plans the runs of a trial: their records, and what is still to be made. It raises ConfigError
-        where the settings do not go together: then the trial counts as failed."""
+        where the settings do not go together: then the trial counts as failed, by the name `name_of` gives it."""
+        self._name_of = name_of
         self._search, self._trials, self._executor, self._book = search, trials, executor, book
         self._tasks_of, self._every, self._on_change = tasks_of, report_every_env_steps, on_change
         self._open: list[_OpenTrial] = []
@@ -104,9 +106,10 @@ class SearchUnderWay:
 
     def _fail(self, trial: Trial, why: str) -> None:
         self._trials.tell(trial.number, "failed")
+        name = self._name_of(trial)
         record = RunRecord(
-            name=f"trial {trial.number}",
-            variant=f"trial_t{trial.number}",
+            name=name,
+            variant=name,
             seed=0,
             settings=dict(trial.settings),
             run_dir="",

@@ -12,7 +12,7 @@ from remuda.config.errors import ConfigError
 from remuda.sweeping.grid import read_grid
 from remuda.sweeping.plan import plan_trial
 from remuda.sweeping.record import RunRecord, SweepBook
-from remuda.sweeping.search.carrying import GIVEN_UP, SearchUnderWay
+from remuda.sweeping.search.running import GIVEN_UP, SearchUnderWay
 from remuda.sweeping.search.space import Choices, Pruning, Search, SearchedSetting
 from remuda.sweeping.search.study import Study, Trial
 from remuda.sweeping.sweep import Task, tasks
@@ -88,6 +88,7 @@ class Searched:
             executor,
             book,
             tasks_of=tasks_of,
+            name_of=lambda trial: self.grid.trial(trial.number, trial.settings).name,
             report_every_env_steps=2 * STEP,
             on_change=lambda news: None,
         )
@@ -157,8 +158,9 @@ def test_settings_that_do_not_go_together_fail_their_trial_alone(tmp_path: Path)
         Runs(),
         book,
         tasks_of=tasks_of,
+        name_of=lambda trial: searched.grid.trial(trial.number, trial.settings).name,
         report_every_env_steps=STEP,
         on_change=told.extend,
     ).run(ending=lambda: False, sleep=lambda seconds: None)
     assert [trial.state for trial in study.trials] == ["failed", "complete"]
-    assert (told[0].state, told[0].reason) == ("failed", "f:1: too large together")
+    assert (told[0].name, told[0].state, told[0].reason) == ("hills_t000", "failed", "f:1: too large together")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
+import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
+
+import zmq
 
 from remuda.deploy.slurm.commands import comment_of, note
 from remuda.deploy.slurm.introduction import answer, asking
@@ -16,15 +19,17 @@ from remuda.deploy.slurm.states import SlurmError
 from remuda.storage.atomic import write_bytes
 from remuda.storage.held_folder import HeldFolder
 from remuda.wire.connection_file import ConnectionFileError, read
-from remuda.wire.keys.own import KEY_FILE
+from remuda.wire.keys.own import KEY_FILE, caller_keys
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.keys.secret_file import MODE, write_secret
+from remuda.wire.sockets import DealerSocket
 
 FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 10.0
 """Between two questions to Slurm for the answer; doubled each time."""
 CHECK_S = 10.0
 """Between two attempts to reach the coordinator. Slurm is asked only after one that failed."""
 KNOCK_S = 2.0
+"""How long the coordinator may take to let in a connection."""
 
 
 class NotLetInError(Exception):
@@ -113,10 +118,14 @@ class Guest:
 
 
 def _answers(connection_file: Path) -> bool:
-    """Whether anybody listens at the coordinator's address."""
+    """Whether the coordinator listens at its address, and lets this job in."""
     try:
-        host, _, port = read(connection_file).address.removeprefix("tcp://").rpartition(":")
-        with socket.create_connection((host.strip("[]"), int(port)), KNOCK_S):
-            return True
-    except (ConnectionFileError, OSError, ValueError):
+        found = read(connection_file)
+        identity = f"knock-{secrets.token_hex(8)}".encode()
+        with closing(DealerSocket(found.address, identity, caller_keys(found, "worker"))) as door:
+            end_s = time.monotonic() + KNOCK_S
+            while not door.times_let_in and time.monotonic() < end_s:
+                door.wait(KNOCK_S / 10)
+            return door.times_let_in > 0
+    except (ConnectionFileError, OSError, zmq.ZMQError):
         return False

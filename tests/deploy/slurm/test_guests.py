@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import socket
+import threading
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,9 +21,12 @@ from remuda.deploy.slurm.introduction import answer, answering, asking, asks
 from remuda.deploy.slurm.states import JobState, SlurmError
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.door import Door
+from remuda.wire.keys.authorized import AuthorizedKeys
 from remuda.wire.keys.folder import FOLDER, KeysFolder
 from remuda.wire.keys.own import KEY_FILE, caller_keys
-from remuda.wire.messages import PROTOCOL_VERSION
+from remuda.wire.messages import PROTOCOL_VERSION, RefusalCounts
+from remuda.wire.router import RouterSocket
 
 JOB = "7_0"
 
@@ -159,14 +164,38 @@ def test_a_controller_that_is_away_is_asked_again_and_said_once(launch: Launch, 
     assert said == ["waiting to be let in: scontrol says: no controller"]
 
 
+@contextmanager
+def letting_in(launch: Launch) -> Generator[Door]:
+    """A coordinator's socket at the address of the launch's file, as long as this is open."""
+    authorized = AuthorizedKeys(launch.keys.authorized)
+    door, over = Door(launch.keys.server, authorized), threading.Event()
+    with closing(RouterSocket("tcp://127.0.0.1:0", door)) as router:
+
+        def keep() -> None:
+            while not over.is_set():
+                authorized.look()
+                router.wait(0.02)
+                router.look_after(0.0)
+
+        launch.coordinator_at(int(router.address.rpartition(":")[2]))
+        keeper = threading.Thread(target=keep)
+        keeper.start()
+        try:
+            yield door
+        finally:
+            over.set()
+            keeper.join()
+
+
 def test_a_coordinator_that_has_moved_is_found_again_and_slurm_is_asked_only_then(launch: Launch, slurm: Slurm) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as first, Guest(JOB, print) as guest:
-        launch.coordinator_at(first.getsockname()[1])
-        guest.ask(60.0, never, lambda pause_s: launch.look())
-        asked = slurm.asked
-        guest.look()
-        assert slurm.asked == asked, "somebody listens there"
-        first.close()
+    with Guest(JOB, print) as guest:
+        with letting_in(launch) as door:
+            guest.ask(60.0, never, lambda pause_s: launch.look())
+            asked = slurm.asked
+            for _ in range(3):
+                guest.look()
+            assert slurm.asked == asked, "the coordinator is where it was"
+            assert door.refusals.counts == RefusalCounts(), "looking is no attempt of a stranger"
         launch.coordinator_at(5_000)
         launch.look()
         guest.look()

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from remuda.api.runs import TrainingFailedError, TrainingResult, launch, train
     from remuda.client.checking import UnusableError
     from remuda.client.client import Client
-    from remuda.config.algorithms import AlgorithmConfig
+    from remuda.config.algorithms.base import AlgorithmConfig
     from remuda.config.declaration import Declaration, ReanalyzedColumns, Segments, Sequences, Steps, Unrolls
     from remuda.config.errors import ConfigError
     from remuda.config.schema import ExperimentConfig
@@ -61,7 +61,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
     _MODULES = {
         "ActionSpec": "policy.spaces",
         "Algorithm": "policy.base",
-        "AlgorithmConfig": "config.algorithms",
+        "AlgorithmConfig": "config.algorithms.base",
         "AlgorithmEntry": "policy.entry",
         "Client": "client.client",
         "ConfigError": "config.errors",

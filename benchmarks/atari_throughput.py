@@ -17,7 +17,8 @@ import numpy as np
 from remuda.benchmarks.figure import Figure, Measure, compare, main
 from remuda.benchmarks.peers import peer
 from remuda.client.client import Client
-from remuda.config.algorithms import DqnConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import PpoConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.deploy.launcher import LaunchRequest, WorkerCounts

@@ -76,7 +76,7 @@ def pace(folder: RunFolder) -> Pace:
 def bare_loop() -> float:
     """Updates/s on rows of random numbers that lie in memory, gathered as the learner gathers them."""
     from remuda.buffer.ring import ColumnRing
-    from remuda.config.algorithms import MuZeroConfig
+    from remuda.config.algorithms.muzero import MuZeroConfig
     from remuda.environments.make import make_single
     from remuda.learner.start import new_algorithm
     from remuda.worker.threads import bound_threads

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.nn.functional import smooth_l1_loss
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
 
 

@@ -13,11 +13,12 @@ from typing import Protocol, cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from remuda.config.algorithms import AlgorithmConfig, CustomConfig
+from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.custom import BUILT_IN, CustomConfig
 from remuda.config.declaration import Declaration
 from remuda.config.document import Loc
 from remuda.config.exits import NoExit
-from remuda.config.schema import BUILT_IN, BUILT_IN_SINKS, ExperimentConfig
+from remuda.config.schema import BUILT_IN_SINKS, ExperimentConfig
 from remuda.config.user_code import UserCodeError, offered, user_object
 
 GROUP = "remuda.algorithms"

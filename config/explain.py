@@ -11,10 +11,10 @@ from typing import cast
 
 from pydantic_core import ErrorDetails
 
+from remuda.config.algorithms.custom import BUILT_IN
 from remuda.config.document import Document, Loc, dotted
 from remuda.config.errors import shortened
 from remuda.config.override import Override
-from remuda.config.schema import BUILT_IN
 from remuda.config.suggest import as_written, nearest_setting
 
 _LONGEST_VALUE = 60

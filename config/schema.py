@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, cast
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from remuda.config.algorithms import (
-    CustomConfig,
-    DqnConfig,
-    ImpalaConfig,
-    MuZeroConfig,
-    PpoConfig,
-    R2d2Config,
-    RainbowConfig,
-)
+from remuda.config.algorithms.policy import PolicyConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
 from remuda.config.launching import LaunchConfig
 from remuda.config.numbers import (
@@ -31,7 +24,6 @@ from remuda.config.numbers import (
     no_bool,
 )
 from remuda.config.section import Section
-from remuda.config.twin_critics import SacConfig, Td3Config
 
 SinkName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=200)]
 BUILT_IN_SINKS = ("csv", "jsonl", "wandb", "mlflow")
@@ -80,29 +72,6 @@ class EnvConfig(Section):
         if self.make is not None and self.make.count(":") != 1:
             raise ValueError(f"env.make must look like module:function, not {self.make!r}")
         return self
-
-
-def _algorithm(value: object) -> str | None:
-    """Which of the sections below is meant; an algorithm that is not among them is looked up by its name."""
-    kind = cast("dict[str, object]", value).get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return None if not isinstance(kind, str) else kind if kind in BUILT_IN else CUSTOM
-
-
-BUILT_IN = ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3")
-CUSTOM = "custom"
-"""Stands for every other `type`, in messages of validation and in the documentation."""
-PolicyConfig = Annotated[
-    Annotated[DqnConfig, Tag("dqn")]
-    | Annotated[RainbowConfig, Tag("rainbow")]
-    | Annotated[PpoConfig, Tag("ppo")]
-    | Annotated[ImpalaConfig, Tag("impala")]
-    | Annotated[MuZeroConfig, Tag("muzero")]
-    | Annotated[R2d2Config, Tag("r2d2")]
-    | Annotated[SacConfig, Tag("sac")]
-    | Annotated[Td3Config, Tag("td3")]
-    | Annotated[CustomConfig, Tag(CUSTOM)],
-    Discriminator(_algorithm),
-]
 
 
 Precision = Literal["float32", "bfloat16"]

@@ -9,9 +9,10 @@ from typing import Annotated, cast, get_args, get_origin
 
 from pydantic import Tag
 
-from remuda.config.algorithms import CustomConfig
+from remuda.config.algorithms.custom import CustomConfig
+from remuda.config.algorithms.policy import CUSTOM
 from remuda.config.document import Loc, dotted
-from remuda.config.schema import CUSTOM, ExperimentConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section
 
 _OTHER_NAMES = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from remuda.config.algorithms import AlgorithmConfig
+from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.declaration import Declaration
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm, Policy, Reanalyzer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.config.algorithms import QLearningConfig
+from remuda.config.algorithms.q_learning import QLearningConfig
 from remuda.config.declaration import Schedule
 from remuda.config.schema import BufferConfig, ExperimentConfig, StopConfig
 

@@ -15,7 +15,8 @@ import typer
 from typer.core import TyperGroup
 
 from remuda.cli.app import app
-from remuda.config.schema import BUILT_IN, BufferConfig, ExperimentConfig
+from remuda.config.algorithms.custom import BUILT_IN
+from remuda.config.schema import BufferConfig, ExperimentConfig
 from remuda.config.suggest import all_keys, kinds_at
 from remuda.environments.episode_info import DISCOUNTED_RETURN
 from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport

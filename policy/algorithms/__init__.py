@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from remuda.config.algorithms import AlgorithmConfig, CustomConfig
+from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.custom import CustomSettingsError, find_entry, parsed
 from remuda.config.declaration import Declaration, ReanalyzedColumns
 from remuda.config.schema import ExperimentConfig

@@ -10,7 +10,7 @@ import pytest
 from remuda.benchmarks import muzero_cartpole
 from remuda.benchmarks.muzero_cartpole import STOP_VALUE, WAYS, Way, figures, solved
 from remuda.benchmarks.rounds import Run
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.load import load_config
 from remuda.tests.benchmarks.saved_run import run_with
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from remuda.client.choosing import choose
-from remuda.config.algorithms import PpoConfig
+from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
 from remuda.config.override import parse_override

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from remuda.collector.rollout import Collected, Rollout
 from remuda.collector.sequences import SequenceRows
-from remuda.config.algorithms import R2d2Config
+from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.declaration import Sequences
 from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.policy.row_plan import row_plan

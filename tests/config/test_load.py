@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.load import ConfigError, load_config
 from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.tests.config.files import SMALL, write

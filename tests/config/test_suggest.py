@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.config.algorithms import CustomConfig, DqnConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import PpoConfig
+from remuda.config.algorithms.custom import CustomConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.document import Loc
 from remuda.config.schema import ExperimentConfig, LearnerConfig
 from remuda.config.suggest import all_keys, as_written, kinds_at, nearest_setting, section_at

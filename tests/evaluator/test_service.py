@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_single
 from remuda.environments.seeding import episode_seed

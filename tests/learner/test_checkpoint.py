@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.learner.checkpoint import CheckpointError, Progress, load, restore, restore_rngs, save
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.tests.policy.cases import ACTION, OBSERVATION, batch, config, dqn

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig, LearnerConfig, Precision
 from remuda.learner.checkpoint import Progress, load, restore, save
 from remuda.learner.precision import CLEARLY, MOST, PrecisionTrial, settle_precision

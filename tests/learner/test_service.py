@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from remuda.buffer.chunk import write_chunk
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint, service
 from remuda.learner.diverged import DivergedError

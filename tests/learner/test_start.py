@@ -8,7 +8,7 @@ import gymnasium
 import pytest
 import torch
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.learner import checkpoint

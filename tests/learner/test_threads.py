@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.learner.loop import Batch, LearnerLoop
 from remuda.learner.threads import LARGE, update_threads
 from remuda.policy.base import Arrays, LearnResult

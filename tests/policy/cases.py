@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.spaces import ActionSpec, ObservationSpec

@@ -9,18 +9,14 @@ from typing import Literal
 
 import pytest
 
-from remuda.config.algorithms import (
-    CustomConfig,
-    DqnConfig,
-    ImpalaConfig,
-    MuZeroConfig,
-    PpoConfig,
-    R2d2Config,
-    RainbowConfig,
-)
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.custom import BUILT_IN, CustomConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.config.algorithms.policy import PolicyConfig
+from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.declaration import Declaration, RowShape, Segments, Sequences, Steps, Unrolls
-from remuda.config.schema import BUILT_IN, EnvConfig, ExperimentConfig, PolicyConfig
-from remuda.config.twin_critics import SacConfig, Td3Config
+from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.policy import algorithms
 from remuda.policy.algorithms import ENTRIES, UnknownAlgorithmError, declaration
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan

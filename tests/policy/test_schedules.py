@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.config.algorithms import DqnConfig, PpoConfig
-from remuda.config.schema import BufferConfig, EnvConfig, ExperimentConfig, LearnerConfig, PolicyConfig, StopConfig
+from remuda.config.algorithms.actor_critic import PpoConfig
+from remuda.config.algorithms.policy import PolicyConfig
+from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.schema import BufferConfig, EnvConfig, ExperimentConfig, LearnerConfig, StopConfig
 from remuda.policy.algorithms import declaration
 from remuda.policy.schedules import importance_beta, linear
 from remuda.tests.imports import imported_by

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder

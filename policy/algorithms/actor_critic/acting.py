@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.correlated_noise import CorrelatedNoise
 from remuda.policy.acting.distributions import Categorical, Gaussian

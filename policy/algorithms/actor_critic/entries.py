@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
-from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.acting import MONITORED, PPO_MONITORED, make_actor_critic_policy

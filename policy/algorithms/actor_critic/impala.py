@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remuda.config.algorithms import ImpalaConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic, explained_variance
 from remuda.policy.algorithms.actor_critic.outputs import Outputs

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED, network_shape, recurrent_layout
 from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic, make_network

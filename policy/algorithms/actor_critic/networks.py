@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.policy.algorithms.actor_critic.acting import network_shape, recurrent_layout
 from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork

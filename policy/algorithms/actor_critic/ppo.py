@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from remuda.config.algorithms import PpoConfig
+from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic, Losses, Segments, explained_variance
 from remuda.policy.algorithms.actor_critic.outputs import Seen, Unrolled

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.policy.acting.distributions import EpsilonGreedy
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, weights_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.acting import DqnPolicy

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.acting import layout, number_of_actions
 from remuda.policy.algorithms.dqn.q_values import q_values

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.algorithms.muzero.entry import COMPLETED_VALUE, VISIT_ENTROPY
 from remuda.policy.algorithms.muzero.model import SearchedModel
 from remuda.policy.algorithms.muzero.model_policy import ModelPolicy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.declaration import Declaration, ReanalyzedColumns, Unrolls
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm, Policy, Reanalyzer

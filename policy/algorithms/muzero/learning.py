@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, SEARCH_POLICY, search_settings
 from remuda.policy.algorithms.muzero.analysis import analysis

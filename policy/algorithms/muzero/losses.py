@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork
 from remuda.policy.algorithms.muzero.scaling import Support
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.algorithms.muzero.convolution_model import ConvolutionNetwork, ConvolutionShape
 from remuda.policy.algorithms.muzero.model import FrozenNetwork
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, ROOT_VALUE, SEARCH_POLICY, MuZeroPolicy
 from remuda.policy.base import Arrays, Reanalyzer
 from remuda.policy.spaces import ActionSpec, ObservationSpec

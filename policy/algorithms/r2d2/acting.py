@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms import DqnConfig, R2d2Config
+from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
 from remuda.policy.networks.parts import features_of, input_layout, units

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.config.algorithms import R2d2Config
+from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.declaration import Declaration, Sequences
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.entry import LOSS_COLUMNS, MONITORED, WITH_STATISTICS

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from remuda.config.algorithms import R2d2Config
+from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.r2d2.acting import layout, number_of_actions
 from remuda.policy.algorithms.r2d2.portable import PortableR2d2

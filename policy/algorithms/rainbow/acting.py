@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms import RainbowConfig
+from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.policy.acting.distributions import EpsilonGreedy
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, weights_of

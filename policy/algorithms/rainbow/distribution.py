@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 
 import torch
 
-from remuda.config.algorithms import RainbowConfig
+from remuda.config.algorithms.q_learning import RainbowConfig
 
 
 class ReturnDistribution(ABC):

@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from remuda.config.algorithms import RainbowConfig
+from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.rainbow.acting import layout, number_of_actions
 from remuda.policy.algorithms.rainbow.distribution import return_distribution

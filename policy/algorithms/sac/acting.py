@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.twin_critics import SacConfig
+from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.policy.acting.distributions import Categorical, SquashedGaussian
 from remuda.policy.algorithms.twin_critics.acting import RANDOM, TwinCriticPolicy, some_at_random
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout, numbers_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
-from remuda.config.twin_critics import SacConfig
 from remuda.policy.algorithms.sac.acting import DiscreteSacPolicy, SacPolicy
 from remuda.policy.algorithms.twin_critics.acting import random_at_first
 from remuda.policy.base import Algorithm, Policy

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import torch
 
+from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.config.twin_critics import SacConfig
 from remuda.policy.algorithms.sac.acting import sac_layout, target_entropy
 from remuda.policy.algorithms.twin_critics.learning import ACTOR, CRITICS, TEMPERATURE, TwinCriticLearner
 from remuda.policy.base import LearnResult

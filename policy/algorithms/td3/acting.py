@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.twin_critics import Td3Config
+from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.policy.acting.distributions import with_normal_noise
 from remuda.policy.algorithms.twin_critics.acting import TwinCriticPolicy, some_at_random
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout, numbers_of

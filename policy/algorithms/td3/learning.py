@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
+from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.config.schema import ExperimentConfig
-from remuda.config.twin_critics import Td3Config
 from remuda.policy.algorithms.td3.acting import td3_layout
 from remuda.policy.algorithms.td3.portable import PortableTd3
 from remuda.policy.algorithms.twin_critics.learning import ACTOR, CRITICS, Rows, TwinCriticLearner

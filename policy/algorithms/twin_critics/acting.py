@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.config.declaration import Schedule
 from remuda.config.schema import ExperimentConfig
-from remuda.config.twin_critics import TwinCriticConfig
 from remuda.policy.acting.inference import Inference
 from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, least
 from remuda.policy.base import Arrays, Policy

@@ -13,8 +13,8 @@ from typing import cast
 import numpy as np
 import torch
 
+from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.config.twin_critics import TwinCriticConfig
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
 from remuda.policy.base import Algorithm, Arrays

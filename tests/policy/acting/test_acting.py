@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.dqn.acting import DqnPolicy

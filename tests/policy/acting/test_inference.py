@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.algorithms import AlgorithmConfig, DqnConfig
+from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting import inference
 from remuda.policy.acting.inference import Choice, Inference, fastest

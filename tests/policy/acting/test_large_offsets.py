@@ -17,7 +17,7 @@ from remuda.buffer.chunk import read_chunk, write_chunk
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.rollout import Collected, CorruptExperienceError, Rollout
 from remuda.collector.rows import SegmentRows
-from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator.evaluate import evaluate
 from remuda.evaluator.play_policy import run_policy

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from remuda.collector.build import make_rollout
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.environments.vectors import make_vector
 from remuda.policy.acting.distributions import epsilon_greedy, epsilon_powers

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.environments.vectors import Vector, single_spaces
 from remuda.learner.metrics import on_host

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.schema import LearnerConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic
 from remuda.policy.algorithms.actor_critic.outputs import (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.learner.metrics import on_host
 from remuda.policy.algorithms import declaration

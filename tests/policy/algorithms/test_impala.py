@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import ImpalaConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig
 from remuda.config.schema import LearnerConfig
 from remuda.learner.metrics import on_host
 from remuda.policy.base import Algorithm

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, QLearningConfig, RainbowConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.q_learning import DqnConfig, QLearningConfig, RainbowConfig
 from remuda.config.schema import ExperimentConfig, LearnerConfig, Precision
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm

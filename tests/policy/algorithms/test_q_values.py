@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.algorithms import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import LearnerConfig
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.algorithms.dqn.q_values import ModuleQValues, PerceptronQValues, QValues, q_values

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import SegmentRows
-from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
 from remuda.policy.algorithms.actor_critic.outputs import Unrolled

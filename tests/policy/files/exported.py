@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.twin_critics import SacConfig, Td3Config, TwinCriticConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
-from remuda.config.twin_critics import SacConfig, Td3Config, TwinCriticConfig
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm

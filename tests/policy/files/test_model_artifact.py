@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import ImpalaConfig, PpoConfig, RainbowConfig
-from remuda.config.twin_critics import Td3Config
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.q_learning import RainbowConfig
+from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.algorithms.rainbow.distribution import return_distribution

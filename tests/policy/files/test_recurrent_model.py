@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import ImpalaConfig, PpoConfig, R2d2Config
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.exported_policy import ExportedPolicy
 from remuda.policy.files.functions import load_action, load_value

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.actor_critic.acting import ActorCriticPolicy

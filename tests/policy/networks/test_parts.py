@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import AlgorithmConfig, DqnConfig, ImpalaConfig, MuZeroConfig, PpoConfig, RainbowConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.environments.packing import PackObservations
 from remuda.environments.unsupported import UnsupportedSpaceError

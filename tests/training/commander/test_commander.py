@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import CheckpointConfig, EnvConfig, EvaluatorConfig, ExperimentConfig, StopConfig
 from remuda.training.commander.cadence import next_boundary
 from remuda.training.commander.commander import Commander, Decision, EvaluationOutcome, Save, StartEvaluation

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.policy.algorithms.muzero.learning import MuZero
 from remuda.policy.spaces import ActionSpec, ObservationSpec

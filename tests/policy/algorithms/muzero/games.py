@@ -10,7 +10,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from remuda.collector.rollout import Rollout
 from remuda.collector.unrolls import UnrollRows
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
 from remuda.examples.tic_tac_toe import LINES, TicTacToe

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import LearnerConfig, LogConfig
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy

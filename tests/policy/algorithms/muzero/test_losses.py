@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import MuZeroConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.algorithms.muzero.losses import ROUNDED, Lesson, Losses, consistency, losses, unrolled
 from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork
 from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork, PerceptronShape

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from remuda.config.algorithms import R2d2Config
+from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.policy.algorithms.r2d2.learning import R2d2
 from remuda.policy.networks.recurrence import CoreKind

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms import R2d2Config
+from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.r2d2.acting import make_r2d2_policy
 from remuda.policy.algorithms.r2d2.learning import R2d2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.config.algorithms import RainbowConfig
+from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.policy.algorithms.rainbow.acting import RainbowPolicy
 from remuda.policy.algorithms.rainbow.learning import Rainbow

@@ -14,7 +14,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from remuda.config.algorithms import RainbowConfig
+from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import LearnerConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_policy

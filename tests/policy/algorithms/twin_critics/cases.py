@@ -13,8 +13,8 @@ from typing import cast
 import numpy as np
 import torch
 
+from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.schema import BufferConfig, EnvConfig, ExperimentConfig, LearnerConfig
-from remuda.config.twin_critics import SacConfig, Td3Config
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.schema import LearnerConfig
-from remuda.config.twin_critics import SacConfig, Td3Config
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
 from remuda.policy.base import LearnResult

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from remuda.config.algorithms import AlgorithmConfig
+from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.numbers import (
     Discount,
     Float,

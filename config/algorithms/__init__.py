@@ -1,0 +1,1 @@
+"""The settings of each algorithm, which `policy` of a config holds."""

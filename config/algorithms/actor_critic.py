@@ -1,0 +1,160 @@
+"""The settings of algorithms with a policy and a value: PPO, IMPALA."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import (
+    ConfigDict,
+    model_validator,
+)
+
+from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.numbers import (
+    Convolution,
+    Correlation,
+    Discount,
+    Fraction,
+    Hidden,
+    Horizon,
+    LogStd,
+    NonNegativeFloat,
+    Positive,
+    PositiveFloat,
+    Units,
+)
+
+
+class ActorCriticConfig(AlgorithmConfig):
+    """Settings that all algorithms with a policy and a value network have."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+
+    type: Literal["ppo", "impala"]
+    """Which algorithm."""
+    hidden: Hidden | None = None
+    """Units of each hidden layer; null is [64, 64], and [512] for images."""
+    shared_hidden: bool | None = None
+    """Whether policy and value share the hidden layers. Sharing halves the cost of an update; separate layers keep the
+    two losses from disturbing each other. Null shares them for images only."""
+    convolution: Convolution | None = None
+    """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
+    kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
+    for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
+    activation: Literal["tanh", "relu"] | None = None
+    """Activation after each hidden layer; null is tanh, and relu for images. Convolutions always use relu."""
+    log_std_start: LogStd = 0.0
+    """Box actions only: logarithm of the standard deviation with which collectors draw each number of an action at the
+    start; it is learned, and the same in all states. Actions are clipped to their bounds, so with bounds of ±1 the
+    default 0 explores widely, and -2 makes small changes around what the network says."""
+    noise_correlation: Correlation = 0.0
+    """Box actions only: correlation of an action's noise with that of the step before in the same environment. The
+    noise of each action alone is distributed as before; given what came before it is not, which PPO and IMPALA leave
+    out of account. 0 draws each alone; values near 1 push in one
+    direction for about 1 / (1 - noise_correlation) steps, and find rewards that need many similar actions in a row
+    (Hollenstein et al. 2024)."""
+    recurrent: Literal["lstm", "gru"] | None = None
+    """A recurrent core behind the hidden layers, which both policy and value read: it remembers the episode. Segments
+    begin with the state that the collector had there, and gradients reach back to their beginning, not further. The
+    shares of `minibatches` are then whole segments. Null remembers nothing, and is much faster."""
+    recurrent_units: Units = 64
+    """Units of that core."""
+    discount: Discount = 0.99
+    """Discount per environment step."""
+
+    @property
+    def lowers_products(self) -> bool:
+        """See AlgorithmConfig."""
+        return self.recurrent is None
+
+    @model_validator(mode="after")
+    def _core_reads_shared_layers(self) -> ActorCriticConfig:
+        if self.recurrent is not None and (self.shared_hidden is False or self.hidden == ()):
+            raise ValueError(
+                "with `recurrent`, policy and value share at least one hidden layer, which the core reads: leave "
+                "shared_hidden out, and hidden if it is empty"
+            )
+        return self
+
+
+class PpoConfig(ActorCriticConfig):
+    """Proximal policy optimisation (Schulman et al. 2017), on-policy: each segment of experience is used once."""
+
+    type: Literal["ppo"] = "ppo"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
+    gae_lambda: Fraction = 0.95
+    """lambda of generalised advantage estimation (Schulman et al. 2016): 0 looks one step ahead, 1 to the end of the
+    segment."""
+    horizon_steps: Horizon = 64
+    """Steps of one environment in each segment. A batch is learner.segments_per_update segments."""
+    epochs: Positive = 10
+    """Passes over each batch."""
+    minibatches: Positive = 8
+    """Gradient steps per pass, each on an equal part of the batch."""
+    clip: PositiveFloat = 0.2
+    """The ratio of new to old action probability is clipped to 1 - clip … 1 + clip."""
+    value_clip: PositiveFloat | None = None
+    """The change of a value from its estimate before the update is clipped to this size; null does not clip values."""
+    entropy_coefficient: NonNegativeFloat = 0.0
+    """Weight of the entropy bonus in the loss."""
+    value_coefficient: NonNegativeFloat = 0.5
+    """Weight of the squared value error in the loss."""
+    normalize_advantages: bool = True
+    """Bring the advantages of each batch to mean 0 and standard deviation 1."""
+    recompute_advantages: bool = False
+    """Compute advantages and returns again with the newest values before each pass but the first (Andrychowicz et al.
+    2021). Each of these passes then costs one evaluation of the value network more."""
+    normalize_observations: bool = False
+    """Bring observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 then stay
+    exact until their mean is subtracted, however large that is, and take twice the room in chunks and in memory."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
+    target_kl: PositiveFloat | None = None
+    """The remaining gradient steps of a batch are skipped once the KL divergence from the old policy exceeds 1.5 times
+    this value; null never skips any."""
+    anneal_env_steps: Positive | None = None
+    """Learning rate and clip fall linearly to 0 over this number of environment steps that were learned from; null
+    keeps them constant."""
+
+    @property
+    def learns_from_parts(self) -> bool:
+        """See AlgorithmConfig: the shares of a recurrent network are whole segments."""
+        return self.recurrent is None
+
+    @property
+    def segment_steps(self) -> int | None:
+        """Environment steps in a segment."""
+        return self.horizon_steps
+
+
+class ImpalaConfig(ActorCriticConfig):
+    """Actor-critic with V-trace (Espeholt et al. 2018): learns from segments that slightly older policies collected."""
+
+    type: Literal["impala"] = "impala"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
+    horizon_steps: Horizon = 32
+    """Steps of one environment in each segment. A batch is learner.segments_per_update segments and one
+    gradient step."""
+    rho_clip: PositiveFloat = 1.0
+    """Largest importance weight of a step (rho in V-trace). A larger value brings the learned values closer to those of
+    the newest policy."""
+    c_clip: PositiveFloat = 1.0
+    """Largest importance weight along the trace (c in V-trace). A larger value passes rewards back faster, with more
+    variance."""
+    entropy_coefficient: NonNegativeFloat = 0.01
+    """Weight of the entropy bonus in the loss."""
+    value_coefficient: NonNegativeFloat = 0.5
+    """Weight of the squared value error in the loss."""
+    normalize_observations: bool = False
+    """Bring observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 then stay
+    exact until their mean is subtracted, however large that is, and take twice the room in chunks and in memory."""
+    normalize_rewards: bool = True
+    """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
+    anneal_env_steps: Positive | None = None
+    """The learning rate falls linearly to 0 over this number of environment steps that were learned from; null keeps it
+    constant. With a constant rate a policy that has solved its task can become worse again."""
+
+    @property
+    def segment_steps(self) -> int | None:
+        """Environment steps in a segment."""
+        return self.horizon_steps

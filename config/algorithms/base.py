@@ -1,0 +1,29 @@
+"""What the settings of all algorithms have in common."""
+
+from __future__ import annotations
+
+from remuda.config.section import Section
+
+
+class AlgorithmConfig(Section):
+    """The section of an algorithm."""
+
+    @property
+    def segment_steps(self) -> int | None:
+        """Environment steps in a segment; None where rows of experience are not segments."""
+        return None
+
+    @property
+    def reanalyzed_share(self) -> float | None:
+        """The share of `Declaration.reanalyzed`; None if the algorithm declares nothing to compute again."""
+        return None
+
+    @property
+    def learns_from_parts(self) -> bool:
+        """`Declaration.learns_from_parts`, of Remuda's own algorithms."""
+        return True
+
+    @property
+    def lowers_products(self) -> bool:
+        """Whether `learner.precision` reaches its networks: whether its learning side has `Algorithm.products`."""
+        return True

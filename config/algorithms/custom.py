@@ -1,0 +1,95 @@
+"""The settings of a user's own algorithm, which its class checks."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.declaration import Declaration, Segments
+from remuda.config.numbers import (
+    all_finite,
+    as_json,
+)
+
+BUILT_IN = ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3")
+"""The types of Remuda's own algorithms; every other one is custom."""
+
+
+def _as_setting(key: str, value: object) -> JsonValue:
+    try:
+        return _SETTING.validate_python(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{key} {problem}") from None
+
+
+_SETTING: TypeAdapter[JsonValue] = TypeAdapter(
+    Annotated[JsonValue, BeforeValidator(as_json), AfterValidator(all_finite)]
+)
+
+
+class CustomConfig(AlgorithmConfig):
+    """Your own algorithm, or one of an installed package. The settings of its class come beside these."""
+
+    model_config = ConfigDict(extra="allow")
+    type: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$",
+            max_length=200,
+            json_schema_extra={"not": {"enum": [*BUILT_IN]}},
+        ),
+    ]
+    """`module:Class`, looked up in the folder of the config file first; or its name in an installed package (entry
+    point group `remuda.algorithms`)."""
+    declaration: Declaration | None = None
+    """The declaration of the class, for the coordinator, which does not import it. Filled in when the config is
+    loaded."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_settings(cls, values: object) -> object:
+        """Settings of the class are checked by the class; until then they must be what JSON can hold."""
+        if not isinstance(values, dict):
+            return values
+        given = cast("dict[str, object]", values)
+        return {key: value if key in cls.model_fields else _as_setting(key, value) for key, value in given.items()}
+
+    @property
+    def settings(self) -> dict[str, JsonValue]:
+        """The settings of its class."""
+        return dict(self.model_extra or {})
+
+    @property
+    def segment_steps(self) -> int | None:
+        """Environment steps in a segment; None where rows of experience are not segments."""
+        rows = None if self.declaration is None else self.declaration.rows
+        return rows.horizon_steps if isinstance(rows, Segments) else None
+
+    @property
+    def reanalyzed_share(self) -> float | None:
+        """See AlgorithmConfig; 0 as long as the declaration is not filled in."""
+        if self.declaration is None:
+            return 0.0
+        return None if self.declaration.reanalyzed is None else self.declaration.reanalyzed.share
+
+    @property
+    def learns_from_parts(self) -> bool:
+        """See AlgorithmConfig; True as long as the declaration is not filled in."""
+        return self.declaration is None or self.declaration.learns_from_parts
+
+    @property
+    def lowers_products(self) -> bool:
+        """See AlgorithmConfig; its networks are its own."""
+        return False

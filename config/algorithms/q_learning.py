@@ -1,0 +1,165 @@
+"""The settings of algorithms that learn action values: DQN, Rainbow, R2D2."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.numbers import (
+    AnyFloat,
+    Convolution,
+    Discount,
+    Fraction,
+    Hidden,
+    Horizon,
+    NonNegativeFloat,
+    NSteps,
+    Positive,
+    PositiveFloat,
+    Units,
+    at_least_one_layer,
+    no_bool,
+)
+
+
+class QLearningConfig(AlgorithmConfig):
+    """Settings that all algorithms with action values have."""
+
+    type: Literal["dqn", "rainbow", "r2d2"]
+    """Which algorithm."""
+    hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
+    """Units of each hidden layer, at least one layer. With `dueling`, value and advantages each have a last hidden
+    layer of their own. Null is [128, 128, 64], for rainbow [128, 128], and [512] for images."""
+    convolution: Convolution | None = None
+    """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
+    kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
+    for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
+    dueling: bool = True
+    """Separate value and advantage streams (Wang et al. 2016)."""
+    double: bool = True
+    """Choose the next action with the online network, value it with the target (van Hasselt et al. 2016)."""
+    n_step: NSteps = 3
+    """Steps of reward summed before bootstrapping."""
+    discount: Discount = 0.99
+    """Discount per environment step."""
+    epsilon_start: Fraction = 1.0
+    """Share of random actions at env_step 0."""
+    epsilon_end: Fraction = 0.05
+    """Share of random actions after the decay."""
+    epsilon_decay_env_steps: Positive | None = None
+    """Environment steps over which epsilon falls linearly from start to end; null is a fifth of stop.max_env_steps, at
+    most a million."""
+    epsilon_spread: NonNegativeFloat = 0.0
+    """How differently the environments of all collectors explore (Ape-X, Horgan et al. 2018): environment i of N takes
+    epsilon ** (1 + epsilon_spread * i / (N - 1)). 0 is the same epsilon for all. Ape-X has 7, with `epsilon_start` and
+    `epsilon_end` 0.4."""
+    target_update_iters: Positive = 250
+    """Gradient updates between hard copies of the online network into the target network."""
+
+
+class DqnConfig(QLearningConfig):
+    """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants."""
+
+    type: Literal["dqn"] = "dqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
+
+
+class RainbowConfig(QLearningConfig):
+    """Rainbow (Hessel et al. 2018): Q-learning of whole distributions of returns, with noisy networks. Actions must be
+    Discrete."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+
+    type: Literal["rainbow"] = "rainbow"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
+    distribution: Literal["categorical", "quantile"] = "categorical"
+    """`categorical`: the probabilities of fixed returns from `v_min` to `v_max` (C51, Bellemare et al. 2017).
+    `quantile`: returns of fixed probability (Dabney et al. 2018), which need no bounds."""
+    atoms: Annotated[int, Field(gt=1, le=1000), BeforeValidator(no_bool)] = 51
+    """Fixed returns, or quantiles, for each action. More describe a distribution more finely, and an update takes
+    longer."""
+    v_min: AnyFloat = -10.0
+    """Categorical only: the least return that can be told from others. Choose it and `v_max` by the discounted returns
+    of the environment; what lies beyond them counts as the bound."""
+    v_max: AnyFloat = 10.0
+    """Categorical only: the largest return. The range is divided evenly among the atoms, so a range that is much too
+    wide tells near returns apart less well."""
+    noisy: bool = True
+    """Explore by learned noise in the weights of the last two layers (Fortunato et al. 2018) instead of by random
+    actions: `epsilon_…` is then not used."""
+    noisy_sigma: PositiveFloat = 0.5
+    """Size of that noise at first, relative to that of the weights."""
+    adam_epsilon: PositiveFloat = 1.5e-4
+    """Added to the root of Adam's mean square: larger values make steps smaller where gradients are small."""
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> RainbowConfig:
+        if self.distribution == "categorical" and self.v_min >= self.v_max:
+            raise ValueError(f"v_min ({self.v_min:g}) should be less than v_max ({self.v_max:g})")
+        return self
+
+
+class R2d2Config(QLearningConfig):
+    """R2D2 (Kapturowski et al. 2019): deep Q-learning with a recurrent network, which remembers the episode, from
+    replayed sequences.
+
+    A row of the buffer is a sequence: `buffer.capacity` and `buffer.min_rows` count sequences, `learner.batch_size` is
+    the sequences of an update. Actions must be Discrete. The paper has `learner.learning_rate` 1e-4,
+    `learner.max_grad_norm` 40, `buffer.priority_exponent` 0.9 and `buffer.importance_exponent` 0.6.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+
+    type: Literal["r2d2"] = "r2d2"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
+    recurrent: Literal["lstm", "gru"] = "lstm"
+    """The recurrent core: long short-term memory, or gated recurrent units, which take three quarters of the time."""
+    recurrent_units: Units = 128
+    """Units of the core. The paper has 512, for Atari."""
+    hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
+    """Units of each hidden layer between the observation and the core, at least one layer. Null is [128], and [512] for
+    images."""
+    head_hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] = (128,)
+    """Units of each hidden layer between the core and the values, at least one layer. With `dueling`, value and
+    advantages each have a last hidden layer of their own."""
+    value_rescaling: bool = True
+    """Learn values after sign(x)(sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018), so that large returns need no
+    clipped rewards."""
+    n_step: NSteps = 5
+    """Steps of reward summed before bootstrapping."""
+    discount: Discount = 0.997
+    """Discount per environment step."""
+    burn_in_steps: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(no_bool)] = 40
+    """Steps before those of a sequence from which nothing is learned: they bring the state, which an older network left
+    with the sequence, up to date."""
+    sequence_steps: Horizon = 80
+    """Steps of a sequence to learn from. An update takes longer in proportion to these and the burn-in together."""
+    overlap_steps: Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(no_bool)] = 40
+    """Steps that neighbouring sequences of an environment share; less than `sequence_steps`. More overlap is more rows
+    for the same experience."""
+    priority_eta: Fraction = 0.9
+    """The priority of a sequence is this share of its largest absolute error and the rest of its mean."""
+    target_update_iters: Positive = 2_500
+    """Gradient updates between hard copies of the online network into the target network."""
+
+    @property
+    def lowers_products(self) -> bool:
+        """See AlgorithmConfig."""
+        return False
+
+    @model_validator(mode="after")
+    def _sequences_move_on(self) -> R2d2Config:
+        if self.overlap_steps >= self.sequence_steps:
+            raise ValueError(
+                f"overlap_steps ({self.overlap_steps}) must be less than sequence_steps ({self.sequence_steps}), or "
+                "sequences would never move on"
+            )
+        return self

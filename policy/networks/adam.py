@@ -11,11 +11,27 @@ operations take one by one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 
 from remuda.policy.saved_state import misfits
+
+
+class Optimizer(Protocol):
+    """What checkpoints keep of an optimizer, or of several."""
+
+    def state(self) -> dict[str, object]:
+        """See Adam."""
+        ...
+
+    def misfits(self, state: object) -> list[str]:
+        """See Adam."""
+        ...
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """See Adam."""
+        ...
 
 
 class Adam:
@@ -84,3 +100,28 @@ class Adam:
         self._steps = cast("int", state["step"])
         self._mean.copy_(cast("torch.Tensor", state["exp_avg"]))
         self._square.copy_(cast("torch.Tensor", state["exp_avg_sq"]))
+
+
+class Adams:
+    """Several of them, by name."""
+
+    def __init__(self, optimizers: Mapping[str, Adam]) -> None:
+        self._optimizers = dict(optimizers)
+
+    def __getitem__(self, name: str) -> Adam:
+        return self._optimizers[name]
+
+    def state(self) -> dict[str, object]:
+        """That of each, by name."""
+        return {name: optimizer.state() for name, optimizer in self._optimizers.items()}
+
+    def misfits(self, state: object) -> list[str]:
+        """The reasons why a saved state cannot be loaded; empty if it fits."""
+        given = dict(cast("Mapping[str, object]", state)) if isinstance(state, Mapping) else {}
+        each = ((name, optimizer.misfits(given.get(name))) for name, optimizer in self._optimizers.items())
+        return [f"{name}: {problem}" for name, problems in each for problem in problems]
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """Continue from a state without misfits."""
+        for name, optimizer in self._optimizers.items():
+            optimizer.load_state(cast("Mapping[str, object]", state[name]))

@@ -45,6 +45,14 @@ def threads(count: int | None) -> Generator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def weights_from(seed: int) -> Generator[None]:
+    """Let the seed decide the weights of networks that are made in this block, and nothing else in the process."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
 def to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
     """Move an array to the device; on the CPU they share memory if possible."""
     # torch warns of read-only memory (a message's frame, a collector's shared columns); a copy costs less than that.

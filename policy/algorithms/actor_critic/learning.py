@@ -35,7 +35,7 @@ from remuda.policy.networks.precision import Products
 from remuda.policy.networks.recurrence import HEAD, begins_of
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.recurrent_portable import RecurrentPortablePolicy
-from remuda.policy.networks.tensors import model_misfits, to_tensor
+from remuda.policy.networks.tensors import model_misfits, to_tensor, weights_from
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.ranks import Ranks
 from remuda.policy.saved_state import StateMismatchError
@@ -289,8 +289,7 @@ class ActorCritic(Algorithm):
         }
 
     def _make_network(self, seed: int) -> ActorCriticNetwork | RecurrentActorCritic:
-        with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
-            torch.manual_seed(seed)
+        with weights_from(seed):
             network = make_network(self._shared, self.observation, self.action)
         return network.to(self._device)
 

@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
-
 import numpy as np
 import torch
 
@@ -15,15 +12,13 @@ from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.acting import layout, number_of_actions
 from remuda.policy.algorithms.dqn.q_values import q_values
-from remuda.policy.base import Algorithm, Arrays, LearnResult
-from remuda.policy.networks.adam import Adam
-from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.algorithms.q_learner import QLearner
+from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.portable import PortableQ
 from remuda.policy.networks.precision import Products
-from remuda.policy.networks.tensors import model_misfits, to_tensor
+from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.networks.torch_networks import QNetwork
-from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -38,7 +33,7 @@ def huber_slope(error: torch.Tensor) -> torch.Tensor:
     return error.clamp(-1.0, 1.0)
 
 
-class Dqn(Algorithm):
+class Dqn(QLearner[QNetwork]):
     """Learns action values by bootstrapping from a target network.
 
     Double (van Hasselt et al. 2016) and dueling (Wang et al. 2016) as configured; n-step returns come with the rows,
@@ -47,21 +42,12 @@ class Dqn(Algorithm):
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, DqnConfig), config.policy.type
-        self.observation, self.action = observation, action
-        self._policy, self._learner = config.policy, config.learner
-        self._device = torch.device(config.learner.device)
-        self._online, self._target = self._make_network(seed), self._make_network(seed)
-        self.network = self._online
-        self._parameters, self._target_parameters = FlatParameters(self._online), FlatParameters(self._target)
+        self._policy = config.policy
+        online, target = (_network(config, observation, action, seed) for _ in range(2))
+        super().__init__(config, observation, action, online=online, target=target)
         self.products = Products(self._device)
-        self._online_values = q_values(self._online, self._parameters, self.products)
-        self._target_values = q_values(self._target, self._target_parameters)
-        self._optimizer = Adam(
-            self._parameters.vector.detach(),
-            self._parameters.gradient,
-            learning_rate=config.learner.learning_rate,
-        )
-        self._updates = 0
+        self._online_values = q_values(online, self._parameters, self.products)
+        self._target_values = q_values(target, self._target_parameters)
 
     def portable(self) -> PortableQ:
         """See Algorithm."""
@@ -85,12 +71,7 @@ class Dqn(Algorithm):
 
         gradient = weights * huber_slope(error) / len(error)
         backward(torch.zeros_like(values).scatter_(1, action, gradient.unsqueeze(1)))
-        self.ranks.average(len(error), self._parameters.gradient, loss)
-        grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
-        self._optimizer.step()
-        self._updates += 1
-        if self._updates % self._policy.target_update_iters == 0:
-            self._target_parameters.vector.copy_(self._parameters.vector)
+        grad_norm = self._step(len(error), loss)
 
         td_error = error.abs()
         metrics: dict[str, float | torch.Tensor] = {
@@ -111,52 +92,11 @@ class Dqn(Algorithm):
         best = self._online_values(next_obs).argmax(dim=1, keepdim=True)
         return values.gather(1, best).squeeze(1)
 
-    # --- state
 
-    def state(self) -> dict[str, object]:
-        """See Algorithm; the optimizer's moments are vectors over all parameters, in the model's order."""
-        return {
-            "model": dict(self._online.state_dict()),
-            "target_model": dict(self._target.state_dict()),
-            "optimizer": self._optimizer.state(),
-            "schedules": {"updates": self._updates},
-        }
-
-    def load_state(self, state: Mapping[str, object]) -> None:
-        """See Algorithm. The learning rate is the config's: there is no schedule that the state could continue."""
-        problems = model_misfits(self._online, state, "model") + model_misfits(self._online, state, "target_model")
-        problems += self._optimizer.misfits(state.get("optimizer"))
-        schedules = cast("Mapping[str, object]", state.get("schedules") or {})
-        updates = schedules.get("updates")
-        if not isinstance(updates, int):
-            problems.append("schedules: missing updates")
-        if problems:
-            raise StateMismatchError(problems)
-        self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
-        self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
-        self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
-        self._updates = cast("int", updates)
-
-    def load_weights(self, state: Mapping[str, object]) -> None:
-        """Start both networks from a saved model."""
-        problems = model_misfits(self._online, state, "model")
-        if problems:
-            raise StateMismatchError(problems)
-        self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
-        self._target_parameters.vector.data.copy_(self._parameters.vector.data)
-
-    def acting_state(self) -> dict[str, np.ndarray]:
-        """Copy the online network to the host, in one transfer."""
-        return self._parameters.snapshot()
-
-    # --- parts
-
-    def _make_network(self, seed: int) -> QNetwork:
-        with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
-            torch.manual_seed(seed)
-            actions = number_of_actions(self.action)
-            image, hidden = layout(self._policy, self.observation)
-            network = QNetwork(
-                features_of(self.observation, image), actions, hidden, dueling=self._policy.dueling, image=image
-            )
-        return network.to(self._device)
+def _network(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> QNetwork:
+    assert isinstance(config.policy, DqnConfig), config.policy.type
+    image, hidden = layout(config.policy, observation)
+    with weights_from(seed):
+        features = features_of(observation, image)
+        network = QNetwork(features, number_of_actions(action), hidden, dueling=config.policy.dueling, image=image)
+    return network.to(config.learner.device)

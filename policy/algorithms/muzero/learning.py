@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import cast
 
 import numpy as np
 import torch
@@ -25,16 +23,16 @@ from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import new_tree
 from remuda.policy.algorithms.muzero.targets import Floats, Positions, Returns
+from remuda.policy.algorithms.target_learner import TargetLearner
 from remuda.policy.base import Arrays, LearnResult, ReanalyzingAlgorithm
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.rescaling import scaled
-from remuda.policy.networks.tensors import model_misfits, to_tensor
-from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
-class MuZero(ReanalyzingAlgorithm):
+class MuZero(TargetLearner[MuZeroNetwork], ReanalyzingAlgorithm):
     """Learns a model whose rewards, values and policies are those that were seen, bootstrapped and searched.
 
     The self-supervised consistency of EfficientZero (Ye et al. 2021), and as much of Reanalyse (Schrittwieser et al.
@@ -44,24 +42,25 @@ class MuZero(ReanalyzingAlgorithm):
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, MuZeroConfig), config.policy.type
-        self.observation, self.action = observation, action
         self._policy, self._learner = config.policy, config.learner
         self._device = torch.device(config.learner.device)
         self._support = Support(config.policy.support_size)
         self._search = search_settings(config.policy)
         self._reanalyze_ratio = config.policy.reanalyze_ratio
-        self._online, self._target = self._make_network(seed, trains=True), self._make_network(seed, trains=False)
-        self.network = self._online
-        self._parameters = FlatParameters(self._online)
-        self._optimizer = Adam(
+        online, target = (_network(config, observation, action, seed, trains=trains) for trains in (True, False))
+        self._parameters = FlatParameters(online)
+        self._adam = Adam(
             self._parameters.vector.detach(),
             self._parameters.gradient,
             learning_rate=config.learner.learning_rate,
             weight_decay=config.policy.weight_decay,
         )
-        self._updates, self._analysis_iters = 0, config.log.interval_train_iters
-        self._generator = torch.Generator().manual_seed(seed)
-        self._update_target()
+        self._drawn_by = torch.Generator().manual_seed(seed)
+        super().__init__(
+            observation, action, online=online, target=target, optimizer=self._adam, generator=self._drawn_by
+        )
+        self._analysis_iters = config.log.interval_train_iters
+        self._loaded()
 
     def portable(self) -> PortableMuZero:
         """See Algorithm. It acts without a search."""
@@ -84,11 +83,11 @@ class MuZero(ReanalyzingAlgorithm):
         self._parameters.gradient.zero_()
         torch.autograd.backward(loss.weighted)
         grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
-        self._optimizer.step()
+        self._adam.step()
         self._updates += 1
         if self._updates % self._policy.target_update_iters == 0:
-            self._target.load_state_dict(self._acting_part())
-            self._update_target()
+            self._copy_to_target()
+            self._loaded()
 
         values = self._support.expectation(loss.values[:rows])
         priorities = torch.empty_like(values)
@@ -122,7 +121,7 @@ class MuZero(ReanalyzingAlgorithm):
         if not count:
             return policy, 0.0
         started_s = time.perf_counter()
-        drawn = torch.randperm(positions.counts[0], generator=self._generator)[:count].numpy()
+        drawn = torch.randperm(positions.counts[0], generator=self._drawn_by)[:count].numpy()
         again = np.flatnonzero(np.isin(positions.row, drawn) & positions.acted)
         seen = self.observation.encode(batch["obs"][positions.row[again], positions.position[again]])
         tree = new_tree(len(again), policy.shape[1], self._search)
@@ -134,7 +133,7 @@ class MuZero(ReanalyzingAlgorithm):
     def _lesson(self, batch: Arrays, positions: Positions, value: Floats, policy: Floats) -> Lesson:
         """Move what is to be learned to the device."""
         first = positions.counts[0]
-        chance = torch.randint(policy.shape[1], batch["action"].shape, generator=self._generator).numpy()
+        chance = torch.randint(policy.shape[1], batch["action"].shape, generator=self._drawn_by).numpy()
         action = positions.actions(batch["action"].astype(np.int64) - self.action.start, chance)
         compared = np.flatnonzero(positions.seen[first:]) if self._policy.consistency_coefficient else np.empty(0, int)
         seen = first + compared
@@ -179,41 +178,7 @@ class MuZero(ReanalyzingAlgorithm):
             "grad_norm": grad_norm,
         }
 
-    # --- state
-
-    def state(self) -> dict[str, object]:
-        """See Algorithm; the optimizer's moments are vectors over all parameters, in the model's order."""
-        return {
-            "model": dict(self._online.state_dict()),
-            "target_model": dict(self._target.state_dict()),
-            "optimizer": self._optimizer.state(),
-            "schedules": {"updates": self._updates, "generator": self._generator.get_state()},
-        }
-
-    def load_state(self, state: Mapping[str, object]) -> None:
-        """See Algorithm. The learning rate is the config's: there is no schedule that the state could continue."""
-        problems = model_misfits(self._online, state, "model") + model_misfits(self._target, state, "target_model")
-        problems += self._optimizer.misfits(state.get("optimizer"))
-        schedules = cast("Mapping[str, object]", state.get("schedules") or {})
-        updates, generator = schedules.get("updates"), schedules.get("generator")
-        if not isinstance(updates, int):
-            problems.append("schedules: missing updates")
-        if not isinstance(generator, torch.Tensor) or generator.shape != self._generator.get_state().shape:
-            problems.append("schedules: missing generator")
-        if problems:
-            raise StateMismatchError(problems)
-        self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
-        self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
-        self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
-        self._updates = cast("int", updates)
-        self._generator.set_state(cast("torch.Tensor", generator).cpu())
-        self._update_target()
-
-    def load_weights(self, state: Mapping[str, object]) -> None:
-        """Start both networks from a saved model."""
-        super().load_weights(state)
-        self._target.load_state_dict(self._acting_part())
-        self._update_target()
+    # --- what acts
 
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy what acts to the host: the network with its running moments, but without the heads of consistency."""
@@ -239,16 +204,23 @@ class MuZero(ReanalyzingAlgorithm):
     def _acting_part(self) -> dict[str, torch.Tensor]:
         return {name: tensor for name, tensor in self._online.state_dict().items() if not name.startswith(CONSISTENCY)}
 
-    def _update_target(self) -> None:
-        """Bring what is computed of the target network up to it."""
+    def _copy_to_target(self) -> None:
+        """See TargetLearner."""
+        self._target.load_state_dict(self._acting_part())
+
+    def _loaded(self) -> None:
+        """See TargetLearner: searches use a frozen copy of the target network."""
         self._frozen = FrozenNetwork(self._target, self._support)
 
     def _encoded(self, observations: np.ndarray) -> torch.Tensor:
         return to_tensor(self.observation.encode(observations), self._device)
 
-    def _make_network(self, seed: int, *, trains: bool) -> MuZeroNetwork:
-        """With what only training needs, if it trains; its first weights are the same with and without."""
-        with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
-            torch.manual_seed(seed)
-            network = make_network(self._policy, self.observation, self.action, trains=trains)
-        return network.to(self._device)
+
+def _network(
+    config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int, *, trains: bool
+) -> MuZeroNetwork:
+    """With what only training needs, if it trains; its first weights are the same with and without."""
+    assert isinstance(config.policy, MuZeroConfig), config.policy.type
+    with weights_from(seed):
+        network = make_network(config.policy, observation, action, trains=trains)
+    return network.to(config.learner.device)

@@ -5,32 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
-
 import numpy as np
 import torch
 
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.q_learner import QLearner
 from remuda.policy.algorithms.r2d2.acting import layout, number_of_actions
 from remuda.policy.algorithms.r2d2.portable import PortableR2d2
 from remuda.policy.algorithms.r2d2.targets import n_step_returns, sequence_priorities
-from remuda.policy.base import Algorithm, Arrays, LearnResult
-from remuda.policy.networks.adam import Adam
-from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.recurrence import begins_of
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.rescaling import scaled, unscaled
-from remuda.policy.networks.tensors import model_misfits, to_tensor
+from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.networks.torch_networks import QNetwork
-from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Network = RecurrentNetwork[QNetwork]
 
 
-class R2d2(Algorithm):
+class R2d2(QLearner[Network]):
     """Learns action values that remember the episode, by bootstrapping from a target network.
 
     A sequence begins with the state that the collector's policy had there. That may be old, so both networks first
@@ -40,16 +35,9 @@ class R2d2(Algorithm):
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, R2d2Config), config.policy.type
-        self.observation, self.action = observation, action
-        self._policy, self._learner = config.policy, config.learner
-        self._device = torch.device(config.learner.device)
-        self._online, self._target = self._make_network(seed), self._make_network(seed)
-        self.network = self._online
-        self._parameters, self._target_parameters = FlatParameters(self._online), FlatParameters(self._target)
-        self._optimizer = Adam(
-            self._parameters.vector.detach(), self._parameters.gradient, learning_rate=config.learner.learning_rate
-        )
-        self._updates = 0
+        self._policy = config.policy
+        online, target = (_network(config, observation, action, seed) for _ in range(2))
+        super().__init__(config, observation, action, online=online, target=target)
 
     def portable(self) -> PortableR2d2:
         """See Algorithm."""
@@ -96,12 +84,7 @@ class R2d2(Algorithm):
         self._parameters.gradient.zero_()
         torch.autograd.backward(loss)
         loss = loss.detach()
-        self.ranks.average(len(error), self._parameters.gradient, loss)
-        grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
-        self._optimizer.step()
-        self._updates += 1
-        if self._updates % self._policy.target_update_iters == 0:
-            self._target_parameters.vector.copy_(self._parameters.vector)
+        grad_norm = self._step(len(error), loss)
 
         error = error.detach()
         metrics: dict[str, float | torch.Tensor] = {
@@ -128,48 +111,15 @@ class R2d2(Algorithm):
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return to_tensor(array, self._device)
 
-    # --- state
 
-    def state(self) -> dict[str, object]:
-        """See Algorithm; the optimizer's moments are vectors over all parameters, in the model's order."""
-        return {
-            "model": dict(self._online.state_dict()),
-            "target_model": dict(self._target.state_dict()),
-            "optimizer": self._optimizer.state(),
-            "schedules": {"updates": self._updates},
-        }
-
-    def load_state(self, state: Mapping[str, object]) -> None:
-        """See Algorithm. The learning rate is the config's: there is no schedule that the state could continue."""
-        problems = model_misfits(self._online, state, "model") + model_misfits(self._online, state, "target_model")
-        problems += self._optimizer.misfits(state.get("optimizer"))
-        updates = cast("Mapping[str, object]", state.get("schedules") or {}).get("updates")
-        if not isinstance(updates, int):
-            problems.append("schedules: missing updates")
-        if problems:
-            raise StateMismatchError(problems)
-        self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
-        self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
-        self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
-        self._updates = cast("int", updates)
-
-    def load_weights(self, state: Mapping[str, object]) -> None:
-        """Start both networks from a saved model."""
-        super().load_weights(state)
-        self._target_parameters.vector.data.copy_(self._parameters.vector.data)
-
-    def acting_state(self) -> dict[str, np.ndarray]:
-        """Copy the online network to the host, in one transfer."""
-        return self._parameters.snapshot()
-
-    def _make_network(self, seed: int) -> Network:
-        with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
-            torch.manual_seed(seed)
-            actions = number_of_actions(self.action)
-            laid_out = layout(self._policy, self.observation)
-            head = QNetwork(laid_out.units, actions, self._policy.head_hidden, dueling=self._policy.dueling)
-            network = RecurrentNetwork(laid_out, head)
-        return network.to(self._device)
+def _network(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Network:
+    policy = config.policy
+    assert isinstance(policy, R2d2Config), policy.type
+    laid_out = layout(policy, observation)
+    with weights_from(seed):
+        head = QNetwork(laid_out.units, number_of_actions(action), policy.head_hidden, dueling=policy.dueling)
+        network = RecurrentNetwork(laid_out, head)
+    return network.to(config.learner.device)
 
 
 def _values(

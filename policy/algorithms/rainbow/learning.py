@@ -5,31 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import cast
 
 import numpy as np
 import torch
 
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.q_learner import QLearner
 from remuda.policy.algorithms.rainbow.acting import layout, number_of_actions
 from remuda.policy.algorithms.rainbow.distribution import return_distribution
 from remuda.policy.algorithms.rainbow.network import Noise, RainbowNetwork
 from remuda.policy.algorithms.rainbow.portable import PortableRainbow
-from remuda.policy.base import Algorithm, Arrays, LearnResult
-from remuda.policy.networks.adam import Adam
-from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.precision import Products
-from remuda.policy.networks.tensors import model_misfits, to_tensor
+from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.networks.trunks import reads_parts
-from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
-class Rainbow(Algorithm):
+class Rainbow(QLearner[RainbowNetwork]):
     """Learns the distribution of returns of each action, bootstrapping from a target network.
 
     C51 (Bellemare et al. 2017) or quantile regression (Dabney et al. 2018); double (van Hasselt et al. 2016), dueling
@@ -39,23 +35,22 @@ class Rainbow(Algorithm):
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, RainbowConfig), config.policy.type
-        self.observation, self.action = observation, action
-        self._policy, self._learner = config.policy, config.learner
-        self._device = torch.device(config.learner.device)
-        self._online, self._target = self._make_network(seed), self._make_network(seed)
-        self.network = self._online
-        self._parameters, self._target_parameters = FlatParameters(self._online), FlatParameters(self._target)
+        self._policy = config.policy
+        online, target = (_network(config, observation, action, seed) for _ in range(2))
+        generator = torch.Generator(config.learner.device).manual_seed(seed)
+        super().__init__(
+            config,
+            observation,
+            action,
+            online=online,
+            target=target,
+            adam_epsilon=config.policy.adam_epsilon,
+            generator=generator,
+        )
         self.products = Products(self._device)
         self._distribution = return_distribution(config.policy, self._device)
-        self._generator = torch.Generator(self._device).manual_seed(seed)
+        self._noise_generator = generator
         self._noise: Noise = self._draw if config.policy.noisy else None
-        self._optimizer = Adam(
-            self._parameters.vector.detach(),
-            self._parameters.gradient,
-            learning_rate=config.learner.learning_rate,
-            epsilon=config.policy.adam_epsilon,
-        )
-        self._updates = 0
 
     def portable(self) -> PortableRainbow:
         """See Algorithm."""
@@ -79,12 +74,7 @@ class Rainbow(Algorithm):
         self._parameters.gradient.zero_()
         torch.autograd.backward(loss)
         loss, losses, outputs = loss.detach(), losses.detach(), outputs.detach()
-        self.ranks.average(len(losses), self._parameters.gradient, loss)
-        grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
-        self._optimizer.step()
-        self._updates += 1
-        if self._updates % self._policy.target_update_iters == 0:
-            self._target_parameters.vector.data.copy_(self._parameters.vector.data)
+        grad_norm = self._step(len(losses), loss)
 
         q_value, target_q_value = self._distribution.expectation(outputs), self._distribution.target_expectation(target)
         metrics: dict[str, float | torch.Tensor] = {
@@ -107,45 +97,6 @@ class Rainbow(Algorithm):
                 chooses = self._online(next_obs, self._noise)
         return of_actions(outputs, self._distribution.expectation(chooses).argmax(dim=1))
 
-    # --- state
-
-    def state(self) -> dict[str, object]:
-        """See Algorithm; the optimizer's moments are vectors over all parameters, in the model's order. The state of
-        the noise is among the schedules."""
-        return {
-            "model": dict(self._online.state_dict()),
-            "target_model": dict(self._target.state_dict()),
-            "optimizer": self._optimizer.state(),
-            "schedules": {"updates": self._updates, "noise": self._generator.get_state()},
-        }
-
-    def load_state(self, state: Mapping[str, object]) -> None:
-        """See Algorithm. The learning rate is the config's: there is no schedule that the state could continue."""
-        problems = model_misfits(self._online, state, "model") + model_misfits(self._online, state, "target_model")
-        problems += self._optimizer.misfits(state.get("optimizer"))
-        schedules = cast("Mapping[str, object]", state.get("schedules") or {})
-        updates, noise = schedules.get("updates"), schedules.get("noise")
-        if not isinstance(updates, int):
-            problems.append("schedules: missing updates")
-        if not isinstance(noise, torch.Tensor) or noise.shape != self._generator.get_state().shape:
-            problems.append("schedules: missing noise")
-        if problems:
-            raise StateMismatchError(problems)
-        self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
-        self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
-        self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
-        self._updates = cast("int", updates)
-        self._generator.set_state(cast("torch.Tensor", noise).cpu())
-
-    def load_weights(self, state: Mapping[str, object]) -> None:
-        """Start both networks from a saved model."""
-        super().load_weights(state)
-        self._target_parameters.vector.data.copy_(self._parameters.vector.data)
-
-    def acting_state(self) -> dict[str, np.ndarray]:
-        """Copy the online network to the host, in one transfer."""
-        return self._parameters.snapshot()
-
     # --- parts
 
     def _precision(self) -> AbstractContextManager[object]:
@@ -155,22 +106,24 @@ class Rainbow(Algorithm):
         return nullcontext() if exact else self.products.of_modules()
 
     def _draw(self, like: torch.Tensor) -> torch.Tensor:
-        return torch.randn(like.shape, generator=self._generator, device=like.device)
+        return torch.randn(like.shape, generator=self._noise_generator, device=like.device)
 
-    def _make_network(self, seed: int) -> RainbowNetwork:
-        with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
-            torch.manual_seed(seed)
-            image, hidden = layout(self._policy, self.observation)
-            network = RainbowNetwork(
-                features_of(self.observation, image),
-                number_of_actions(self.action),
-                self._policy.atoms,
-                hidden,
-                dueling=self._policy.dueling,
-                noisy_sigma=self._policy.noisy_sigma if self._policy.noisy else None,
-                image=image,
-            )
-        return network.to(self._device)
+
+def _network(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> RainbowNetwork:
+    policy = config.policy
+    assert isinstance(policy, RainbowConfig), policy.type
+    image, hidden = layout(policy, observation)
+    with weights_from(seed):
+        network = RainbowNetwork(
+            features_of(observation, image),
+            number_of_actions(action),
+            policy.atoms,
+            hidden,
+            dueling=policy.dueling,
+            noisy_sigma=policy.noisy_sigma if policy.noisy else None,
+            image=image,
+        )
+    return network.to(config.learner.device)
 
 
 def of_actions(outputs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:

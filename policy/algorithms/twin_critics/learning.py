@@ -6,24 +6,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
+from torch import nn
 
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.target_learner import TargetLearner
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
-from remuda.policy.base import Algorithm, Arrays
-from remuda.policy.networks.adam import Adam
+from remuda.policy.base import Arrays
+from remuda.policy.networks.adam import Adam, Adams
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.stacked import Stack
-from remuda.policy.networks.tensors import model_misfits, to_tensor
-from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "log_temperature"
@@ -47,7 +46,7 @@ class Rows:
         return len(self.reward)
 
 
-class TwinCriticLearner(Algorithm):
+class TwinCriticLearner(TargetLearner[nn.Module]):
     """One vector of all parameters, of which actor, critics and temperature are parts with an Adam each; the part of it
     that has target networks is followed by a vector of its own.
 
@@ -68,15 +67,12 @@ class TwinCriticLearner(Algorithm):
         """`temperature` is the first one, if it is learned; `followed`: the name of what has a target network, "" for
         all."""
         assert isinstance(config.policy, TwinCriticConfig), config.policy.type
-        self.observation, self.action = observation, action
         self._learner, self._shares, self._seed = config.learner, config.policy, seed
         self._device = torch.device(config.learner.device)
-        with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
-            torch.manual_seed(seed)
+        with weights_from(seed):
             self._network = TwinCriticNetwork(layout, temperature).to(self._device)
-        self.network = self._network
-        self._target = copy.deepcopy(self._network.get_submodule(followed))
-        self._parameters, self._target_parameters = FlatParameters(self._network), FlatParameters(self._target)
+        target = copy.deepcopy(self._network.get_submodule(followed))
+        self._parameters, self._target_parameters = FlatParameters(self._network), FlatParameters(target)
         self.products = self._products = Products(self._device)
         self._actor, self._critics = (
             Stack(self._parameters, prefix, self._products) for prefix in ("actor.", "critics.")
@@ -87,11 +83,13 @@ class TwinCriticLearner(Algorithm):
         if temperature is not None:
             rates[TEMPERATURE] = config.learner.learning_rate
         self._parts: dict[str, FlatPart] = {name: self._parameters.part(name) for name in rates}
-        self._optimizers = {
-            name: Adam(part.vector, part.gradient, learning_rate=rates[name] or config.learner.learning_rate)
-            for name, part in self._parts.items()
-        }
-        self._updates = 0
+        self._adams = Adams(
+            {
+                name: Adam(part.vector, part.gradient, learning_rate=rates[name] or config.learner.learning_rate)
+                for name, part in self._parts.items()
+            }
+        )
+        super().__init__(observation, action, online=self._network, target=target, optimizer=self._adams)
 
     # --- parts of an update
 
@@ -123,7 +121,7 @@ class TwinCriticLearner(Algorithm):
     def _step(self, name: str) -> torch.Tensor:
         """Take a step with one of the optimizers; returns the norm of its gradient before clipping."""
         norm = self._parts[name].clip_gradient(self._learner.max_grad_norm)
-        self._optimizers[name].step()
+        self._adams[name].step()
         return norm
 
     def _follow(self) -> None:
@@ -132,35 +130,8 @@ class TwinCriticLearner(Algorithm):
 
     # --- state
 
-    def state(self) -> dict[str, object]:
-        """See Algorithm; each optimizer's moments are vectors over its parameters, in the model's order."""
-        return {
-            "model": dict(self._network.state_dict()),
-            "target_model": dict(self._target.state_dict()),
-            "optimizer": {name: optimizer.state() for name, optimizer in self._optimizers.items()},
-            "schedules": {"updates": self._updates},
-        }
-
-    def load_state(self, state: Mapping[str, object]) -> None:
-        """See Algorithm. Learning rates are the config's: there is no schedule that the state could continue."""
-        problems = model_misfits(self._network, state, "model") + model_misfits(self._target, state, "target_model")
-        optimizers = cast("Mapping[str, Mapping[str, object]]", state.get("optimizer") or {})
-        for name, optimizer in self._optimizers.items():
-            problems += [f"{name}: {problem}" for problem in optimizer.misfits(optimizers.get(name))]
-        updates = cast("Mapping[str, object]", state.get("schedules") or {}).get("updates")
-        if not isinstance(updates, int):
-            problems.append("schedules: missing updates")
-        if problems:
-            raise StateMismatchError(problems)
-        self._network.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
-        self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
-        for name, optimizer in self._optimizers.items():
-            optimizer.load_state(optimizers[name])
-        self._updates = cast("int", updates)
-
-    def load_weights(self, state: Mapping[str, object]) -> None:
-        """Start all networks from a saved model."""
-        super().load_weights(state)
+    def _copy_to_target(self) -> None:
+        """See TargetLearner."""
         self._following.follow(self._followed.vector, 1.0)
 
     def acting_state(self) -> dict[str, np.ndarray]:

@@ -128,13 +128,13 @@ def test_every_key_that_does_not_fit_is_named_and_nothing_is_changed() -> None:
     state = algorithm.state()
     model = dict(cast("Mapping[str, torch.Tensor]", state["model"]))
     del model["streams.weight_sigma"]
-    state |= {"model": model, "schedules": {"updates": 3, "noise": torch.zeros(2)}}
+    state |= {"model": model, "schedules": {"updates": 3, "generator": torch.zeros(2)}}
     other = rainbow(seed=5)
     before = weights(other)
     with pytest.raises(StateMismatchError) as caught:
         other.load_state(state)
     assert "model: missing streams.weight_sigma" in str(caught.value)
-    assert "schedules: missing noise" in str(caught.value)
+    assert "schedules: missing generator" in str(caught.value)
     assert weights(other) == before
 
 

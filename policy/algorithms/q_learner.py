@@ -1,0 +1,64 @@
+"""What DQN, Rainbow and R2D2 have in common: the end of an update, and hard copies into the target network."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from remuda.config.algorithms.q_learning import QLearningConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.target_learner import Network, TargetLearner
+from remuda.policy.networks.adam import Adam
+from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+
+class QLearner(TargetLearner[Network]):
+    """Learns action values by Adam on one vector of all parameters; the target network is a copy every so often."""
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        *,
+        online: Network,
+        target: Network,
+        adam_epsilon: float = 1e-8,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Both networks are on `config.learner.device`."""
+        assert isinstance(config.policy, QLearningConfig), config.policy.type
+        self._learner, self._target_update_iters = config.learner, config.policy.target_update_iters
+        self._device = torch.device(config.learner.device)
+        self._parameters, self._target_parameters = FlatParameters(online), FlatParameters(target)
+        optimizer = Adam(
+            self._parameters.vector.detach(),
+            self._parameters.gradient,
+            learning_rate=config.learner.learning_rate,
+            epsilon=adam_epsilon,
+        )
+        self._adam = optimizer
+        super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
+
+    def _step(self, rows: int, loss: torch.Tensor) -> torch.Tensor:
+        """Take a step down the gradient that the parameters have, which is the mean of so many rows, as `loss` is (both
+        become those of all ranks). Returns the gradient's norm before clipping."""
+        self.ranks.average(rows, self._parameters.gradient, loss)
+        grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
+        self._adam.step()
+        self._updates += 1
+        if self._updates % self._target_update_iters == 0:
+            self._copy_to_target()
+        return grad_norm
+
+    def _copy_to_target(self) -> None:
+        """See TargetLearner."""
+        self._target_parameters.vector.data.copy_(self._parameters.vector.data)
+
+    def acting_state(self) -> dict[str, np.ndarray]:
+        """Copy the online network to the host, in one transfer."""
+        return self._parameters.snapshot()

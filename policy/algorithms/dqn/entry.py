@@ -6,20 +6,10 @@ from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
+from remuda.policy.algorithms.q_value_reports import LOSS_COLUMNS, MONITORED, WITH_STATISTICS
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 from remuda.policy.schedules import epsilon_schedule
-
-MONITORED = ("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm")
-WITH_STATISTICS = ("total_loss", "q_value", "td_error", "grad_norm")
-LOSS_COLUMNS = {
-    "AverageQVals": "q_value",
-    "StdQVals": "q_value_std",
-    "MaxQVals": "q_value_max",
-    "MinQVals": "q_value_min",
-    "LossQ": "total_loss",
-}
-"""What all algorithms with action values report; see Declaration."""
 
 
 class DqnEntry(AlgorithmEntry[DqnConfig]):

@@ -10,85 +10,41 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.policy.acting.distributions import Categorical, SquashedGaussian
-from remuda.policy.algorithms.twin_critics.acting import RANDOM, TwinCriticPolicy, some_at_random
+from remuda.policy.algorithms.twin_critics.acting import BoxPolicy, TwinCriticPolicy
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout, numbers_of
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
-class SacPolicy(TwinCriticPolicy):
-    """Of a Box: numbers drawn from a normal distribution and brought within the bounds by tanh."""
+class SacPolicy(BoxPolicy):
+    """Numbers drawn from a normal distribution and brought within the bounds by tanh."""
 
-    def __init__(
-        self,
-        config: SacConfig,
-        observation: ObservationSpec,
-        action: ActionSpec,
-        *,
-        chosen: Callable[[str], None] | None = None,
-        device: str = "cpu",
-    ) -> None:
-        """`chosen` and `device` are Inference's. Raises UnsupportedSpaceError."""
-        super().__init__(sac_layout(config, observation, action), observation, chosen=chosen, device=device)
-        self._box = action.bounded(by="sac")
+    def best(self, outputs: NDArray[np.float32]) -> np.ndarray:
+        """See TwinCriticPolicy: what the mean becomes."""
+        return SquashedGaussian(outputs).mode()
 
-    def act(
-        self,
-        observations: np.ndarray,
-        exploration: Mapping[str, float],
-        rng: np.random.Generator,
-        *,
-        deterministic: bool,
-        legal: np.ndarray | None = None,
-        state: np.ndarray | None = None,
+    def explored(
+        self, outputs: NDArray[np.float32], exploration: Mapping[str, float], rng: np.random.Generator
     ) -> np.ndarray:
-        """Choose actions [n, …] as the environment takes them: what the mean becomes, or drawn."""
-        distribution = SquashedGaussian(self.outputs(observations))
-        if deterministic:
-            return self._box.to_environment(distribution.mode())
-        return self._box.to_environment(some_at_random(distribution.sample(rng), exploration, rng))
-
-    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """The lower critic's estimate for the best action, with the entropy that is still to come: float32 [n]."""
-        best = SquashedGaussian(self.outputs(observations)).mode()
-        values: NDArray[np.float32] = self.least_values(observations, best)[:, 0]
-        return values
+        """See TwinCriticPolicy."""
+        return SquashedGaussian(outputs).sample(rng)
 
 
 class DiscreteSacPolicy(TwinCriticPolicy):
-    """Of a Discrete space: actions drawn by their probabilities."""
+    """Actions of a Discrete space, drawn by their probabilities."""
 
-    def __init__(
-        self,
-        config: SacConfig,
-        observation: ObservationSpec,
-        action: ActionSpec,
-        *,
-        chosen: Callable[[str], None] | None = None,
-        device: str = "cpu",
-    ) -> None:
-        """`chosen` and `device` are Inference's. Raises UnsupportedSpaceError."""
-        super().__init__(sac_layout(config, observation, action), observation, chosen=chosen, device=device)
-        self._action = action
+    def best(self, outputs: NDArray[np.float32]) -> np.ndarray:
+        """See TwinCriticPolicy: the likeliest."""
+        return Categorical(outputs).mode()
 
-    def act(
-        self,
-        observations: np.ndarray,
-        exploration: Mapping[str, float],
-        rng: np.random.Generator,
-        *,
-        deterministic: bool,
-        legal: np.ndarray | None = None,
-        state: np.ndarray | None = None,
+    def explored(
+        self, outputs: NDArray[np.float32], exploration: Mapping[str, float], rng: np.random.Generator
     ) -> np.ndarray:
-        """Choose actions [n] of the space's dtype: the likeliest, or drawn."""
-        distribution = Categorical(self.outputs(observations))
-        if deterministic:
-            return self._action.to_environment(distribution.mode())
-        chosen, share = distribution.sample(rng), exploration[RANDOM]
-        if share:
-            drawn = rng.integers(self._action.outputs, size=len(chosen))
-            chosen = np.where(rng.random(len(chosen)) < share, drawn, chosen)
-        return self._action.to_environment(chosen)
+        """See TwinCriticPolicy."""
+        return Categorical(outputs).sample(rng)
+
+    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """See TwinCriticPolicy."""
+        return rng.integers(self._layout.actor[-1], size=len(like))
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """The lower critic's estimates, by the probabilities of the actions, with the entropy that is still to come
@@ -96,6 +52,21 @@ class DiscreteSacPolicy(TwinCriticPolicy):
         probabilities = Categorical(self.outputs(observations)).probabilities()
         values: NDArray[np.float32] = (probabilities * self.least_values(observations)).sum(axis=1)
         return values
+
+
+def make_sac_policy(
+    config: SacConfig,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    *,
+    chosen: Callable[[str], None] | None = None,
+    device: str = "cpu",
+) -> TwinCriticPolicy:
+    """`chosen` and `device` are Inference's. Raises UnsupportedSpaceError."""
+    layout = sac_layout(config, observation, action)
+    if action.n is not None:
+        return DiscreteSacPolicy(layout, observation, action, chosen=chosen, device=device)
+    return SacPolicy(layout, observation, action.bounded(by="sac"), chosen=chosen, device=device)
 
 
 def sac_layout(config: SacConfig, observation: ObservationSpec, action: ActionSpec) -> TwinCriticLayout:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.sac.acting import DiscreteSacPolicy, SacPolicy
+from remuda.policy.algorithms.q_value_reports import Q_VALUE_COLUMNS
+from remuda.policy.algorithms.sac.acting import make_sac_policy
 from remuda.policy.algorithms.twin_critics.acting import random_at_first
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
@@ -34,10 +35,7 @@ class SacEntry(AlgorithmEntry[SacConfig]):
                 "actor_grad_norm",
             ),
             loss_columns={
-                "AverageQVals": "q_value",
-                "StdQVals": "q_value_std",
-                "MaxQVals": "q_value_max",
-                "MinQVals": "q_value_min",
+                **Q_VALUE_COLUMNS,
                 "LossPi": "policy_loss",
                 "LossQ": "critic_loss",
                 "Entropy": "entropy",
@@ -50,8 +48,7 @@ class SacEntry(AlgorithmEntry[SacConfig]):
 
     def make_policy(self, setup: Setup[SacConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        kind = SacPolicy if setup.action.n is None else DiscreteSacPolicy
-        return kind(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
+        return make_sac_policy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
 
     def make_algorithm(self, setup: Setup[SacConfig], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.td3.acting import NOISE, Td3Policy
+from remuda.policy.algorithms.q_value_reports import Q_VALUE_COLUMNS
+from remuda.policy.algorithms.td3.acting import NOISE, Td3Policy, td3_layout
 from remuda.policy.algorithms.twin_critics.acting import random_at_first
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
@@ -32,10 +33,7 @@ class Td3Entry(AlgorithmEntry[Td3Config]):
                 "actor_grad_norm",
             ),
             loss_columns={
-                "AverageQVals": "q_value",
-                "StdQVals": "q_value_std",
-                "MaxQVals": "q_value_max",
-                "MinQVals": "q_value_min",
+                **Q_VALUE_COLUMNS,
                 "LossPi": "policy_loss",
                 "LossQ": "critic_loss",
             },
@@ -46,7 +44,8 @@ class Td3Entry(AlgorithmEntry[Td3Config]):
 
     def make_policy(self, setup: Setup[Td3Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return Td3Policy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
+        layout = td3_layout(setup.settings, setup.observation, setup.action)
+        return Td3Policy(layout, setup.observation, setup.action.bounded(by="td3"), chosen=chosen, device=device)
 
     def make_algorithm(self, setup: Setup[Td3Config], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -14,7 +15,7 @@ from remuda.policy.acting.inference import Inference
 from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, least
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.saved_state import require_fit
-from remuda.policy.spaces import ObservationSpec
+from remuda.policy.spaces import ActionSpec, ObservationSpec, UnitBox
 
 RANDOM = "random"
 """The exploration of Policy.act that is the share of actions drawn evenly from all there are."""
@@ -27,12 +28,13 @@ class TwinCriticPolicy(Policy):
         self,
         layout: TwinCriticLayout,
         observation: ObservationSpec,
+        actions: ActionSpec | UnitBox,
         *,
         chosen: Callable[[str], None] | None = None,
         device: str = "cpu",
     ) -> None:
-        """`chosen` and `device` are Inference's."""
-        self._layout, self._observation = layout, observation
+        """`actions` brings the network's actions to the environment; `chosen` and `device` are Inference's."""
+        self._layout, self._observation, self._actions = layout, observation, actions
         self._shapes = layout.shapes()
         self._actor = Inference(chosen, device)
         self._critics = [Inference(device=device) for _ in range(CRITICS)]
@@ -43,6 +45,42 @@ class TwinCriticPolicy(Policy):
         self._actor.load(self._layout.actor_weights(state))
         for critic, weights in zip(self._critics, self._layout.critic_weights(state), strict=True):
             critic.load(weights)
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Choose actions [n, …] as the environment takes them: the best, or what explores."""
+        outputs = self.outputs(observations)
+        if deterministic:
+            return self._actions.to_environment(self.best(outputs))
+        chosen, share = self.explored(outputs, exploration, rng), exploration[RANDOM]
+        if share:
+            drawn = self.drawn_evenly(chosen, rng)
+            at_random = rng.random(len(chosen)) < share
+            chosen = np.where(at_random.reshape(-1, *(1 for _ in chosen.shape[1:])), drawn, chosen)
+        return self._actions.to_environment(chosen)
+
+    @abstractmethod
+    def best(self, outputs: NDArray[np.float32]) -> np.ndarray:
+        """The best actions as the network has them, by the actor's outputs [n, outputs]: numbers in -1 … 1, float32
+        [n, k], or indices [n]."""
+
+    @abstractmethod
+    def explored(
+        self, outputs: NDArray[np.float32], exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> np.ndarray:
+        """What collectors take, in the same form."""
+
+    @abstractmethod
+    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """As many actions as these, in the same form, drawn evenly from all there are."""
 
     def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
         """The actor's outputs for observations [n, …]: float32 [n, outputs]."""
@@ -56,6 +94,20 @@ class TwinCriticPolicy(Policy):
         return least([critic(inputs) for critic in self._critics])
 
 
+class BoxPolicy(TwinCriticPolicy):
+    """Its actions are a bounded Box."""
+
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
+        """The lower critic's estimate for the best action: float32 [n]. SAC's has in it the entropy that is still to
+        come."""
+        values: NDArray[np.float32] = self.least_values(observations, self.best(self.outputs(observations)))[:, 0]
+        return values
+
+    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """See TwinCriticPolicy."""
+        return rng.uniform(-1.0, 1.0, like.shape).astype(np.float32)
+
+
 def random_at_first(config: ExperimentConfig, settings: TwinCriticConfig) -> dict[str, Schedule]:
     """The exploration RANDOM: all actions until `random_env_steps`, none from then on, nor where nothing is learned."""
     steps = config.buffer.min_rows if settings.random_env_steps is None else settings.random_env_steps
@@ -63,14 +115,3 @@ def random_at_first(config: ExperimentConfig, settings: TwinCriticConfig) -> dic
         return {RANDOM: ((0, 0.0),)}
     points = ((0, 1.0), (steps, 0.0)) if steps == 1 else ((0, 1.0), (steps - 1, 1.0), (steps, 0.0))
     return {RANDOM: points}
-
-
-def some_at_random(
-    chosen: NDArray[np.float32], exploration: Mapping[str, float], rng: np.random.Generator
-) -> NDArray[np.float32]:
-    """Put numbers drawn evenly from -1 … 1 in place of the exploration's share of the actions [n, k]."""
-    share = exploration[RANDOM]
-    if not share:
-        return chosen
-    drawn = rng.uniform(-1.0, 1.0, chosen.shape).astype(np.float32)
-    return np.where(rng.random((len(chosen), 1)) < share, drawn, chosen)

@@ -69,6 +69,7 @@ class TwinCriticLearner(TargetLearner[nn.Module]):
         assert isinstance(config.policy, TwinCriticConfig), config.policy.type
         self._learner, self._shares, self._seed = config.learner, config.policy, seed
         self._device = torch.device(config.learner.device)
+        self._box = action.bounded(by=config.policy.type) if action.n is None else None
         with weights_from(seed):
             self._network = TwinCriticNetwork(layout, temperature).to(self._device)
         target = copy.deepcopy(self._network.get_submodule(followed))
@@ -104,8 +105,8 @@ class TwinCriticLearner(TargetLearner[nn.Module]):
             return to_tensor(column, self._device)
 
         obs, next_obs = (given(self.observation.encode(batch[name])) for name in ("obs", "next_obs"))
-        if self.action.n is None:
-            action = given(self.action.bounded(by=type(self).__name__).from_environment(batch["action"]))
+        if self._box is not None:
+            action = given(self._box.from_environment(batch["action"]))
         else:
             action = given(batch["action"].astype(np.int64, copy=False) - self.action.start).unsqueeze(1)
         return Rows(obs, next_obs, action, given(batch["reward"]), given(batch["discount"]), given(batch["weights"]))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.policy.acting.distributions import EpsilonGreedy
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, weights_of
-from remuda.policy.base import Arrays, Policy
-from remuda.policy.networks.parts import InputLayout, features_of, input_layout, units
+from remuda.policy.algorithms.q_policy import QPolicy, layout
+from remuda.policy.base import Arrays
+from remuda.policy.networks.parts import InputLayout, features_of
 from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
+HIDDEN = (128, 128, 64)
+"""Units of the hidden layers where nobody says otherwise."""
 
-class DqnPolicy(Policy):
+
+class DqnPolicy(QPolicy):
     """Acts on the weights of a QNetwork."""
 
     def __init__(
@@ -29,12 +33,11 @@ class DqnPolicy(Policy):
         device: str = "cpu",
     ) -> None:
         """`chosen` and `device` are Inference's."""
-        self._config, self._observation, self._action = config, observation, action
-        self._choices = number_of_actions(action)
-        self._image, hidden = layout(config, observation)
-        self._shapes = _shapes(config, self._image, hidden, features_of(observation, self._image), self._choices)
+        super().__init__(config, observation, action)
+        self._config = config
+        self._image, hidden = layout(config, observation, default=HIDDEN)
+        self._shapes = _shapes(config, self._image, hidden, features_of(observation, self._image), self._actions)
         self._inference = Inference(chosen, device)
-        self._greedy = EpsilonGreedy(config.epsilon_spread)
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
@@ -46,48 +49,9 @@ class DqnPolicy(Policy):
         dense.append(_head(state, dueling=self._config.dueling))
         self._inference.load(weights_of(state, dense, "relu", self._image, "trunk"))
 
-    def take_place(self, first: int, of: int) -> None:
-        """See Policy: with `epsilon_spread` each environment has an epsilon of its own."""
-        self._greedy.take_place(first, of)
-
-    def q_values(self, observations: np.ndarray) -> np.ndarray:
-        """Value the actions of observations [n, …]: float32 [n, actions]."""
+    def q_values(self, observations: np.ndarray) -> NDArray[np.float32]:
+        """See QPolicy."""
         return self._inference(self._observation.encode(observations))
-
-    def act(
-        self,
-        observations: np.ndarray,
-        exploration: Mapping[str, float],
-        rng: np.random.Generator,
-        *,
-        deterministic: bool,
-        legal: np.ndarray | None = None,
-        state: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Choose actions [n] of the space's dtype: the best ones, or a random one with probability epsilon."""
-        values = self.q_values(observations)
-        if deterministic:
-            return self._action.to_environment(values.argmax(axis=1))
-        return self._action.to_environment(self._greedy(values, exploration["epsilon"], rng))
-
-    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """Value of the best action in each observation: float32 [n]."""
-        values: np.ndarray = self.q_values(observations).max(axis=1)
-        return values
-
-
-def number_of_actions(action: ActionSpec) -> int:
-    """How many action values there are. Raises UnsupportedSpaceError where actions cannot be counted."""
-    return action.counted(by="dqn, which values each action")
-
-
-def layout(config: DqnConfig, observation: ObservationSpec) -> tuple[InputLayout | None, tuple[int, ...]]:
-    """How a QNetwork reads these observations: its convolutions (of images) and the units of its hidden layers.
-
-    Raises UnsupportedSpaceError.
-    """
-    image = input_layout(observation, config.convolution)
-    return image, units(config.hidden, image, default=(128, 128, 64))
 
 
 def _shapes(

@@ -6,6 +6,7 @@ from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
+from remuda.policy.algorithms.q_policy import EPSILON
 from remuda.policy.algorithms.q_value_reports import LOSS_COLUMNS, MONITORED, WITH_STATISTICS
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
@@ -26,7 +27,7 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
             monitored=MONITORED,
             loss_columns=LOSS_COLUMNS,
             with_statistics=WITH_STATISTICS,
-            exploration={"epsilon": epsilon_schedule(config, settings)},
+            exploration={EPSILON: epsilon_schedule(config, settings)},
             learns_from_parts=True,
         )
 

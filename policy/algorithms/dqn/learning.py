@@ -10,9 +10,10 @@ import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.dqn.acting import layout, number_of_actions
+from remuda.policy.algorithms.dqn.acting import HIDDEN
 from remuda.policy.algorithms.dqn.q_values import q_values
 from remuda.policy.algorithms.q_learner import QLearner
+from remuda.policy.algorithms.q_policy import layout, number_of_actions
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.portable import PortableQ
@@ -95,8 +96,9 @@ class Dqn(QLearner[QNetwork]):
 
 def _network(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> QNetwork:
     assert isinstance(config.policy, DqnConfig), config.policy.type
-    image, hidden = layout(config.policy, observation)
+    image, hidden = layout(config.policy, observation, default=HIDDEN)
+    actions = number_of_actions(config.policy, action)
     with weights_from(seed):
         features = features_of(observation, image)
-        network = QNetwork(features, number_of_actions(action), hidden, dueling=config.policy.dueling, image=image)
+        network = QNetwork(features, actions, hidden, dueling=config.policy.dueling, image=image)
     return network.to(config.learner.device)

@@ -9,24 +9,21 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config
 from remuda.policy.acting.recurrent import RecurrentPolicy
+from remuda.policy.algorithms import q_policy
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
-from remuda.policy.networks.parts import features_of, input_layout, units
+from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.recurrence import RecurrentLayout
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
+HIDDEN = (128,)
+"""Units of the hidden layers where nobody says otherwise."""
 LEAST_SLOPE = 1e-3
 """That of remuda.policy.networks.rescaling, which needs torch."""
 
 
-def number_of_actions(action: ActionSpec) -> int:
-    """How many action values there are. Raises UnsupportedSpaceError where actions cannot be counted."""
-    return action.counted(by="r2d2, which values each action")
-
-
 def layout(config: R2d2Config, observation: ObservationSpec) -> RecurrentLayout:
     """How the network reads these observations. Raises UnsupportedSpaceError."""
-    image = input_layout(observation, config.convolution)
-    hidden = units(config.hidden, image, default=(128,))
+    image, hidden = q_policy.layout(config, observation, default=HIDDEN)
     features = features_of(observation, image)
     return RecurrentLayout(image, features, hidden, "relu", config.recurrent, config.recurrent_units)
 
@@ -45,7 +42,7 @@ def make_r2d2_policy(
     device: str = "cpu",
 ) -> RecurrentPolicy:
     """`chosen` and `device` are Inference's. Raises UnsupportedSpaceError."""
-    number_of_actions(action)
+    q_policy.number_of_actions(config, action)
     laid_out = layout(config, observation)
     acts = RescaledDqnPolicy if config.value_rescaling else DqnPolicy
     head = acts(head_config(config), laid_out.remembered, action)

@@ -11,7 +11,8 @@ import torch
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_learner import QLearner
-from remuda.policy.algorithms.r2d2.acting import layout, number_of_actions
+from remuda.policy.algorithms.q_policy import number_of_actions
+from remuda.policy.algorithms.r2d2.acting import layout
 from remuda.policy.algorithms.r2d2.portable import PortableR2d2
 from remuda.policy.algorithms.r2d2.targets import n_step_returns, sequence_priorities
 from remuda.policy.base import Arrays, LearnResult
@@ -116,8 +117,9 @@ def _network(config: ExperimentConfig, observation: ObservationSpec, action: Act
     policy = config.policy
     assert isinstance(policy, R2d2Config), policy.type
     laid_out = layout(policy, observation)
+    actions = number_of_actions(policy, action)
     with weights_from(seed):
-        head = QNetwork(laid_out.units, number_of_actions(action), policy.head_hidden, dueling=policy.dueling)
+        head = QNetwork(laid_out.units, actions, policy.head_hidden, dueling=policy.dueling)
         network = RecurrentNetwork(laid_out, head)
     return network.to(config.learner.device)
 

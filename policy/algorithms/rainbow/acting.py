@@ -10,16 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import RainbowConfig
-from remuda.policy.acting.distributions import EpsilonGreedy
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, weights_of
-from remuda.policy.base import Arrays, Policy
-from remuda.policy.networks.parts import InputLayout, features_of, input_layout, units
+from remuda.policy.algorithms.q_policy import QPolicy, layout
+from remuda.policy.base import Arrays
+from remuda.policy.networks.parts import InputLayout, features_of
 from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
-EPSILON, NOISE = "epsilon", "noise"
-"""What exploration is called in the declaration: the share of random actions, or the size of the noise."""
+NOISE = "noise"
+"""The exploration of Policy.act that is the size of the noise, relative to what was learned."""
+HIDDEN = (128, 128)
+"""Units of the hidden layers where nobody says otherwise."""
 
 _Floats = NDArray[np.float32]
 
@@ -55,7 +57,7 @@ class NoisyDense:
         return outputs
 
 
-class RainbowPolicy(Policy):
+class RainbowPolicy(QPolicy):
     """Acts on the weights of a RainbowNetwork."""
 
     def __init__(
@@ -68,12 +70,11 @@ class RainbowPolicy(Policy):
         device: str = "cpu",
     ) -> None:
         """`chosen` and `device` are Inference's, which computes the layers before the streams."""
-        self._config, self._observation, self._action = config, observation, action
-        self._actions = number_of_actions(action)
-        self._image, self._hidden = layout(config, observation)
+        super().__init__(config, observation, action)
+        self._config = config
+        self._image, self._hidden = layout(config, observation, default=HIDDEN)
         self._shapes = _shapes(config, self._image, self._hidden, features_of(observation, self._image), self._actions)
         self._inference = Inference(chosen, device)
-        self._greedy = EpsilonGreedy(config.epsilon_spread)
         self._layers: dict[str, NoisyDense] = {}
         self._returns = np.linspace(config.v_min, config.v_max, config.atoms, dtype=np.float32)
 
@@ -85,12 +86,17 @@ class RainbowPolicy(Policy):
         names = ("streams", "advantage", "value") if self._config.dueling else ("streams", "advantage")
         self._layers = {name: NoisyDense.of(state, name) for name in names}
 
-    def take_place(self, first: int, of: int) -> None:
-        """See Policy: with `epsilon_spread` each environment has an epsilon of its own."""
-        self._greedy.take_place(first, of)
+    def q_values(self, observations: np.ndarray) -> _Floats:
+        """See QPolicy: expected returns, without noise."""
+        return self._values(observations, 0.0, np.random.default_rng(0))
 
-    def q_values(self, observations: np.ndarray, noise: float, rng: np.random.Generator) -> _Floats:
-        """The expected return of each action of observations [n, …]: float32 [n, actions]."""
+    def exploring_values(
+        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> _Floats:
+        """See QPolicy: with noise of the size NOISE in the weights."""
+        return self._values(observations, exploration.get(NOISE, 0.0), rng)
+
+    def _values(self, observations: np.ndarray, noise: float, rng: np.random.Generator) -> _Floats:
         features = self._inference(self._observation.encode(observations))
         if len(self._hidden) > 1:  # Inference leaves its last layer linear
             features = np.maximum(features, np.float32(0.0))
@@ -101,28 +107,6 @@ class RainbowPolicy(Policy):
         advantage = self._advantage(of_actions, noise, rng)
         value = self._layers["value"](of_state, noise, rng)[:, None]
         return self._expectation(value + advantage - advantage.mean(axis=1, keepdims=True))
-
-    def act(
-        self,
-        observations: np.ndarray,
-        exploration: Mapping[str, float],
-        rng: np.random.Generator,
-        *,
-        deterministic: bool,
-        legal: np.ndarray | None = None,
-        state: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Choose actions [n] of the space's dtype: the best ones, by weights with noise or with a share of random
-        actions, unless `deterministic`."""
-        noise = 0.0 if deterministic else exploration.get(NOISE, 0.0)
-        values = self.q_values(observations, noise, rng)
-        epsilon = 0.0 if deterministic else exploration.get(EPSILON, 0.0)
-        return self._action.to_environment(self._greedy(values, epsilon, rng) if epsilon else values.argmax(axis=1))
-
-    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """The expected return of the best action, without noise: float32 [n]."""
-        values: np.ndarray = self.q_values(observations, 0.0, np.random.default_rng(0)).max(axis=1)
-        return values
 
     def _advantage(self, hidden: _Floats, noise: float, rng: np.random.Generator) -> _Floats:
         return self._layers["advantage"](hidden, noise, rng).reshape(len(hidden), self._actions, -1)
@@ -140,20 +124,6 @@ class RainbowPolicy(Policy):
 def _noise(rng: np.random.Generator, shape: tuple[int, ...]) -> _Floats:
     drawn = rng.standard_normal(shape, np.float32)
     return np.copysign(np.sqrt(np.abs(drawn)), drawn)
-
-
-def number_of_actions(action: ActionSpec) -> int:
-    """How many actions are valued. Raises UnsupportedSpaceError where actions cannot be counted."""
-    return action.counted(by="rainbow, which values each action")
-
-
-def layout(config: RainbowConfig, observation: ObservationSpec) -> tuple[InputLayout | None, tuple[int, ...]]:
-    """How a RainbowNetwork reads these observations: its convolutions (of images) and the units of its hidden layers.
-
-    Raises UnsupportedSpaceError.
-    """
-    image = input_layout(observation, config.convolution)
-    return image, units(config.hidden, image, default=(128, 128))
 
 
 def _shapes(

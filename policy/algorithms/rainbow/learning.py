@@ -13,7 +13,8 @@ import torch
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_learner import QLearner
-from remuda.policy.algorithms.rainbow.acting import layout, number_of_actions
+from remuda.policy.algorithms.q_policy import layout, number_of_actions
+from remuda.policy.algorithms.rainbow.acting import HIDDEN
 from remuda.policy.algorithms.rainbow.distribution import return_distribution
 from remuda.policy.algorithms.rainbow.network import Noise, RainbowNetwork
 from remuda.policy.algorithms.rainbow.portable import PortableRainbow
@@ -112,11 +113,11 @@ class Rainbow(QLearner[RainbowNetwork]):
 def _network(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> RainbowNetwork:
     policy = config.policy
     assert isinstance(policy, RainbowConfig), policy.type
-    image, hidden = layout(policy, observation)
+    image, hidden = layout(policy, observation, default=HIDDEN)
     with weights_from(seed):
         network = RainbowNetwork(
             features_of(observation, image),
-            number_of_actions(action),
+            number_of_actions(policy, action),
             policy.atoms,
             hidden,
             dueling=policy.dueling,

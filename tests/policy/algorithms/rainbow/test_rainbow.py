@@ -91,7 +91,7 @@ def test_both_sides_and_the_exported_model_value_alike(
     algorithm = rainbow(policy, observation=observation)
     rng = np.random.default_rng(0)
     seen = (rng.random((5, *observation.shape)) * 100).astype(observation.dtype)
-    numpy_values = acting(algorithm, policy).q_values(seen, 0.0, rng)
+    numpy_values = acting(algorithm, policy).q_values(seen)
     portable = algorithm.portable()
     with torch.no_grad():
         values = portable(torch.from_numpy(seen)).numpy()
@@ -189,5 +189,5 @@ def test_it_finds_the_values_of_a_chain(policy: RainbowConfig) -> None:
     }
     for _ in range(800):
         algorithm.learn(rows)
-    values = acting(algorithm, policy).q_values(np.array([0, 1]), 0.0, np.random.default_rng(0))
+    values = acting(algorithm, policy).q_values(np.array([0, 1]))
     np.testing.assert_allclose(values, [[0.25, 0.5], [0.5, 1.0]], atol=0.06)

@@ -1,0 +1,80 @@
+"""The acting side of DQN and Rainbow, without their networks: the action of the highest value, or a random one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.config.algorithms.q_learning import QLearningConfig
+from remuda.policy.acting.distributions import EpsilonGreedy
+from remuda.policy.base import Policy
+from remuda.policy.networks.parts import InputLayout, input_layout, units
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+EPSILON = "epsilon"
+"""The exploration of Policy.act that is the share of random actions."""
+
+
+class QPolicy(Policy):
+    """A subclass values the actions."""
+
+    def __init__(self, config: QLearningConfig, observation: ObservationSpec, action: ActionSpec) -> None:
+        """Raises UnsupportedSpaceError where actions cannot be counted."""
+        self._observation, self._action = observation, action
+        self._actions = number_of_actions(config, action)
+        self._greedy = EpsilonGreedy(config.epsilon_spread)
+
+    @abstractmethod
+    def q_values(self, observations: np.ndarray) -> NDArray[np.float32]:
+        """Value the actions of observations [n, …]: float32 [n, actions]."""
+
+    def exploring_values(
+        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """The values by which collectors choose, in the same form."""
+        return self.q_values(observations)
+
+    def take_place(self, first: int, of: int) -> None:
+        """See Policy: with `epsilon_spread` each environment has an epsilon of its own."""
+        self._greedy.take_place(first, of)
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Choose actions [n] of the space's dtype: the best ones, or, unless `deterministic`, the best by
+        `exploring_values` and a share EPSILON of random ones."""
+        if deterministic:
+            return self._action.to_environment(self.q_values(observations).argmax(axis=1))
+        values = self.exploring_values(observations, exploration, rng)
+        if EPSILON not in exploration:
+            return self._action.to_environment(values.argmax(axis=1))
+        return self._action.to_environment(self._greedy(values, exploration[EPSILON], rng))
+
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
+        """The value of the best action in each observation: float32 [n]."""
+        values: np.ndarray = self.q_values(observations).max(axis=1)
+        return values
+
+
+def number_of_actions(config: QLearningConfig, action: ActionSpec) -> int:
+    """How many actions are valued. Raises UnsupportedSpaceError where they cannot be counted."""
+    return action.counted(by=f"{config.type}, which values each action")
+
+
+def layout(
+    config: QLearningConfig, observation: ObservationSpec, *, default: tuple[int, ...]
+) -> tuple[InputLayout | None, tuple[int, ...]]:
+    """How a network reads these observations: their parts and images, and the units of its hidden layers, which are
+    `default` where neither the config nor an image says otherwise. Raises UnsupportedSpaceError."""
+    image = input_layout(observation, config.convolution)
+    return image, units(config.hidden, image, default=default)

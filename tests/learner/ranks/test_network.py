@@ -247,17 +247,17 @@ def test_a_rank_notices_the_end_of_rank_0(server: RankServer, pool: ThreadPoolEx
 
 def test_a_rank_looks_for_rank_0_again_where_it_is_now(pool: ThreadPoolExecutor) -> None:
     """The address that it was told first may be of a rank 0 that was killed."""
-    asked = threading.Event()
-    ports: list[int] = []
+    ports, told = [9], list[int]()
 
     def find() -> str:
-        asked.set()
-        return f"tcp://127.0.0.1:{ports[-1] if ports else 9}"
+        told.append(ports[-1])
+        return f"tcp://127.0.0.1:{ports[-1]}"
 
     member = pool.submit(lambda: join(1, 0, PAIR, find, within_s=HANG_S, timeout_s=HANG_S))
-    until(asked.is_set, "it has asked")
+    until(lambda: bool(told), "it has asked")
     with closing(RankServer("tcp://127.0.0.1:0", PAIR, 2, timeout_s=HANG_S)) as server:
         ports.append(server.port)
         server.gather(HANG_S)
         server.close(leave=True)
         member.result()
+    assert (told[0], told[-1]) == tuple(ports), "first where nobody listens, then where rank 0 let it in"

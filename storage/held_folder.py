@@ -29,11 +29,18 @@ class HeldFolder:
         fcntl.flock(self._mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def remove(self) -> None:
-        """Remove it with all that is in it. May be called again."""
+        """Remove it with all that is in it, unless another process has taken its place. May be called again."""
         if self._mark >= 0:
-            shutil.rmtree(self.path, ignore_errors=True)
+            if self._is_there():
+                shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._mark)
             self._mark = -1
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._mark), os.lstat(self.path))
+        except OSError:
+            return False
 
 
 def _sweep(place: Path, prefix: str) -> None:

@@ -54,6 +54,15 @@ def test_what_a_former_process_left_under_its_name_is_gone(place: Path) -> None:
     folder.remove()
 
 
+def test_a_former_process_that_ends_late_leaves_the_folder_of_its_successor(place: Path) -> None:
+    former, successor = HeldFolder("horse-", "mine"), HeldFolder("horse-", "mine")
+    (successor.path / "file").touch()
+    former.remove()
+    assert (successor.path / "file").exists()
+    successor.remove()
+    assert list(place.iterdir()) == []
+
+
 @pytest.mark.processes
 def test_the_folder_of_another_is_removed_once_its_process_is_dead(place: Path) -> None:
     with subprocess.Popen([sys.executable, "-P", "-c", HOLDING], stdout=subprocess.PIPE, text=True) as other:

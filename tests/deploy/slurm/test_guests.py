@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -78,6 +79,13 @@ class Launch:
 
     def look(self) -> None:
         self.guests.look(self.slurm.jobs())
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of each test: jobs of two tests have the same number."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
 
 
 @pytest.fixture

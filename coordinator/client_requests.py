@@ -111,7 +111,7 @@ class ClientRequests:
         text = f"experiment {id} ({submit.name}) submitted; run folder {run_dir}"
         return [
             MarkRecoverable(id),
-            *experiment.left_over(),
+            *experiment.memory.left_over(),
             LogLine(id, text),
             Reply(Submitted(id, run_dir), after=id),
         ]

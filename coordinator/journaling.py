@@ -54,7 +54,7 @@ class Journaling:
     def heard(self, experiment: Experiment, message: AnyMessage, steps: Sequence[Step]) -> None:
         """A worker's message was handled. Some messages change nothing that must be journaled at once, unless they led
         to something: credit, a save, a row of progress, the end."""
-        soft = isinstance(message, _SOFT) or experiment.is_soft(message)
+        soft = isinstance(message, _SOFT) or experiment.memory.is_soft(message)
         if not (soft and all(_leaves_no_trace(step) for step in steps)):
             self.touch(experiment.identity.id)
 
@@ -98,11 +98,18 @@ class Journaling:
         if experiment.over:
             del self._priorities_due_s[id]
         identity = experiment.identity.snapshot(experiment.config_json)
-        snapshot = RunSnapshot(FORMAT, identity, experiment.snapshot(now_s), newest_lease, self._boot)
+        snapshot = RunSnapshot(FORMAT, identity, experiment.memory.snapshot(now_s), newest_lease, self._boot)
         priorities = experiment.replay.priorities() if due else None
         last = FinishedRun(experiment.identity, experiment.status(now_s)).snapshot() if experiment.over else None
         return JournalEntry(
-            id, snapshot, experiment.changes(now_s), added, gone, priorities, experiment.new_episodes(), last
+            id,
+            snapshot,
+            experiment.memory.changes(now_s),
+            added,
+            gone,
+            priorities,
+            experiment.memory.new_episodes(),
+            last,
         )
 
 
@@ -111,7 +118,7 @@ def recovered_run(run: Recovered, now_s: float) -> TakenUp:
     snapshot = run.snapshot
     config = ExperimentConfig.model_validate_json(snapshot.identity.config_json)
     experiment = Experiment(Identity.of(snapshot.identity), config, now_s)
-    experiment.restore(snapshot.experiment, run.chunks, now_s)
+    experiment.memory.restore(snapshot.experiment, run.chunks, now_s)
     if run.priorities is not None:
         experiment.replay.restore_priorities(run.priorities)
     return TakenUp(experiment, snapshot, run.uncounted)
@@ -127,7 +134,7 @@ def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
     experiment = Experiment(identity, prepared.config, now_s, prepared.resumed)
     recovered = prepared.recovered
     if recovered is not None:
-        experiment.resume(recovered.snapshot.experiment, recovered.chunks, prepared.uncounted, now_s)
+        experiment.memory.resume(recovered.snapshot.experiment, recovered.chunks, prepared.uncounted, now_s)
         if recovered.priorities is not None:
             experiment.replay.restore_priorities(recovered.priorities)
     return experiment

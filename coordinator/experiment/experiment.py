@@ -6,22 +6,22 @@ Pure: every method gets what happened and a clock reading, and returns steps to 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
-from msgspec.structs import replace
-
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Broken, CloseRun, DeleteChunks, Reply, Step
+from remuda.coordinator.effects import Broken, CloseRun, Reply, Step
 from remuda.coordinator.experiment.claims import Claims, Speaker
 from remuda.coordinator.experiment.deaths import Deaths
 from remuda.coordinator.experiment.demand import WorkerDemand
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.failures import Failures
 from remuda.coordinator.experiment.flow_control import FlowControl
+from remuda.coordinator.experiment.memory import ExperimentMemory
 from remuda.coordinator.experiment.messages import MessageHandlers
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
+from remuda.coordinator.experiment.reports import ExperimentReports
 from remuda.coordinator.experiment.shutdown import ExperimentShutdown
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
@@ -31,23 +31,20 @@ from remuda.logbook.run_events import EventReport
 from remuda.training.commander.commander import Commander
 from remuda.training.commander.end import ON_REQUEST, End
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.effects import Emit, Happened, LogLine, WriteProgress, WriteTimers
+from remuda.training.effects import Happened, LogLine
 from remuda.training.identity import Identity
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.resume_point import ResumePoint
-from remuda.training.run_snapshot import Changes, ExperimentSnapshot
-from remuda.training.snapshot import LeaseHolder, NewEpisodes, Rows
+from remuda.training.snapshot import LeaseHolder
 from remuda.training.status import LiveStatus
 from remuda.training.vitals import COORDINATOR, Vitals
 from remuda.wire.messages import (
     AnyMessage,
-    BatchRequest,
     ChunkMeta,
     ChunkReady,
     Counters,
     ExperimentState,
     ExperimentStatus,
-    IndexedChunk,
     Phase,
     Role,
     WorkerVitals,
@@ -89,8 +86,6 @@ class Experiment:
         """What was counted and can be sampled."""
         self.held_up: str | None = None
         """Why its disk accepts no writes at the moment; None while it accepts them."""
-        self._rows_are_journaled = False
-        self._left_over: tuple[str, ...] = ()
         self._limits = config.limits
         self._failures = Failures()
         self._deaths = Deaths()
@@ -145,6 +140,31 @@ class Experiment:
             deaths=self._deaths,
             vitals=self._vitals,
         )
+        self._reports = ExperimentReports(
+            experiment=identity.id,
+            status=self._status,
+            replay=self.replay,
+            flow=self._flow,
+            reanalysis=self._reanalysis,
+            dispatch=self._dispatch,
+            commander=self._commander,
+            progress=self._progress,
+            vitals=self._vitals,
+        )
+        self.memory = ExperimentMemory(
+            experiment=identity.id,
+            status=self._status,
+            shutdown=self._shutdown,
+            failures=self._failures,
+            deaths=self._deaths,
+            replay=self.replay,
+            flow=self._flow,
+            leases=self._leases,
+            dispatch=self._dispatch,
+            progress=self._progress,
+            reanalysis=self._reanalysis,
+        )
+        """What its journal keeps of it."""
 
     # --- how it stands ---
 
@@ -312,15 +332,14 @@ class Experiment:
             return []  # the run folder is closed, and its clock has stopped
         self._status.note_rates(now_s)
         self._reanalysis.tick()
-        reports = self._buffer_reports(now_s) + self._vital_signs(now_s)
-        return reports + self._flow.tick(now_s) + self._go_on(now_s)
+        return self._reports.due(now_s) + self._flow.tick(now_s) + self._go_on(now_s)
 
     def _go_on(self, now_s: float) -> list[Step]:
         """Do what is due now: a row of progress.txt, a save, the end, or its next stage."""
         if self.over:
             return []
         counters = self._status.counters(now_s)
-        steps = self._progress_rows(counters) if self._shutdown.stage in ("working", "draining") else []
+        steps = self._reports.progress(counters) if self._shutdown.stage in ("working", "draining") else []
         steps += self._reanalysis.delete()
         if self._flow.is_open:
             steps += self._reanalysis.ask()
@@ -340,144 +359,15 @@ class Experiment:
 
     def _finish(self, end: End, now_s: float) -> list[Step]:
         self._status.finish(end, now_s)
-        counters, dropped, id = self._status.counters(now_s), self.replay.dropped_rows, self.identity.id
-        return [
-            *self._progress_rows(counters, last=True),
-            *self._buffer_reports(now_s, last=True),
-            *self._vital_signs(now_s, last=True),
-            *([LogLine(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
-            *self._updates_owed(),
-            *self._reanalysis.summary(),
-            self._dispatch.outcomes.run_is_over(end, counters.wall_s),
-            CloseRun(
-                id, self.replay.live_files() | self._reanalysis.live_files, results_of(self._status.status(None, now_s))
-            ),
-        ]
+        files = self.replay.live_files() | self._reanalysis.live_files
+        closed = CloseRun(self.identity.id, files, results_of(self._status.status(None, now_s)))
+        return [*self._reports.last(end, now_s), closed]
 
-    def _updates_owed(self) -> list[Step]:
-        """A line about updates that the learner did not do; readers who compare runs should know it."""
-        owed, per_insert = self._flow.updates_owed(), self._commander.config.buffer.samples_per_insert
-        if not owed or per_insert is None:
-            return []
-        asked = f"buffer.samples_per_insert {per_insert:g} asks for {self._flow.train_iter + owed}"
-        return [LogLine(self.identity.id, f"{owed} updates are owed: {self._flow.train_iter} were done, and {asked}")]
-
-    def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
-        awaited = self._commander.awaited(counters)
-        rows = self._progress.last(counters) if last else self._progress.due(counters, awaited)
-        return [WriteProgress(self.identity.id, row) for row in rows]
-
-    def _buffer_reports(self, now_s: float, *, last: bool = False) -> list[Step]:
-        counters = self._status.counters(now_s)
-        if not counters.wall_s:
-            return []  # its time has not begun
-        reports = self.replay.reports(counters, now_s, newest=self._flow.policy, last=last)
-        return [Emit(self.identity.id, self._reanalysis.completed(report)) for report in reports]
-
-    def _vital_signs(self, now_s: float, *, last: bool = False) -> list[Step]:
-        report = self._vitals.due(self._status.counters(now_s), now_s, last=last)
-        if report is None:
-            return []
-        id = self.identity.id
-        return [Emit(id, report), WriteTimers(id, self._vitals.document(report.wall_s))]
-
-    # --- snapshots ---
-
-    def snapshot(self, now_s: float) -> ExperimentSnapshot:
-        """What a restarted coordinator needs, without its rows."""
-        return ExperimentSnapshot(
-            state=self.state,
-            reason=self._status.reason,
-            stage=self._shutdown.stage,
-            failures=self._failures.in_a_row,
-            wall_s=self._status.wall_s(now_s),
-            replay=self.replay.snapshot(),
-            flow=self._flow.snapshot(),
-            leases=self._leases.snapshot(),
-            dispatch=self._dispatch.snapshot(now_s),
-            progress=self._progress.snapshot(),
-            workers_failures=self._failures.snapshot(now_s),
-            deaths=self._deaths.snapshot(now_s),
-            reanalysis=self._reanalysis.snapshot(),
-        )
-
-    def changes(self, now_s: float) -> Changes:
-        """Rows that have changed since the last call. The first call returns all, unless the experiment continues from
-        a journal that has them."""
-        if not self._rows_are_journaled:
-            self._rows_are_journaled = True
-            self._changes(now_s)
-            return self.rows(now_s)
-        return self._changes(now_s)
-
-    def _changes(self, now_s: float) -> Changes:
-        return Changes(
-            lease=self._leases.changes(),
-            place=self._leases.changed_places(),
-            account=self._flow.changes(),
-            counted=self.replay.changes(),
-            rest=self._failures.changes(now_s),
-            reanalysis=self._reanalysis.changes(),
-        )
-
-    def rows(self, now_s: float) -> Changes:
-        """All rows."""
-        return Changes(
-            lease=Rows(self._leases.rows()),
-            place=Rows(self._leases.rows_of_places()),
-            account=Rows(self._flow.rows()),
-            counted=Rows(self.replay.rows_of_leases()),
-            rest=Rows(self._failures.rows(now_s)),
-            reanalysis=Rows(self._reanalysis.all_rows()),
-            whole=True,
-        )
-
-    def new_episodes(self) -> NewEpisodes | None:
-        """Training episodes that progress.txt has yet to show, if they ended since the last call."""
-        return self._progress.news()
-
-    def is_soft(self, message: AnyMessage) -> bool:
-        """Whether the journal may wait for what this message changed: rows that were drawn with replacement may be
-        drawn again."""
-        return isinstance(message, BatchRequest) and not self.replay.plan.on_policy
-
-    def restore(self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> None:
-        """Continue from a snapshot, with these chunks still in data/. Leases stay open, since their workers may come
-        back."""
-        self._status.restore(snapshot.state, snapshot.reason, snapshot.wall_s, now_s)
-        self._shutdown.enter(snapshot.stage, now_s)
-        self._failures.restore(snapshot.workers_failures, snapshot.failures, now_s)
-        self.replay.restore(snapshot.replay, chunks, now_s)
-        self._flow.restore(snapshot.flow)
-        self._leases.restore(snapshot.leases)
-        self._deaths.restore(snapshot.deaths, now_s)
-        for lease in self._leases:
-            self._deaths.taken_up(lease.number, now_s)
-        self._dispatch.restore(snapshot.dispatch, now_s)
-        self._progress.restore(snapshot.progress)
-        self._reanalysis.restore(snapshot.reanalysis, self.lease_numbers)
-        self._rows_are_journaled = True
-
-    def resume(
-        self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], late: Sequence[ChunkMeta], now_s: float
-    ) -> None:
-        """Continue a resumed run with all its earlier experience; the learner starts from the checkpoint. Chunks that
-        come `late` were written but never announced, or announced but no longer counted."""
-        deletable = [*self.replay.resume(snapshot.replay, chunks, now_s)]
-        self._progress.restore(snapshot.progress)
-        self._flow.resume(snapshot.flow)
-        self._leases.restore(replace(snapshot.leases, leases=[]))
-        self._reanalysis.restore(snapshot.reanalysis, ())
-        for meta in late:
-            accepted = self.replay.count_late(meta)
-            deletable += accepted.deletable
-            if accepted.fresh:
-                self._progress.chunk(meta)
-        self._left_over = tuple(deletable)
+    # --- after a restart ---
 
     @_bulkhead
     def adopt(self, meta: ChunkMeta, now_s: float) -> list[Step]:
-        """Count a payload that was found in data/, after `restore`: its worker may have ended while there was no
+        """Count a payload that was found in data/, after a restart: its worker may have ended while there was no
         coordinator. Should the worker live and announce it, it counts once all the same."""
         lease = self.replay.lease_of_missing(meta.chunk)
         if lease is None:
@@ -492,8 +382,3 @@ class Experiment:
         if self.replay.env_step > before:
             steps.append(LogLine(self.identity.id, f"counts {meta.file}, which nobody had announced"))
         return steps
-
-    def left_over(self) -> list[Step]:
-        """Payload files of an earlier incarnation that may be deleted; returned once."""
-        files, self._left_over = self._left_over, ()
-        return [DeleteChunks(self.identity.id, files)] if files else []

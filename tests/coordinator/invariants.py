@@ -168,7 +168,7 @@ class Invariants:
     def _memory(self, experiment: Experiment | FinishedRun, seen: Seen) -> ExperimentSnapshot:
         if isinstance(experiment, Experiment):
             now_s = self._world.now_s
-            return experiment.snapshot(now_s).with_rows(experiment.rows(now_s))
+            return experiment.memory.snapshot(now_s).with_rows(experiment.memory.rows(now_s))
         if seen.last is None:
             seen.last = self._world.journal[experiment.identity.id].recovered().snapshot.experiment
         return seen.last

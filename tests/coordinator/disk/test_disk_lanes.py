@@ -194,8 +194,8 @@ def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(sce
     experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
     for text in ("as it began", "later"):
         identity = experiment.identity.snapshot(experiment.config_json)
-        snapshot = RunSnapshot(FORMAT, identity, experiment.snapshot(0.0), 1)
-        scene.disk.write([JournalEntry(EXPERIMENT, snapshot, experiment.changes(0.0))], [LogLine(None, text)])
+        snapshot = RunSnapshot(FORMAT, identity, experiment.memory.snapshot(0.0), 1)
+        scene.disk.write([JournalEntry(EXPERIMENT, snapshot, experiment.memory.changes(0.0))], [LogLine(None, text)])
     assert scene.disk.close() == []
     log = RunFolder(Path(experiment.identity.run_dir)).coordinator_log.read_text()
     assert [line.partition("] ")[2] for line in log.splitlines()] == ["while it waited", "as it began", "later"]
@@ -209,7 +209,9 @@ def _running(scene: Scene) -> JournalEntry:
     experiment = prepared.experiment
     experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
     identity = experiment.identity.snapshot(experiment.config_json)
-    return JournalEntry(EXPERIMENT, RunSnapshot(FORMAT, identity, experiment.snapshot(0.0), 1), experiment.changes(0.0))
+    return JournalEntry(
+        EXPERIMENT, RunSnapshot(FORMAT, identity, experiment.memory.snapshot(0.0), 1), experiment.memory.changes(0.0)
+    )
 
 
 def test_a_turn_waits_for_a_quick_disk_so_that_everybody_is_answered_in_it(

@@ -12,6 +12,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from remuda.config.changes import changed_settings, config_mode, keep_former, told
+from remuda.config.descriptions import descriptions
 from remuda.config.document import Loc, dotted
 from remuda.config.load import EXP_NAME, Origin
 from remuda.config.plain import json_text, plain
@@ -90,12 +91,11 @@ def _section_lines(settings: dict[str, JsonValue], loc: Loc, provenance: Mapping
     kind = settings.get("type")
     section = section_at(loc, kind if isinstance(kind, str) else None)
     assert section is not None
-    indent = "    " * (len(loc) + 1)
+    indent, explained = "    " * (len(loc) + 1), descriptions(section)
     lines: list[str] = []
     for name, value in settings.items():
         here = (*loc, name)
-        field = section.model_fields.get(name)  # a custom algorithm's class may not be here to be asked
-        meaning = (field.description if field else None) or ""
+        meaning = explained.get(name, "")  # a custom algorithm's class may not be here to be asked
         lines += textwrap.wrap(meaning, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
         if section_at(here) and isinstance(value, dict):
             lines += [f"{indent}{name!r}: {{", *_section_lines(value, here, provenance), f"{indent}}},"]

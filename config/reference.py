@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
+from remuda.config.descriptions import descriptions
 from remuda.config.document import Loc, dotted
 from remuda.config.numbers import LARGEST_COUNT, LARGEST_FLOAT
 from remuda.config.schema import ExperimentConfig
+from remuda.config.section import Section
 from remuda.config.suggest import kinds_at, section_at
 
 _Schema = dict[str, Any]
@@ -33,8 +36,28 @@ and repeated keys. Editors complete and check configs with the JSON Schema that 
 
 def json_schema_text() -> str:
     """JSON Schema (draft 2020-12) of a config file, with each setting's description."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | ExperimentConfig.model_json_schema()
-    return json.dumps(schema, indent=2) + "\n"
+    schema: _Schema = ExperimentConfig.model_json_schema()
+    ours = (section for section in _derived(Section) if section.__module__.startswith("remuda.config."))
+    sections = {section.__name__: section for section in ours}
+    _explain(schema, ExperimentConfig)
+    for name, inner in schema["$defs"].items():
+        if name in sections:
+            _explain(inner, sections[name])
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema, indent=2) + "\n"
+
+
+def _explain(schema: _Schema, section: type[Section]) -> None:
+    """Put into the JSON Schema of a section what its docstrings say."""
+    for name, text in descriptions(section).items():
+        setting = schema["properties"].get(name)
+        if setting is not None:
+            schema["properties"][name] = dict(sorted({**setting, "description": text}.items()))
+
+
+def _derived(section: type[Section]) -> Iterator[type[Section]]:
+    for kind in section.__subclasses__():
+        yield kind
+        yield from _derived(kind)
 
 
 def markdown_text() -> str:
@@ -50,9 +73,10 @@ def _section(loc: Loc, kind: str | None = None) -> list[str]:
     lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
     inner: list[str] = []
     properties: dict[str, _Schema] = section.model_json_schema()["properties"]
+    explained = descriptions(section)
     for name, schema in properties.items():
         here = (*loc, name)
-        meaning = _one_line(schema.get("description", ""))
+        meaning = _one_line(explained.get(name, ""))
         if kinds := kinds_at(here):
             links = ", ".join(f"[{kind}](#{name}-{kind})" for kind in kinds)
             lines.append(f"| {name} | section: {links} | | {meaning} |")

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A frozen part of the config that refuses keys it does not know."""
+    """A frozen part of the config that refuses keys it does not know. The docstring under each setting explains it; see
+    remuda.config.descriptions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 INTERRUPTED = 130
 
 
+def run() -> NoReturn:
+    """Run the command line of this process, and end the process; an unexpected exception ends it with a traceback."""
+    try:
+        main()
+    except SystemExit as end:
+        from remuda.worker.quick_exit import exit_code, exit_now
+
+        exit_now(exit_code(end))
+    sys.exit()  # typer has ended it, as it always does
+
+
 def main() -> None:
-    """Run the command line of this process; ends with SystemExit, or with the traceback of an unexpected exception."""
+    """Run the command line; ends with SystemExit, or with an unexpected exception."""
     try:
         from remuda.cli.errors import InputError
         from remuda.cli.former_options import refusal
@@ -33,4 +45,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run()

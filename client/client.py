@@ -39,8 +39,11 @@ ANSWER_DEADLINE_S = 10.0
 SUBMIT_DEADLINE_S = 60.0
 """Making a run folder may take a while on a network file system."""
 POLL_S = 0.2
+"""Between two looks at logs."""
+FOLLOW_POLL_S = 0.1
+"""Between two looks at a run."""
 END_POLL_S = 0.02
-"""The same for an experiment that is ending, so that its end is noticed quickly."""
+"""The same for a run that is ending, so that its end is noticed quickly."""
 RETURN_DEADLINE_S = 60.0
 """How long to wait for a coordinator that is gone, while its logs are followed."""
 
@@ -139,7 +142,7 @@ class Client:
             if status.state in OVER:
                 return status
             check()
-            time.sleep(END_POLL_S if status.state == "stopping" else POLL_S)
+            time.sleep(END_POLL_S if status.state == "stopping" else FOLLOW_POLL_S)
 
     def logs(
         self, experiment: str, source: str = "commander", *, last_lines: int | None = None, follow: bool = False

@@ -11,6 +11,7 @@ from remuda.coordinator.settings import Settings
 from remuda.logbook.best_effort import best_effort_stderr
 from remuda.worker.gc_freeze import gc_frozen
 from remuda.worker.profile import profiled
+from remuda.worker.quick_exit import exit_now
 from remuda.worker.shutdown_guard import ShutdownGuard
 
 GRACE_S = 3_600.0
@@ -60,3 +61,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    exit_now(0)

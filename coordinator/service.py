@@ -78,6 +78,9 @@ LEASES_PER_START = 1_000_000
 messages of its worker would be taken for those of another worker."""
 RECOVERY_S = 60.0
 """How long a starting coordinator waits for the disks of the runs that it recovers."""
+LAST_WORDS_S = 0.2
+"""How long messages of the last turn may take to be on their way, such as the answer to the last worker's goodbye: it
+would wait for that for seconds."""
 DESCRIPTORS_SHARE = 0.8
 """Share of the files and connections that may be open; beyond that a warning is logged."""
 
@@ -176,7 +179,7 @@ class Service:
             if self._runs_folder is not None:
                 end.callback(self._runs_folder.close)
             end.callback(self._waker.close)
-            end.callback(self._socket.close)
+            end.callback(self._socket.close, linger_s=LAST_WORDS_S)
             end.callback(self._run_folders.close)
             end.callback(self._close_disk)
             end.callback(self._streams.close)

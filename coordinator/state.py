@@ -263,6 +263,8 @@ class Coordinator:
         effects = self._perform(self._dispatch(message, worker, asked, now_s), now_s, asked, after)
         if not isinstance(message, _ANSWER_MAY_WAIT):
             effects += self._connections.acknowledge(event.peer, received.id, after=after)
+        if self._shutdown.begun:  # somebody waits for the end: it does not come with the next tick only
+            effects += self._perform(self._shutdown.tick(now_s), now_s)
         return effects
 
     def _forbid(self, event: Received) -> list[Effect]:

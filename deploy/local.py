@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from remuda.deploy.ended import ended
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.wire.connection_file import wait_for
 from remuda.worker.threads import bounded
@@ -51,11 +52,14 @@ class LocalLauncher:
         """The two commands; each gets the lifeline and a temporary folder besides."""
         return "".join(f"{shlex.join(command)}\n" for command in self._commands(workers).values())
 
+    def begin_early(self, workers: WorkerCounts) -> None:
+        """See EarlyLauncher. What the processes write is in the temporary folder."""
+        self._begin(workers, lambda: False)
+
     def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool] = lambda: False) -> None:
-        """Start everything; returns once the coordinator can be reached."""
-        self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
-        self._lifeline = os.pipe()
-        self._start_processes(workers, given_up)
+        """Start everything, unless it has begun; returns once the coordinator can be reached."""
+        if not self._processes:
+            self._begin(workers, given_up)
         self._await(self.connection_file, START_DEADLINE_S, given_up, "the coordinator did not start")
         wait_for(self.connection_file, deadline_s=1.0)
 
@@ -69,22 +73,13 @@ class LocalLauncher:
     def wait(self, deadline_s: float) -> bool:
         """Wait until everything has ended by itself (after a shutdown); False when the deadline passes first."""
         end_s = time.monotonic() + deadline_s
-        for process in self._processes.values():
-            try:
-                process.wait(max(end_s - time.monotonic(), 0.01))
-            except subprocess.TimeoutExpired:
-                return False
-        return True
+        return all(ended(process, end_s - time.monotonic()) for process in self._processes.values())
 
     def wait_for_coordinator(self, deadline_s: float) -> bool:
         """Wait until the coordinator has ended by itself (after a shutdown); False when the deadline passes first.
 
         Workers need not be waited for: the run is over, and `stop` ends them."""
-        try:
-            self._processes["coordinator"].wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        return ended(self._processes["coordinator"], deadline_s)
 
     def kill(self) -> None:
         """End everything at once, also workers and processes of environments, and remove the temporary folder."""
@@ -114,6 +109,11 @@ class LocalLauncher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _begin(self, workers: WorkerCounts, given_up: Callable[[], bool]) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
+        self._lifeline = os.pipe()
+        self._start_processes(workers, given_up)
 
     def _start_processes(self, workers: WorkerCounts, given_up: Callable[[], bool]) -> None:
         for name, command in self._commands(workers).items():

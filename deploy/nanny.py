@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import select
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from uuid import uuid4
@@ -24,9 +25,11 @@ from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
 from remuda.worker.gc_freeze import gc_frozen
 from remuda.worker.identity import WorkerIdentity
+from remuda.worker.quick_exit import exit_now
 from remuda.worker.serve import HAND_IN_S
 
-POLL_S = 0.05
+LONGEST_WAIT_S = 1.0
+"""Between two looks at the workers; signals, ended children and the lifeline end a wait at once."""
 GRACE_S = 10.0
 """How long children may take to end in order before they are killed, where they may take HAND_IN_S to hand in."""
 KILL_DEADLINE_S = 5.0
@@ -55,24 +58,40 @@ class Nanny:
         self._gives_up = gives_up
         self._alive: dict[int, SupervisedWorker] = {}
         self._stopping = False
+        self._woken, self._wakes = -1, -1
 
     def run(self) -> int:
         """Supervise until told to stop, or until no worker is left. Returns the worst exit code of the workers:
         EXIT_FAILED if a role kept dying, EXIT_REFUSED, EXIT_ORPHANED or EXIT_DONE."""
-        for number in _SIGNALS:
-            signal.signal(number, self._on_signal)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the parent ignored it, dead children would go unnoticed
-        while not (self._stopping or self._hopeless or all(worker.given_up for worker in self._workers)):
-            now_s = time.monotonic()
-            for worker in self._workers:
-                if worker.due_s is not None and worker.due_s <= now_s:
-                    self._start(worker, now_s)
-            self._wait()
-            self._reap()
-        self._end_all()
+        with self._woken_by_signals():
+            while not (self._stopping or self._hopeless or all(worker.given_up for worker in self._workers)):
+                now_s = time.monotonic()
+                for worker in self._workers:
+                    if worker.due_s is not None and worker.due_s <= now_s:
+                        self._start(worker, now_s)
+                self._wait()
+                self._reap()
+            self._end_all()
         if self._hopeless:
             return EXIT_FAILED
         return max((worker.exit_code for worker in self._workers if worker.given_up), default=EXIT_DONE)
+
+    @contextlib.contextmanager
+    def _woken_by_signals(self) -> Generator[None]:
+        """Let every signal within the body end a wait: Python writes each into a pipe."""
+        self._woken, self._wakes = os.pipe()
+        for end in (self._woken, self._wakes):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGCHLD, _noted)  # ignored, as some parents do, dead children would go unnoticed
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(-1)
+            os.close(self._woken)
+            os.close(self._wakes)
 
     @property
     def _hopeless(self) -> bool:
@@ -100,8 +119,11 @@ class Nanny:
 
     def _be_worker_here(self, worker: SupervisedWorker) -> int:
         """Run the worker, in the child process."""
-        for number in _SIGNALS:
+        signal.set_wakeup_fd(-1)
+        for number in (*_SIGNALS, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
+        os.close(self._woken)
+        os.close(self._wakes)
         if self._stopping:  # a signal between the fork and here was handled by the nanny's handler
             return EXIT_DONE
         try:
@@ -138,11 +160,18 @@ class Nanny:
         return ended
 
     def _wait(self) -> None:
-        """Sleep for POLL_S; return at once when the lifeline breaks."""
+        """Wait until something has happened, or a worker is due."""
+        due_s = min((worker.due_s for worker in self._workers if worker.due_s is not None), default=math.inf)
         watched = [] if self._lifeline is None else [self._lifeline]
-        readable, _, _ = select.select(watched, [], [], POLL_S)
-        if readable:
+        if self._sleep(min(due_s - time.monotonic(), LONGEST_WAIT_S), watched):
             self._stopping = True
+
+    def _sleep(self, longest_s: float, watched: Sequence[int] = ()) -> bool:
+        """Wait until a signal has come; returns whether one of the `watched` descriptors is why it ended."""
+        readable, _, _ = select.select([self._woken, *watched], [], [], max(longest_s, 0.0))
+        if self._woken in readable:
+            os.read(self._woken, 4_096)
+        return any(descriptor in readable for descriptor in watched)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
@@ -155,9 +184,14 @@ class Nanny:
             while self._alive and time.monotonic() < give_up_s:
                 for pid, _ in self._ended():
                     del self._alive[pid]
-                time.sleep(0.01)
+                if self._alive:
+                    self._sleep(give_up_s - time.monotonic())
         for pid, worker in self._alive.items():
             print(f"{worker.role} {worker.uuid} (pid {pid}) does not end, even by SIGKILL", file=sys.stderr)
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """Do nothing: Python has written the number of the signal into the pipe."""
 
 
 def new_workers(counts: Mapping[str, int]) -> list[SupervisedWorker]:
@@ -258,7 +292,7 @@ def main() -> None:
         hand_in_s=arguments.hand_in,
         profile=arguments.profile,
     )
-    sys.exit(exit_code)
+    exit_now(exit_code)
 
 
 if __name__ == "__main__":

@@ -120,12 +120,12 @@ class RouterSocket(EnvelopeSocket):
                 self._door.refusals.note("no_key", "a connection without a key, or for another coordinator's")
         self.connections.look(now_s)
 
-    def close(self) -> None:
-        """See the base."""
+    def close(self, *, linger_s: float = 0.0) -> None:
+        """See the base; what was sent last has `linger_s` seconds to be on its way."""
         if not self._socket.closed:
             self._socket.disable_monitor()
             self._events.close(linger=0)
-            self._socket.close()
+            self._socket.close(linger=int(1_000 * linger_s))
             self._knocks.close()
             self._context.term()
 

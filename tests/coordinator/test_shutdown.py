@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from remuda.coordinator.effects import Exit
-from remuda.coordinator.events import ShutdownRequested
+from remuda.coordinator.effects import Effect, Exit, Send
+from remuda.coordinator.events import Received, ShutdownRequested
 from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry
 from remuda.coordinator.shutdown import CoordinatorShutdown
 from remuda.tests.coordinator.configs import config
-from remuda.tests.coordinator.simulation import LearnerWork, World
+from remuda.tests.coordinator.simulation import CLIENT, LearnerWork, World
+from remuda.tests.keys import somebody_for
 from remuda.training.effects import LogLine
-from remuda.wire.messages import StopExperiment
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import Bye, Leave, Shutdown, StopExperiment
 
 
 def shut_down(world: World) -> None:
@@ -40,6 +42,25 @@ def test_workers_that_come_back_with_a_lease_are_let_in_and_what_they_have_count
     assert status.state == "stopped"
     assert status.env_step == world.unique_env_steps()
     assert max(world.records) == status.train_iter == learner.train_iter, "the last checkpoint has every update"
+
+
+def test_each_step_of_the_end_follows_at_once_and_not_with_the_next_tick() -> None:
+    world = World(config())
+    workers = [world.add("collector", number) for number in range(2)]
+    for _ in range(5):
+        world.step()
+
+    def told(peer: bytes, envelope: Envelope) -> list[Effect]:
+        return world.coordinator.handle(Received(peer, envelope, somebody_for(envelope.message)), world.now_s)
+
+    sent = told(CLIENT, world.client.post(Shutdown("test"), world.now_s))
+    farewells = [
+        effect.peer for effect in sent if isinstance(effect, Send) and isinstance(effect.envelope.message, Leave)
+    ]
+    assert sorted(farewells) == sorted(worker.peer for worker in workers)
+    first, last = (told(worker.peer, worker.channel.post(Bye("test"), world.now_s)) for worker in workers)
+    assert Exit() not in first
+    assert Exit() in last
 
 
 def test_one_that_has_nothing_to_do_ends_by_itself_after_the_time_given() -> None:

@@ -216,7 +216,8 @@ def test_a_refused_worker_is_not_started_again() -> None:
 def test_where_a_role_keeps_dying_a_nanny_for_one_run_gives_up() -> None:
     """A learner that the system kills at once, every time, says nothing to the coordinator: its nanny has to."""
     workers = "SupervisedWorker('learner', 'l1', early_deaths=7), SupervisedWorker('collector', 'c1')"
-    with nanny(workers, "if worker.role == 'learner': os.kill(os.getpid(), 9)", gives_up=True) as running:
+    body = "if worker.role == 'learner': os.read(told, 1); os.kill(os.getpid(), 9)\n    os.write(tells, b'.')"
+    with nanny(workers, body, before="told, tells = os.pipe()", gives_up=True) as running:
         assert {running.hear().role, running.hear().role} == {"learner", "collector"}
         end = running.hear()
         assert (end.role, end.number) == ("nanny", 1)

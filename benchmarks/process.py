@@ -10,6 +10,8 @@ from typing import IO
 
 import psutil
 
+from remuda.deploy.ended import ended
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -40,9 +42,8 @@ def run(
         )
         status: int | None = None
         try:
-            status = process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            pass
+            if ended(process, deadline_s):
+                status = process.returncode
         finally:
             _kill_with_descendants(process)
         return Finished(status, _text(output), _text(errors))

@@ -16,7 +16,7 @@ from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
 from remuda.environments.atari import LIFE_LOST
 from remuda.environments.episode_info import DISCOUNTED_RETURN, of_vector
-from remuda.environments.legal_actions import Legal, actions_of, legal_of_vector
+from remuda.environments.legal_actions import ACTION_MASK, actions_of, legal_of_vector, without_any
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, clips_rewards, reset_with_info, single_spaces, tell_legal_actions
 from remuda.logbook.timers import Timers
@@ -129,8 +129,6 @@ class Rollout:
         observation, action = single_spaces(vector_env)
         self._actions = actions_of(action) if policy.uses_legal_actions else None
         """How many there are, where the policy is told which of them are legal."""
-        self._legal: Legal | None = None
-        """Of the newest observations."""
         if self._actions is not None:
             tell_legal_actions(vector_env)
         self._trace = Trace(
@@ -211,10 +209,13 @@ class Rollout:
         return Collected(columns, 0, self._acted[first_slot], [], [], 0.0)
 
     def _reset(self) -> None:
+        first = self._seeds is not None
         observations, info = reset_with_info(self._env, self._seeds)
-        self._note_legal(info)
         self._seeds = None  # a later reset goes on with the environments' random streams
         self._trace.append_reset(observations)
+        if first and self._actions is not None and ACTION_MASK in info:
+            self._trace.keep_legal(self._actions)
+        self._note_legal(info)
         self._episodes.abandon()
 
     def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int, end_s: float) -> int:
@@ -227,10 +228,9 @@ class Rollout:
         while taken < enough and trace.end < last_slot and (clock() < end_s or not taken):
             with acting:
                 seen = trace.observations[trace.end]
-                actions, recorded = act(seen, exploration, rng, legal=self._legal, state=trace.carry())
+                actions, recorded = act(seen, exploration, rng, legal=trace.legal_now(), state=trace.carry())
             with stepping:
                 observations, reward, terminated, truncated, info = env.step(actions)
-            self._note_legal(info)
             stepped = num_envs - resets
             taken += stepped
             progress(stepped)
@@ -240,11 +240,26 @@ class Rollout:
                 trace.record(recorded)
             life_lost = info.get(LIFE_LOST)
             resets = trace.append(actions, observations, reward, terminated, truncated, life_lost=life_lost)
+            self._note_legal(info)
         return taken
 
     def _note_legal(self, info: Mapping[str, object]) -> None:
-        if self._actions is not None:
-            self._legal = legal_of_vector(info, num_envs=self._env.num_envs, actions=self._actions)
+        """Keep what environments say of the newest observations. Where an episode is over, no action needs to be
+        legal: what is chosen there is not used. Raises CorruptExperienceError."""
+        if self._actions is None:
+            return
+        trace = self._trace
+        legal = legal_of_vector(info, num_envs=self._env.num_envs, actions=self._actions)
+        if legal is not None and (stuck := without_any(legal)).any():
+            goes_on = ~trace.over[trace.end - 1]
+            self._refuse_now(stuck & goes_on, f"has no legal action in an episode that goes on (info[{ACTION_MASK!r}])")
+            legal[stuck] = True
+        if trace.keeps_legal:
+            trace.note_legal(legal)
+        elif legal is not None:
+            late = f"says which actions are legal (info[{ACTION_MASK!r}]), but did not with its first reset,"
+            forbids: Bools = ~np.all(legal, axis=1)
+            self._refuse_now(forbids, late)
 
     def _note_info(self, info: Mapping[str, object], over: Array) -> None:
         if over.any():
@@ -278,6 +293,12 @@ class Rollout:
             return {}
         columns = {name: values[self._trace.new][real] for name, values in self._trace.noted.items()}
         return metric_means(self.policy, columns, self._metric_names, steps=steps)
+
+    def _refuse_now(self, bad: Bools, problem: str) -> None:
+        """Raise for the first of `bad` [env], in the newest slot."""
+        if bad.any():
+            step = self._vector_steps + self._trace.end - 1 - self._trace.kept
+            raise CorruptExperienceError(problem, env_index=int(bad.argmax()), vector_step=step)
 
     def _refuse(self, bad: Bools, problem: str) -> None:
         """Raise for the first of `bad` [time, env, …]."""

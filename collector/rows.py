@@ -3,6 +3,7 @@ Rows for models that are unrolled are in unrolls.py, those for recurrent network
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -42,7 +43,8 @@ class NStepRows:
     Columns: obs and next_obs [rows, …], action [rows, …], reward float32 [rows] (discounted sum over its m steps),
     discount float32 [rows] (discount^m, or 0 where the episode terminated): a value estimate is reward + discount *
     value(next_obs). In order of time, then of environment. Images come as frames and indices (remuda.buffer.frames).
-    Policies that carry a state have it in `state` float32 [rows, size], as it was before obs.
+    Policies that carry a state have it in `state` float32 [rows, size], as it was before obs. Where environments say
+    which actions are legal, `legal` and `next_legal` bool [rows, actions] are those of obs and next_obs.
     """
 
     whole_slots = False
@@ -67,6 +69,7 @@ class NStepRows:
             "action": trace.actions.reshape(-1, *trace.actions.shape[2:]).take(first, axis=0),
             "reward": windows.reward.take(first).astype(np.float32),
             "discount": (self._powers.take(length) * bootstraps).astype(np.float32),
+            **legal_columns(trace, {"legal": first, "next_legal": after}),
             **state_column(trace, first),
         }
         pending &= ~given
@@ -81,7 +84,8 @@ class SegmentRows:
     the environment's reset: neither counted nor to be learned from. obs[:, t + 1] is the true last observation where
     slot t ended an episode. return_so_far float32 [rows] is the discounted sum of the rewards that the episode under
     way had brought before the segment (gamma * sum + reward, step by step). Images come as frames and indices. `state`
-    float32 [rows, size] is what a policy that carries one had before obs[:, 0].
+    float32 [rows, size] is what a policy that carries one had before obs[:, 0]. Where environments say which actions
+    are legal, `legal` bool [rows, T + 1, actions] is that of each observation.
     """
 
     whole_slots = True
@@ -103,6 +107,7 @@ class SegmentRows:
             "terminated": _by_env(trace.terminated[new]),
             "done": _by_env(trace.done[new]),
             "valid": _by_env(trace.pending[new]),
+            **legal_columns(trace, {"legal": seen.reshape(-1, trace.num_envs).T}),
             **state_column(trace, seen[: trace.num_envs]),
         }
         for name, values in trace.recorded.items():
@@ -132,6 +137,15 @@ def state_column(trace: Trace, first: Integers) -> dict[str, Array]:
     [rows, size], before the first observation. Empty for policies that carry none."""
     size = trace.state.shape[-1]
     return {"state": trace.state.reshape(-1, size).take(first, axis=0)} if size else {}
+
+
+def legal_columns(trace: Trace, picks: Mapping[str, Integers]) -> dict[str, Array]:
+    """By name, which actions were legal in the observations picked, counting time-major over slots and environments:
+    bool [*picks.shape, actions]. Empty where environments do not say so."""
+    if not trace.keeps_legal:
+        return {}
+    legal = trace.legal.reshape(-1, trace.legal.shape[-1])
+    return {name: legal.take(picked, axis=0) for name, picked in picks.items()}
 
 
 def _by_env(values: Array) -> Array:

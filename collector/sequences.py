@@ -6,7 +6,7 @@ import numpy as np
 
 from remuda.collector.frames import observation_columns
 from remuda.collector.n_step import Integers
-from remuda.collector.rows import state_column
+from remuda.collector.rows import legal_columns, state_column
 from remuda.collector.trace import Trace
 from remuda.environments.spaces import Array
 
@@ -18,7 +18,8 @@ class SequenceRows:
     Columns: obs [rows, slots + 1, …], action [rows, slots, …], reward float32 [rows, slots], terminated, done and valid
     bool [rows, slots], and whatever the policy records of each action: see remuda.config.declaration.Sequences. `state`
     float32 [rows, size] is what the policy carried before obs[:, 0]. In order of time, then of environment. A sequence
-    that is not complete when its rollout ends is lost. Images come as frames and indices (remuda.buffer.frames).
+    that is not complete when its rollout ends is lost. Images come as frames and indices (remuda.buffer.frames). Where
+    environments say which actions are legal, `legal` bool [rows, slots + 1, actions] is that of each observation.
     """
 
     whole_slots = False
@@ -47,6 +48,7 @@ class SequenceRows:
             "terminated": _of(trace.terminated, taken),
             "done": _of(trace.done, taken),
             "valid": _of(trace.pending, taken),
+            **legal_columns(trace, {"legal": seen}),
             **state_column(trace, first),
         }
         for name, values in trace.recorded.items():

@@ -17,7 +17,8 @@ class Trace:
     `terminated` where nothing comes after); observations[t + 1] is what was seen then. After a slot that ended a whole
     game (`over`), the environment's next slot is its reset: not a real step. The two differ where a life lost ends an
     episode. `pending` marks the real steps whose rows have not been given out. state[t] is what a policy that carries
-    one had before it saw observations[t]: all 0 at the first observation of a game.
+    one had before it saw observations[t]: all 0 at the first observation of a game. legal[t] is which actions were
+    legal in observations[t], where environments say so; otherwise it has no numbers.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Trace:
         seen = column_layout(observation, what="observation", keeps_float64=keeps_float64)
         self._layouts = (seen, column_layout(action, what="action"))
         self._state_size = state_size
+        self._actions = 0  # whose legality is kept
         self._allocate(kept)
 
     def _allocate(self, slots: int) -> None:
@@ -55,6 +57,7 @@ class Trace:
         # zeros, since pages that are never written then cost no memory: most slots are there for the worst case.
         self.observations: Array = np.zeros((slots + 1, self.num_envs, *seen_shape), seen_dtype)
         self.state: Array = np.zeros((slots + 1, self.num_envs, self._state_size), np.float32)
+        self.legal: Bools = np.ones((slots + 1, self.num_envs, self._actions), np.bool_)
         self.actions: Array = np.zeros((*size, *acted_shape), acted_dtype)
         self.reward: Floats = np.zeros(size)
         self.terminated: Bools = np.zeros(size, np.bool_)
@@ -71,10 +74,11 @@ class Trace:
         if self.slots >= self.kept + steps:
             return
         old = self._per_slot()
-        seen, state = self.observations, self.state
+        seen, state, legal = self.observations, self.state, self.legal
         self._allocate(self.kept + steps)
         self.observations[: self.kept + 1] = seen[: self.kept + 1]
         self.state[: self.kept + 1] = state[: self.kept + 1]
+        self.legal[: self.kept + 1] = legal[: self.kept + 1]
         for new, kept in zip(self._per_slot(), old, strict=True):
             new[: self.kept] = kept[: self.kept]
 
@@ -86,6 +90,25 @@ class Trace:
         after: Array = self.state[self.end + 1]
         after[:] = self.state[self.end]
         return after
+
+    def keep_legal(self, actions: int) -> None:
+        """Keep from now on which of so many actions are legal in each observation; before, all were."""
+        self._actions = actions
+        self.legal = np.ones((self.slots + 1, self.num_envs, actions), np.bool_)
+
+    @property
+    def keeps_legal(self) -> bool:
+        """Whether `keep_legal` was called."""
+        return self._actions > 0
+
+    def note_legal(self, legal: Bools | None) -> None:
+        """Which actions [env, actions] are legal in the newest observations; None: all are."""
+        self.legal[self.end] = True if legal is None else legal
+
+    def legal_now(self) -> Bools | None:
+        """What was noted of the newest observations; None where nothing is kept: all are legal."""
+        legal: Bools = self.legal[self.end]
+        return legal if self._actions else None
 
     def append(
         self,
@@ -146,6 +169,7 @@ class Trace:
         first = self.end - self.kept
         self.observations[: self.kept + 1] = self.observations[first : self.end + 1]
         self.state[: self.kept + 1] = self.state[first : self.end + 1]
+        self.legal[: self.kept + 1] = self.legal[first : self.end + 1]
         for slots in self._per_slot():
             slots[: self.kept] = slots[first : self.end]
         self.end = self.kept

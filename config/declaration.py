@@ -44,6 +44,12 @@ class Steps(Section):
     elsewhere. Rows of all shapes have one column more if the policy carries a state (Actor.state_size):
 
     state     [B, size]  float32: before the first observation
+
+    Where environments say which actions are legal, and the policy is told (Actor.uses_legal_actions), steps, segments
+    and sequences have that too, of each observation (segments [B, T + 1, actions], sequences [B, L + 1, actions]):
+
+    legal       [B, actions]  bool: in obs; there is always one
+    next_legal  [B, actions]  bool: in next_obs; all where the episode ended there without any
     """
 
     kind: Literal["steps"] = "steps"

@@ -26,14 +26,17 @@ def legal_of_vector(info: Mapping[str, object], *, num_envs: int, actions: int) 
     """Return bool [num_envs, actions]: which actions are legal in each environment of a vector, by the `info` of its
     step or reset; None where no environment says so.
 
-    All are legal in an environment that says nothing, and in one without any legal action: its episode is over, and
-    what is chosen for it is not used. Raises ValueError for a mask of another shape.
+    All are legal in an environment that says nothing. Raises ValueError for a mask of another shape.
     """
-    masks, told = info.get(ACTION_MASK), info.get(f"_{ACTION_MASK}")
+    masks, told = info.get(ACTION_MASK), cast("Legal | None", info.get(f"_{ACTION_MASK}"))
     if not isinstance(masks, np.ndarray):
         return None
-    those = range(num_envs) if told is None else np.flatnonzero(cast(Legal, told))
-    return _legal({int(index): cast(Array, masks)[index] for index in those}, num_envs, actions)
+    each = cast(Array, masks)
+    if each.dtype != object and each.shape == (num_envs, actions):
+        legal: Legal = each != 0
+        return legal if told is None else legal | ~told[:, None]
+    those = range(num_envs) if told is None else np.flatnonzero(told)
+    return _legal({int(index): each[index] for index in those}, num_envs, actions)
 
 
 def legal_of_each(infos: Sequence[Mapping[str, object]], *, actions: int) -> Legal | None:
@@ -47,6 +50,21 @@ def legal_of_mask(mask: object, *, actions: int) -> Legal:
     return _legal({0: mask}, 1, actions)
 
 
+def sample_legal(space: Space, info: Mapping[str, object]) -> object:
+    """Draw an action as `space.sample` does, after a step or reset of a single environment that said `info`: one of
+    the legal ones."""
+    mask, actions = info.get(ACTION_MASK), actions_of(space)
+    if mask is None or actions is None:
+        return space.sample()
+    return space.sample(legal_of_mask(mask, actions=actions)[0].astype(np.int8))
+
+
+def without_any(legal: Legal) -> NDArray[np.bool_]:
+    """Which rows of `legal` [n, actions] have no legal action: bool [n]."""
+    rows: Legal = ~np.any(legal, axis=1)
+    return rows
+
+
 def _legal(masks: Mapping[int, object], num_envs: int, actions: int) -> Legal:
     legal = np.ones((num_envs, actions), np.bool_)
     for index, mask in masks.items():
@@ -56,6 +74,5 @@ def _legal(masks: Mapping[int, object], num_envs: int, actions: int) -> Legal:
                 f"info[{ACTION_MASK!r}] of an environment has shape {row.shape}, not ({actions},): it should have one "
                 "number for each action"
             )
-        if row.any():
-            legal[index] = row
+        legal[index] = row
     return legal

@@ -13,6 +13,7 @@ from remuda.config.schema import EnvConfig
 from remuda.config.user_code import UserCodeError, user_object
 from remuda.environments.atari import AtariGame, atari_settings, is_atari
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
+from remuda.environments.mask_in_observation import MaskToInfo, observes_mask
 from remuda.environments.packing import PackObservations, is_structured
 from remuda.environments.registered import known_spec, not_taken, obstacle_to_native
 from remuda.environments.spaces import Array, Space, column_layout
@@ -33,17 +34,15 @@ def make_single(env: EnvConfig, *, source_dir: str | None, render_mode: str | No
         built = _atari_game(env, render_mode)
     else:
         built = _from_id(env, render_mode)
-    if is_structured(built.observation_space):
-        built = _packed(built)
-    check_spaces(built.observation_space, built.action_space)
-    return built
-
-
-def _packed(env: SingleEnv) -> SingleEnv:
     try:
-        return PackObservations(env)
+        if observes_mask(built.observation_space, built.action_space):
+            built = MaskToInfo(built)
+        if is_structured(built.observation_space):
+            built = PackObservations(built)
     except UnsupportedSpaceError as error:
         raise EnvironmentBuildError(str(error)) from error
+    check_spaces(built.observation_space, built.action_space)
+    return built
 
 
 def shown(env: SingleEnv) -> str:

@@ -12,6 +12,7 @@ import gymnasium
 
 from remuda.config.exits import NoExit
 from remuda.config.schema import EnvConfig
+from remuda.environments.legal_actions import sample_legal
 from remuda.environments.spaces import Array, Space
 
 ROUND_TRIP_S = 200e-6
@@ -27,20 +28,20 @@ StepTimer: TypeAlias = Callable[[gymnasium.Env[Array, Any]], float]
 
 
 def time_step(env: gymnasium.Env[Array, Any], *, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the median duration of a few random steps, in seconds; resets are not timed.
+    """Return the median duration of a few random steps by legal actions, in seconds; resets are not timed.
 
     Makes fewer steps if they take more than a second in total. Raises what the environment raises.
     """
     env.action_space.seed(0)
-    env.reset(seed=0)
+    _, info = env.reset(seed=0)
     durations_s: list[float] = []
     while len(durations_s) < _STEPS and sum(durations_s) < _LONGEST_S:
-        action = env.action_space.sample()
+        action = sample_legal(env.action_space, info)
         start_s = clock()
-        _, _, terminated, truncated, _ = env.step(action)
+        _, _, terminated, truncated, info = env.step(action)
         durations_s.append(clock() - start_s)
         if terminated or truncated:
-            env.reset()
+            _, info = env.reset()
     return statistics.median(durations_s)
 
 

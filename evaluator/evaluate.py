@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from remuda.environments.episode_info import DISCOUNTED_RETURN, of_single
-from remuda.environments.legal_actions import actions_of, legal_of_each
+from remuda.environments.legal_actions import ACTION_MASK, Legal, actions_of, legal_of_each, without_any
 from remuda.environments.make import SingleEnv
 from remuda.environments.spaces import Array, column_layout
 from remuda.logbook.statistics import merged
@@ -18,7 +18,7 @@ from remuda.policy.base import Actor
 
 
 class EvaluationError(ValueError):
-    """An environment returned a number that is not finite, so the episode has no return."""
+    """An environment returned a number that is not finite, so the episode has no return; or it has no legal action."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,8 @@ def _acting(
     def act(observations: Array, playing: Sequence[_RunningEpisode]) -> Array:
         infos = [running.info for running in playing]
         legal = None if masked is None else legal_of_each(infos, actions=masked)
+        if legal is not None:
+            _require_any(legal, playing)
         state = np.stack([running.state for running in playing]) if policy.state_size else None
         actions = policy.act(observations, explored, rng, deterministic=deterministic, legal=legal, state=state)
         if state is not None:
@@ -152,6 +154,17 @@ def _acting(
         return actions
 
     return act
+
+
+def _require_any(legal: Legal, playing: Sequence[_RunningEpisode]) -> None:
+    """Raise EvaluationError where an environment says that no action is legal."""
+    stuck = without_any(legal)
+    if stuck.any():
+        running = playing[int(stuck.argmax())]
+        raise EvaluationError(
+            f"environment {running.env_index} has no legal action (info[{ACTION_MASK!r}]) after step {running.length} "
+            f"of the episode with seed {running.seed}, which goes on"
+        )
 
 
 def _step(running: _RunningEpisode, action: object, *, discount: float) -> bool:

@@ -46,7 +46,8 @@ class Actor(ABC):
     large. Otherwise they become float32, which is enough if nothing is subtracted from them."""
 
     uses_legal_actions: bool = False
-    """Whether it is told which actions are legal; if not, `legal` is always None."""
+    """Whether it is told which actions are legal; if not, `legal` is always None. For a Policy they are also recorded:
+    see remuda.config.declaration."""
 
     state_size: int = 0
     """Numbers of the state that it carries from one observation of an episode to the next, as recurrent networks do; if

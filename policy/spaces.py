@@ -178,6 +178,11 @@ class ActionSpec:
         raise UnsupportedSpaceError(f"action space {_shown(space)} is not supported; supported: {_ACTIONS}")
 
     @property
+    def components(self) -> tuple[int, ...]:
+        """How many values each counted component of an action has: one component for Discrete, none for a Box."""
+        return () if self.n is None else (self.n,)
+
+    @property
     def outputs(self) -> int:
         """Numbers that a policy network gives per observation: a logit per value, or a mean per number of the Box."""
         return math.prod(self.shape) if self.n is None else self.n

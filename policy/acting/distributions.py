@@ -11,14 +11,32 @@ from numpy.typing import NDArray
 _LOG_2_PI = math.log(2.0 * math.pi)
 
 
+def masked(numbers: NDArray[np.float32], legal: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+    """Logits or values [rows, n] with -inf in place of those of illegal actions: so none of them is the best, and none
+    is drawn. `legal` bool [rows, n] has one at least in each row; None: all are legal."""
+    return numbers if legal is None else np.where(legal, numbers, np.float32(-np.inf))
+
+
+def drawn_evenly(legal: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Indices int64 [rows]: of one of the legal actions [rows, n] of each row, each as likely as the others."""
+    each: NDArray[np.int64] = np.count_nonzero(legal, axis=1)
+    ordinal: NDArray[np.int64] = rng.integers(each)
+    indices: NDArray[np.int64] = np.count_nonzero(legal.cumsum(axis=1) <= ordinal[:, None], axis=1)
+    return indices
+
+
 def epsilon_greedy(
-    values: NDArray[np.float32], epsilon: float | NDArray[np.float64], rng: np.random.Generator
+    values: NDArray[np.float32],
+    epsilon: float | NDArray[np.float64],
+    rng: np.random.Generator,
+    legal: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
     """Indices int64 [rows]: of the highest of values [rows, n], or with probability epsilon (of all rows, or [rows])
-    any."""
-    best: NDArray[np.int64] = values.argmax(axis=1)
+    any; both among the `legal` ones, bool [rows, n]."""
+    best: NDArray[np.int64] = masked(values, legal).argmax(axis=1)
     explores = rng.random(len(best)) < epsilon
-    return np.where(explores, rng.integers(values.shape[1], size=len(best)), best)
+    drawn = rng.integers(values.shape[1], size=len(best)) if legal is None else drawn_evenly(legal, rng)
+    return np.where(explores, drawn, best)
 
 
 def epsilon_powers(spread: float, first: int, number: int, of: int) -> NDArray[np.float64]:
@@ -41,16 +59,22 @@ class EpsilonGreedy:
         """See Policy.take_place."""
         self._place = first, of
 
-    def __call__(self, values: NDArray[np.float32], epsilon: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    def __call__(
+        self,
+        values: NDArray[np.float32],
+        epsilon: float,
+        rng: np.random.Generator,
+        legal: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.int64]:
         """Indices int64 [rows] of values [rows, n]."""
         if self._place is None or not self._spread:
-            return epsilon_greedy(values, epsilon, rng)
+            return epsilon_greedy(values, epsilon, rng, legal)
         first, of = self._place
-        return epsilon_greedy(values, epsilon ** epsilon_powers(self._spread, first, len(values), of), rng)
+        return epsilon_greedy(values, epsilon ** epsilon_powers(self._spread, first, len(values), of), rng, legal)
 
 
 class Categorical:
-    """One of n indices per row, by logits float32 [rows, n]."""
+    """One of n indices per row, by logits float32 [rows, n]; those of -inf are never drawn."""
 
     def __init__(self, logits: NDArray[np.float32]) -> None:
         self._shifted = logits - logits.max(axis=1, keepdims=True)

@@ -34,6 +34,7 @@ class RecurrentPolicy(Policy):
         and hidden layers."""
         self._layout, self._observation, self._head = layout, observation, head
         self.state_size = layout.state_size
+        self.uses_legal_actions = head.uses_legal_actions
         self.keeps_float64 = layout.normalizes
         self._numbers: Numbers = observation.numbers(normalised=layout.normalizes)
         self._shapes = layout.shapes()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import QLearningConfig
-from remuda.policy.acting.distributions import EpsilonGreedy
+from remuda.policy.acting.distributions import EpsilonGreedy, masked
 from remuda.policy.base import Policy
 from remuda.policy.networks.parts import InputLayout, input_layout, units
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -20,6 +20,8 @@ EPSILON = "epsilon"
 
 class QPolicy(Policy):
     """A subclass values the actions."""
+
+    uses_legal_actions = True
 
     def __init__(self, config: QLearningConfig, observation: ObservationSpec, action: ActionSpec) -> None:
         """Raises UnsupportedSpaceError where actions cannot be counted."""
@@ -51,17 +53,17 @@ class QPolicy(Policy):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Choose actions [n] of the space's dtype: the best ones, or, unless `deterministic`, the best by
-        `exploring_values` and a share EPSILON of random ones."""
+        """Choose actions [n] of the space's dtype, among the legal ones: the best, or, unless `deterministic`, the best
+        by `exploring_values` and a share EPSILON of random ones."""
         if deterministic:
-            return self._action.to_environment(self.q_values(observations).argmax(axis=1))
+            return self._action.to_environment(masked(self.q_values(observations), legal).argmax(axis=1))
         values = self.exploring_values(observations, exploration, rng)
         if EPSILON not in exploration:
-            return self._action.to_environment(values.argmax(axis=1))
-        return self._action.to_environment(self._greedy(values, exploration[EPSILON], rng))
+            return self._action.to_environment(masked(values, legal).argmax(axis=1))
+        return self._action.to_environment(self._greedy(values, exploration[EPSILON], rng, legal))
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """The value of the best action in each observation: float32 [n]."""
+        """The value of the best action in each observation, of all there are: float32 [n]."""
         values: np.ndarray = self.q_values(observations).max(axis=1)
         return values
 

@@ -20,6 +20,7 @@ from remuda.policy.acting.distributions import (
     Gaussian,
     SquashedGaussian,
     epsilon_greedy,
+    masked,
     with_normal_noise,
 )
 from remuda.policy.base import ValuingActor
@@ -41,6 +42,7 @@ class ExportedPolicy(ValuingActor):
         """
         self._model, self.info = _load(folder / MODEL)
         self._output_name = self.info.outputs[0].name
+        self.uses_legal_actions = self._output_name in ("q_values", "logits")
         self.state_size = next((int(one.shape[1]) for one in self.info.inputs if one.name == STATE), 0)
 
     def act(
@@ -54,11 +56,13 @@ class ExportedPolicy(ValuingActor):
         state: np.ndarray | None = None,
     ) -> np.ndarray:
         """See Actor; the same draws as the algorithm's own policy makes."""
-        if deterministic:
+        if deterministic and legal is None:
             return self._asked(self._model.act, observations, state)
-        outputs = self._asked(self._model, observations, state)
-        if self._output_name == "q_values":
-            drawn: np.ndarray = epsilon_greedy(outputs, exploration["epsilon"], rng)
+        outputs = masked(self._asked(self._model, observations, state), legal)
+        if deterministic:
+            drawn: np.ndarray = outputs.argmax(axis=1)
+        elif self._output_name == "q_values":
+            drawn = epsilon_greedy(outputs, exploration["epsilon"], rng, legal)
         elif self._output_name == "logits":
             drawn = Categorical(outputs).sample(rng)
         elif self._output_name == "squashed_gaussian":

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from remuda.environments.legal_actions import legal_of_mask
+from remuda.environments.legal_actions import legal_of_mask, without_any
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
 from remuda.policy.base import ValuingActor
@@ -25,7 +25,8 @@ class GetAction(Protocol):
     Discrete actions, otherwise an array.
 
     `legal_actions` has a number for each action, 0 where it is illegal now, as environments give it in
-    `info["action_mask"]`; None: all are legal. Algorithms that do not use it choose without.
+    `info["action_mask"]`; None: all are legal. Algorithms that do not use it choose without. Raises ValueError where
+    none is legal.
 
     Call `begin_episode` whenever an episode begins: a recurrent policy remembers the observations since then.
     """
@@ -167,6 +168,8 @@ class _Function(_Memory):
         legal = None
         if actor.uses_legal_actions and legal_actions is not None and actions is not None:
             legal = legal_of_mask(legal_actions, actions=actions)
+            if without_any(legal).any():
+                raise ValueError("legal_actions has no legal action, so there is nothing to choose")
         with threads(1):
             seen = np.asarray(observation)[None]
             chosen = actor.act(

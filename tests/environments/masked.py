@@ -18,7 +18,7 @@ ACTIONS, FIRST = 4, 2
 class Choosy(gymnasium.Env[Array, Any]):
     """Observes [which actions are legal, as a number in binary; step]. An illegal action is an error.
 
-    Where all are legal it says nothing of it, and at the end of an episode none is legal.
+    After a step with which all are legal it says nothing of it, and at the end of an episode none is legal.
     """
 
     observation_space = spaces.Box(0, 100, (2,), np.float32)
@@ -27,7 +27,8 @@ class Choosy(gymnasium.Env[Array, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         super().reset(seed=seed)
         self._time, self._length = 0, int(self.np_random.integers(1, 7))
-        return self._look()
+        seen, _ = self._look()
+        return seen, {"action_mask": self._legal.astype(np.int8)}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         if not self._legal[int(action) - FIRST]:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from remuda.config.schema import EnvConfig
-from remuda.environments.legal_actions import actions_of, legal_of_each, legal_of_mask, legal_of_vector
+from remuda.environments.legal_actions import (
+    actions_of,
+    legal_of_each,
+    legal_of_mask,
+    legal_of_vector,
+    sample_legal,
+    without_any,
+)
 from remuda.environments.processes import EnvironmentProcessError
+from remuda.environments.vectorizing import time_step
 from remuda.environments.vectors import Vector, make_vector, reset_vector, reset_with_info, tell_legal_actions
 from remuda.tests.environments.masked import ACTIONS, FIRST, Choosy, legal_in
 
@@ -21,7 +31,8 @@ def test_masks_of_a_vector_by_hand() -> None:
     info = {"action_mask": masks, "_action_mask": told}
     legal = legal_of_vector(info, num_envs=4, actions=2)
     assert legal is not None
-    assert legal.tolist() == [[True, False], [True, True], [False, True], [True, True]]
+    assert legal.tolist() == [[True, False], [False, False], [False, True], [True, True]]
+    assert without_any(legal).tolist() == [False, True, False, False]
     of_lists = np.array([[1, 0], None, [0, 1]], object)
     legal = legal_of_vector({"action_mask": of_lists, "_action_mask": told[[0, 3, 2]]}, num_envs=3, actions=2)
     assert legal is not None
@@ -32,7 +43,7 @@ def test_masks_of_a_vector_by_hand() -> None:
 def test_masks_of_single_environments_by_hand() -> None:
     legal = legal_of_each([{"action_mask": [0, 1, 1]}, {}, {"action_mask": np.zeros(3)}], actions=3)
     assert legal is not None
-    assert legal.tolist() == [[False, True, True], [True] * 3, [True] * 3]
+    assert legal.tolist() == [[False, True, True], [True] * 3, [False] * 3]
     assert legal_of_each([{}, {"other": 1}], actions=3) is None
     assert legal_of_mask((True, False), actions=2).tolist() == [[True, False]]
 
@@ -65,8 +76,17 @@ def assert_told_right(vector: Vector, num_envs: int) -> None:
         for step in range(40):
             legal = legal_of_vector(info, num_envs=num_envs, actions=ACTIONS)
             told = np.ones((num_envs, ACTIONS), np.bool_) if legal is None else legal
+            told[without_any(told)] = True  # where an episode is over
             assert told.tolist() == legal_in(observations).tolist()
             observations, _, _, _, info = vector.step(taken(legal, num_envs, step))
+
+
+def test_a_copy_that_is_timed_is_stepped_by_legal_actions() -> None:
+    """Any other is an error of this environment, and `auto` would know nothing of its speed."""
+    assert time_step(Choosy()) > 0.0
+    space = gymnasium.spaces.Discrete(3, start=4, seed=0)
+    assert {sample_legal(space, {"action_mask": [1, 0, 1]}) for _ in range(30)} == {4, 6}
+    assert {sample_legal(space, {}) for _ in range(30)} == {4, 5, 6}
 
 
 def test_objects_in_one_process_tell() -> None:
@@ -102,8 +122,8 @@ def test_a_mask_of_another_shape_is_an_error_of_a_process_too_but_only_where_it_
 class Misshapen(Choosy):
     """Its mask is of something else."""
 
-    def _look(self) -> tuple[np.ndarray, dict[str, object]]:
-        seen, _ = super()._look()
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Any]:
+        seen, _ = super().reset(seed=seed)
         return seen, {"action_mask": np.ones(9)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from remuda.config.schema import EnvConfig
 from remuda.environments.spaces import Array
 from remuda.evaluator import run_policy
-from remuda.evaluator.evaluate import evaluate
+from remuda.evaluator.evaluate import EvaluationError, evaluate
 from remuda.policy.files.functions import GetAction, function_of
 from remuda.policy.files.playable import Playable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -48,6 +49,25 @@ def test_an_evaluation_tells_it_for_each_environment(exploration: dict[str, floa
     assert policy.times_told >= max(episode.length for episode in episodes)
 
 
+class Stuck(Choosy):
+    """Forbids everything after its second step."""
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self._time += 1
+        mask = np.full(4, self._time < 2, np.int8)
+        return np.array([15, self._time], np.float32), 0.0, False, False, {"action_mask": mask}
+
+    def reset(self, **how: Any) -> tuple[Array, dict[str, Any]]:
+        self._time = 0
+        return np.array([15, 0], np.float32), {}
+
+
+def test_an_environment_that_forbids_everything_is_named_with_the_step() -> None:
+    said = r"environment 0 has no legal action .* after step 2 of the episode with seed 7, which goes on"
+    with pytest.raises(EvaluationError, match=said):
+        evaluate([Stuck()], Careful(), seeds=[7], rng=np.random.default_rng(0))
+
+
 def test_a_function_is_told_by_an_argument() -> None:
     get_action = function_of(CAREFUL)
     assert get_action.uses_legal_actions
@@ -58,6 +78,8 @@ def test_a_function_is_told_by_an_argument() -> None:
         action = get_action(observation, legal_actions=info.get("action_mask"))
         assert isinstance(action, int)
         observation, _, over, _, info = env.step(action)
+    with pytest.raises(ValueError, match="legal_actions has no legal action"):
+        get_action(observation, legal_actions=info["action_mask"])
 
 
 def test_playing_a_function_tells_it() -> None:

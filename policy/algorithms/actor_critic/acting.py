@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.correlated_noise import CorrelatedNoise
-from remuda.policy.acting.distributions import Categorical, Gaussian
+from remuda.policy.acting.distributions import Categorical, Gaussian, masked
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.acting.weights import Dense, Weights, weights_of
@@ -124,6 +124,7 @@ class ActorCriticPolicy(Policy):
     ) -> None:
         """`chosen` and `device` are Inference's."""
         self._config, self._observation, self._action = config, observation, action
+        self.uses_legal_actions = action.n is not None
         self.keeps_float64 = config.normalize_observations
         self._numbers: Numbers = observation.numbers(normalised=config.normalize_observations)
         self._network = network_shape(config, observation)
@@ -159,8 +160,9 @@ class ActorCriticPolicy(Policy):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Choose actions [n, …] as the environment takes them: the likeliest, or drawn."""
-        distribution = self._distribution(observations)
+        """Choose actions [n, …] as the environment takes them, counted ones among the legal: the likeliest, or
+        drawn."""
+        distribution = self._distribution(observations, legal)
         return self._action.to_environment(distribution.mode() if deterministic else distribution.sample(rng))
 
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
@@ -181,7 +183,7 @@ class ActorCriticPolicy(Policy):
 
         With `noise_correlation` rows must be the same environments at each call.
         """
-        distribution = self._distribution(observations)
+        distribution = self._distribution(observations, legal)
         if isinstance(distribution, Categorical):
             indices = distribution.sample(rng)
             return self._action.to_environment(indices), {"log_prob": distribution.log_prob(indices)}
@@ -197,9 +199,11 @@ class ActorCriticPolicy(Policy):
         values: NDArray[np.float32] = self._value(self._encoded(observations))[:, 0]
         return values * self._return_std
 
-    def _distribution(self, observations: np.ndarray) -> Categorical | Gaussian:
+    def _distribution(self, observations: np.ndarray, legal: np.ndarray | None) -> Categorical | Gaussian:
         outputs = self.outputs(observations)
-        return Gaussian(outputs, self._log_std) if self._action.n is None else Categorical(outputs)
+        if self._action.n is None:
+            return Gaussian(outputs, self._log_std)
+        return Categorical(masked(outputs, legal))
 
     def _encoded(self, observations: np.ndarray) -> np.ndarray:
         encoded = self._observation.encode(observations, self._numbers)

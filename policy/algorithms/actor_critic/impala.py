@@ -66,7 +66,7 @@ class Impala(ActorCritic):
             return self._result()
 
         outputs, backward = self._outputs.vjp(segments.observations)
-        distribution = self._distribution(outputs.policy.index_select(0, segments.steps))
+        distribution = self._distribution(outputs.policy.index_select(0, segments.steps), segments.legal)
         log_prob = distribution.log_prob(segments.actions)
         values = outputs.values.index_select(0, segments.steps)
 

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -20,15 +19,16 @@ from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic,
 from remuda.policy.algorithms.actor_critic.outputs import (
     Backward,
     Outputs,
-    Seen,
     Unrolled,
     actor_critic_outputs,
 )
 from remuda.policy.algorithms.actor_critic.returns import Outcome
+from remuda.policy.algorithms.actor_critic.segments import Losses, Segments, Slopes
 from remuda.policy.algorithms.actor_critic.torch_distributions import Categorical, Gaussian
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.masking import masked
 from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
 from remuda.policy.networks.portable import Portable, PortableActorCritic
 from remuda.policy.networks.precision import Products
@@ -40,66 +40,6 @@ from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.ranks import Ranks
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
-
-
-@dataclass(frozen=True)
-class Segments:
-    """A batch of B segments of T slots, of which n are valid, ready to learn from."""
-
-    observations: Seen
-    """float32 [B * (T + 1), features], normalised; or images as they are, [B * (T + 1), …]; for recurrent networks,
-    to be unrolled."""
-    outcome: Outcome
-    """Each [B, T]; rewards scaled."""
-    steps: torch.Tensor
-    """int64 [n]: indices of the observations in which the valid actions were taken."""
-    actions: torch.Tensor
-    """Indices int64 [n], or numbers float32 [n, outputs]."""
-    log_prob: torch.Tensor
-    """float32 [n]: by the policy that acted."""
-    reward_scale: float
-    """The factor by which the environment's rewards were multiplied; values have the same scale."""
-    first: int
-    """The number of valid slots in the parts of the batch that lower ranks have."""
-    whole: int
-    """The number of valid slots in the whole batch: n, and those of the other ranks."""
-
-    @property
-    def of_steps(self) -> Seen:
-        """The observations of the valid slots."""
-        if isinstance(self.observations, Unrolled):
-            return replace(self.observations, steps=self.steps)
-        return self.observations[self.steps]
-
-    def per_slot(self, values: torch.Tensor) -> NDArray[np.float32]:
-        """Values [B * (T + 1)] of the observations as float32 [B, T + 1] on the host."""
-        array: NDArray[np.float32] = values.detach().cpu().numpy()
-        return array.reshape(len(self.outcome.valid), -1)
-
-    def per_observation(self, of_steps: torch.Tensor) -> torch.Tensor:
-        """Numbers [n, …] of the valid slots as [B * (T + 1), …] of all observations, 0 for the others."""
-        return of_steps.new_zeros(len(self.observations), *of_steps.shape[1:]).index_copy_(0, self.steps, of_steps)
-
-
-class Losses(NamedTuple):
-    """The loss of an update and its parts: policy + value_coefficient * value - entropy_coefficient * entropy. Scalars,
-    or [steps] for several gradient steps."""
-
-    total: torch.Tensor
-    policy: torch.Tensor
-    value: torch.Tensor
-    entropy: torch.Tensor
-
-
-class Slopes(NamedTuple):
-    """The gradient of the total loss by the numbers that the policy and the network gave."""
-
-    log_prob: torch.Tensor
-    """By the log probability of each action: float32 [n]."""
-    values: torch.Tensor
-    """By each value: float32 [n]."""
-    entropy: float
-    """By the entropy of each distribution."""
 
 
 class ActorCritic(Algorithm):
@@ -179,6 +119,7 @@ class ActorCritic(Algorithm):
             to_tensor(steps, self._device),
             to_tensor(self._as_drawn(batch["action"][valid]), self._device),
             to_tensor(batch["log_prob"][valid], self._device),
+            to_tensor(batch["legal"][:, :-1][valid], self._device) if "legal" in batch else None,
             scale,
             first,
             whole,
@@ -206,9 +147,9 @@ class ActorCritic(Algorithm):
             return actions.astype(np.int64) - self.action.start
         return actions.reshape(len(actions), self.action.outputs).astype(np.float32, copy=False)
 
-    def _distribution(self, outputs: torch.Tensor) -> Categorical | Gaussian:
-        """The policy's distribution, given the network's outputs [n, outputs]."""
-        return Categorical(outputs) if self._log_std is None else Gaussian(outputs, self._log_std)
+    def _distribution(self, outputs: torch.Tensor, legal: torch.Tensor | None) -> Categorical | Gaussian:
+        """The policy's distribution over the legal actions [n, actions], given the network's outputs [n, outputs]."""
+        return Categorical(masked(outputs, legal)) if self._log_std is None else Gaussian(outputs, self._log_std)
 
     def _losses(self, policy: torch.Tensor, value: torch.Tensor, entropy: torch.Tensor) -> Losses:
         """Weigh the parts of the loss."""

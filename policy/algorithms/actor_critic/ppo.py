@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +14,10 @@ import torch
 
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.learning import ActorCritic, Losses, Segments, explained_variance
+from remuda.policy.algorithms.actor_critic.learning import ActorCritic, explained_variance
 from remuda.policy.algorithms.actor_critic.outputs import Seen, Unrolled
 from remuda.policy.algorithms.actor_critic.returns import Floats, generalized_advantages
+from remuda.policy.algorithms.actor_critic.segments import Losses, Segments
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.tensors import to_tensor
@@ -31,6 +33,21 @@ class _Steps(NamedTuple):
     advantages: torch.Tensor
     returns: torch.Tensor
     values: torch.Tensor
+    legal: torch.Tensor | None
+    """bool [n, actions]; None: all are legal."""
+
+    def at(self, observations: Seen, indices: torch.Tensor) -> _Steps:
+        """Some of the steps, with their observations."""
+        actions, log_prob, advantages, returns, values = (column[indices] for column in self[1:6])
+        legal = None if self.legal is None else self.legal[indices]
+        return _Steps(observations, actions, log_prob, advantages, returns, values, legal)
+
+    def split(self, sizes: list[int]) -> Iterator[_Steps]:
+        """Neighbouring steps, so many in each."""
+        assert isinstance(self.observations, torch.Tensor)
+        columns = (torch.split(column, sizes) for column in (self.observations, *self[1:6]))
+        legal = repeat(None) if self.legal is None else torch.split(self.legal, sizes)
+        return map(_Steps, *columns, legal)
 
 
 class _Taken(NamedTuple):
@@ -127,7 +144,7 @@ class Ppo(ActorCritic):
         """Take one gradient step on a minibatch; None if the policy has moved too far already."""
         config = self._policy
         outputs, backward = self._outputs.vjp(steps.observations)
-        distribution = self._distribution(outputs.policy)
+        distribution = self._distribution(outputs.policy, steps.legal)
         log_ratio = distribution.log_prob(steps.actions) - steps.log_prob
         if config.target_kl is not None:
             divergence = _divergence(log_ratio)
@@ -149,8 +166,10 @@ class Ppo(ActorCritic):
     def _valued(self, segments: Segments) -> tuple[_Steps, float]:
         """The valid slots with their advantages and returns, and what of the returns the values had explained."""
         advantages, returns, values = self._estimates(segments)
-        columns = (to_tensor(column, self._device) for column in (advantages, returns, values))
-        steps = _Steps(segments.of_steps, segments.actions, segments.log_prob, *columns)
+        of_actions, brought, valued = (to_tensor(column, self._device) for column in (advantages, returns, values))
+        steps = _Steps(
+            segments.of_steps, segments.actions, segments.log_prob, of_actions, brought, valued, segments.legal
+        )
         return steps, explained_variance(self.ranks, values, returns)
 
     def _revalued(self, steps: _Steps, segments: Segments) -> _Steps:
@@ -190,8 +209,7 @@ class Ppo(ActorCritic):
             own = (order >= 0) & (order < len(steps.log_prob))
             sizes = [int(share.sum()) for share in np.array_split(own, minibatches)]
             drawn = to_tensor(order[own], self._device)
-            columns = [column[drawn] for column in (steps.observations, *steps[1:])]
-            yield from map(_Steps, *(torch.split(column, sizes) for column in columns))
+            yield from steps.at(steps.observations[drawn], drawn).split(sizes)
 
     def _of_segments(self, steps: _Steps, seen: Unrolled, rng: np.random.Generator) -> Iterator[_Steps]:
         """One epoch of a recurrent network: every segment once, in shares of whole segments."""
@@ -206,8 +224,7 @@ class Ppo(ActorCritic):
             place[share] = np.arange(len(share))
             among, drawn = (to_tensor(index, self._device) for index in (place[segment[own]] * slots + slot[own], own))
             chosen = to_tensor(share, self._device)
-            unrolled = Unrolled(seen.observations[chosen], seen.state[chosen], seen.begins[chosen], among)
-            yield _Steps(unrolled, *(column[drawn] for column in steps[1:]))
+            yield steps.at(Unrolled(seen.observations[chosen], seen.state[chosen], seen.begins[chosen], among), drawn)
 
 
 def _divergence(log_ratio: torch.Tensor) -> torch.Tensor:

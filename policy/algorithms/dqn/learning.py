@@ -15,6 +15,7 @@ from remuda.policy.algorithms.dqn.q_values import q_values
 from remuda.policy.algorithms.q_learner import QLearner
 from remuda.policy.algorithms.q_policy import layout, number_of_actions
 from remuda.policy.base import Arrays, LearnResult
+from remuda.policy.networks.masking import legal_in, masked
 from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.portable import PortableQ
 from remuda.policy.networks.precision import Products
@@ -64,7 +65,7 @@ class Dqn(QLearner[QNetwork]):
         action = to_tensor(indices, self._device).unsqueeze(1)
         reward, discount, weights = (to_tensor(batch[name], self._device) for name in ("reward", "discount", "weights"))
 
-        target = reward + discount * self._next_value(next_obs)
+        target = reward + discount * self._next_value(next_obs, legal_in(batch, "next_legal", self._device))
         values, backward = self._online_values.vjp(obs)
         q_value = values.gather(1, action).squeeze(1)
         error = q_value - target
@@ -85,12 +86,12 @@ class Dqn(QLearner[QNetwork]):
         }
         return LearnResult(metrics, td_error)
 
-    def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
-        """The target network's value of the next observations: [n]."""
+    def _next_value(self, next_obs: torch.Tensor, legal: torch.Tensor | None) -> torch.Tensor:
+        """The target network's value of the best `legal` action in the next observations: [n]."""
         values = self._target_values(next_obs)
         if not self._policy.double:
-            return values.amax(dim=1)
-        best = self._online_values(next_obs).argmax(dim=1, keepdim=True)
+            return masked(values, legal).amax(dim=1)
+        best = masked(self._online_values(next_obs), legal).argmax(dim=1, keepdim=True)
         return values.gather(1, best).squeeze(1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from remuda.policy.acting.distributions import Categorical
+from remuda.policy.acting.distributions import Categorical, masked
 from remuda.policy.algorithms.muzero.model_policy import ModelPolicy
 from remuda.policy.algorithms.muzero.search.roots import logits_of
 from remuda.policy.networks.tensors import to_tensor
@@ -33,5 +33,5 @@ class UnsearchedMuZero(ModelPolicy):
             seen = to_tensor(self._observation.encode(observations), self._device)
             probabilities, _ = self.frozen.predict(self.frozen.represent(seen))
         logits = logits_of(probabilities.cpu().numpy())
-        policy = Categorical(logits if legal is None else np.where(legal, logits, np.float32(-np.inf)))
+        policy = Categorical(masked(logits, legal))
         return self._action.to_environment(policy.mode() if deterministic else policy.sample(rng))

@@ -16,6 +16,7 @@ from remuda.policy.algorithms.r2d2.acting import layout
 from remuda.policy.algorithms.r2d2.portable import PortableR2d2
 from remuda.policy.algorithms.r2d2.targets import n_step_returns, sequence_priorities
 from remuda.policy.base import Arrays, LearnResult
+from remuda.policy.networks.masking import legal_in, masked
 from remuda.policy.networks.recurrence import begins_of
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.rescaling import scaled, unscaled
@@ -73,7 +74,9 @@ class R2d2(QLearner[Network]):
         ahead, _ = _values(self._online, observations[:, after], state.detach(), begins[:, after])
         target_values, _ = _values(self._target, observations[:, burn_in:], target_state, begins[:, burn_in:])
 
-        best = (torch.cat((values.detach(), ahead), dim=1) if self._policy.double else target_values).argmax(2, True)
+        chooses = torch.cat((values.detach(), ahead), dim=1) if self._policy.double else target_values
+        legal = legal_in(batch, "legal", self._device)
+        best = masked(chooses, None if legal is None else legal[:, burn_in:]).argmax(2, True)
         bootstraps = target_values.gather(2, best).squeeze(2).gather(1, length + self._tensor(np.arange(steps)))
         target = self._scaled(reward + discount * self._unscaled(bootstraps))
 

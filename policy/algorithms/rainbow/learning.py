@@ -19,6 +19,7 @@ from remuda.policy.algorithms.rainbow.distribution import return_distribution
 from remuda.policy.algorithms.rainbow.network import Noise, RainbowNetwork
 from remuda.policy.algorithms.rainbow.portable import PortableRainbow
 from remuda.policy.base import Arrays, LearnResult
+from remuda.policy.networks.masking import legal_in, masked
 from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import to_tensor, weights_from
@@ -66,7 +67,8 @@ class Rainbow(QLearner[RainbowNetwork]):
         action = to_tensor(batch["action"].astype(np.int64, copy=False) - self.action.start, self._device)
         reward, discount, weights = (to_tensor(batch[name], self._device) for name in ("reward", "discount", "weights"))
 
-        target = self._distribution.target(self._next_outputs(next_obs), reward, discount)
+        next_outputs = self._next_outputs(next_obs, legal_in(batch, "next_legal", self._device))
+        target = self._distribution.target(next_outputs, reward, discount)
         with self._precision():
             outputs = of_actions(self._online(obs, self._noise), action)
         losses = self._distribution.losses(outputs, target)
@@ -89,14 +91,14 @@ class Rainbow(QLearner[RainbowNetwork]):
         return LearnResult(metrics, losses.clamp(min=0.0))
 
     @torch.no_grad()
-    def _next_outputs(self, next_obs: torch.Tensor) -> torch.Tensor:
-        """The target network's outputs for the best next action: [n, atoms]."""
+    def _next_outputs(self, next_obs: torch.Tensor, legal: torch.Tensor | None) -> torch.Tensor:
+        """The target network's outputs for the best next action, of the `legal` ones: [n, atoms]."""
         outputs = self._target(next_obs, self._noise)
         chooses = outputs
         if self._policy.double:
             with self._precision():
                 chooses = self._online(next_obs, self._noise)
-        return of_actions(outputs, self._distribution.expectation(chooses).argmax(dim=1))
+        return of_actions(outputs, masked(self._distribution.expectation(chooses), legal).argmax(dim=1))
 
     # --- parts
 

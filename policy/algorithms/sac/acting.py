@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.twin_critics import SacConfig
-from remuda.policy.acting.distributions import Categorical, SquashedGaussian
+from remuda.policy.acting.distributions import Categorical, SquashedGaussian, drawn_evenly
 from remuda.policy.algorithms.twin_critics.acting import BoxPolicy, TwinCriticPolicy
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout, numbers_of
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -32,6 +32,8 @@ class SacPolicy(BoxPolicy):
 class DiscreteSacPolicy(TwinCriticPolicy):
     """Actions of a Discrete space, drawn by their probabilities."""
 
+    uses_legal_actions = True
+
     def best(self, outputs: NDArray[np.float32]) -> np.ndarray:
         """See TwinCriticPolicy: the likeliest."""
         return Categorical(outputs).mode()
@@ -42,9 +44,9 @@ class DiscreteSacPolicy(TwinCriticPolicy):
         """See TwinCriticPolicy."""
         return Categorical(outputs).sample(rng)
 
-    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator, legal: NDArray[np.bool_] | None) -> np.ndarray:
         """See TwinCriticPolicy."""
-        return rng.integers(self._layout.actor[-1], size=len(like))
+        return rng.integers(self._layout.actor[-1], size=len(like)) if legal is None else drawn_evenly(legal, rng)
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """The lower critic's estimates, by the probabilities of the actions, with the entropy that is still to come

@@ -60,4 +60,4 @@ class Sac(TemperedLearner):
         by_action = self._critics.input_gradient(by_first[:, n:], first=rows.obs.shape[1])
         by_outputs = slope(drawn, by_action, alpha / n, rows=n)
         self._actor.backward([made[..., :n, :] for made in acted], by_outputs.unsqueeze(0), learned=n)
-        return self._update(found, alpha)
+        return self._update(found, alpha, self._target_entropy)

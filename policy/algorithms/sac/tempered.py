@@ -54,7 +54,7 @@ class TemperedLearner(TwinCriticLearner):
         fixed = self._policy.temperature
         return self._parts[TEMPERATURE].vector.exp() if fixed is None else fixed
 
-    def _update(self, found: Found, alpha: float | torch.Tensor) -> LearnResult:
+    def _update(self, found: Found, alpha: float | torch.Tensor, target_entropy: float | torch.Tensor) -> LearnResult:
         """Take one step of Adam each with critics, actor and temperature, down the gradients that were written, and let
         the target critics follow.
 
@@ -62,7 +62,7 @@ class TemperedLearner(TwinCriticLearner):
         while the policy is more random than it should be.
         """
         if TEMPERATURE in self._parts:
-            self._parts[TEMPERATURE].gradient.copy_(found.entropy - self._target_entropy)
+            self._parts[TEMPERATURE].gradient.copy_(found.entropy - target_entropy)
         n = len(found.target)
         self.ranks.average(n, self._parameters.gradient, found.critic_loss, found.policy_loss, found.entropy)
         critic_norm, actor_norm = self._step(CRITICS), self._step(ACTOR)

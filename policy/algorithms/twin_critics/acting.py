@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.config.declaration import Schedule
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.acting.distributions import masked
 from remuda.policy.acting.inference import Inference
 from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, least
 from remuda.policy.base import Arrays, Policy
@@ -18,7 +19,7 @@ from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnitBox
 
 RANDOM = "random"
-"""The exploration of Policy.act that is the share of actions drawn evenly from all there are."""
+"""The exploration of Policy.act that is the share of actions drawn evenly from all that are legal."""
 
 
 class TwinCriticPolicy(Policy):
@@ -56,13 +57,14 @@ class TwinCriticPolicy(Policy):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Choose actions [n, …] as the environment takes them: the best, or what explores."""
-        outputs = self.outputs(observations)
+        """Choose actions [n, …] as the environment takes them, counted ones among the legal: the best, or what
+        explores."""
+        outputs = masked(self.outputs(observations), legal)
         if deterministic:
             return self._actions.to_environment(self.best(outputs))
         chosen, share = self.explored(outputs, exploration, rng), exploration[RANDOM]
         if share:
-            drawn = self.drawn_evenly(chosen, rng)
+            drawn = self.drawn_evenly(chosen, rng, legal)
             at_random = rng.random(len(chosen)) < share
             chosen = np.where(at_random.reshape(-1, *(1 for _ in chosen.shape[1:])), drawn, chosen)
         return self._actions.to_environment(chosen)
@@ -79,8 +81,8 @@ class TwinCriticPolicy(Policy):
         """What collectors take, in the same form."""
 
     @abstractmethod
-    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """As many actions as these, in the same form, drawn evenly from all there are."""
+    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator, legal: NDArray[np.bool_] | None) -> np.ndarray:
+        """As many actions as these, in the same form, drawn evenly from all that are legal."""
 
     def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
         """The actor's outputs for observations [n, …]: float32 [n, outputs]."""
@@ -103,7 +105,7 @@ class BoxPolicy(TwinCriticPolicy):
         values: NDArray[np.float32] = self.least_values(observations, self.best(self.outputs(observations)))[:, 0]
         return values
 
-    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator, legal: NDArray[np.bool_] | None) -> np.ndarray:
         """See TwinCriticPolicy."""
         return rng.uniform(-1.0, 1.0, like.shape).astype(np.float32)
 

@@ -1,5 +1,8 @@
 """What is promised of distributions: acting and learning agree, probabilities are right, samples follow them."""
 
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import numpy as np
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from remuda.policy.acting import distributions
 from remuda.policy.algorithms.actor_critic import torch_distributions
+from remuda.policy.networks import masking
 from remuda.tests.policy.algorithms import likelihoods
 
 seeds = st.integers(0, 10**6)
@@ -81,6 +85,62 @@ def test_the_ends_of_the_uniform_numbers_are_possible_indices(drawn: float, inde
     """Logits so low that their probability is 0 are drawn by no number."""
     logits = np.array([[-1e9, 0.0, 0.1, -1e9]], np.float32)
     assert distributions.Categorical(logits).sample(Extreme(drawn)).tolist() == [index]
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.integers(1, 20), n=st.integers(1, 7), epsilon=st.sampled_from([0.0, 0.5, 1.0]), seed=seeds)
+def test_only_legal_indices_are_chosen(rows: int, n: int, epsilon: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    numbers, legal = (rng.normal(size=(rows, n)) * 20).astype(np.float32), rng.random((rows, n)) < 0.4
+    legal[np.arange(rows), rng.integers(0, n, rows)] = True
+    drawn = distributions.Categorical(distributions.masked(numbers, legal))
+    greedy = distributions.epsilon_greedy(numbers, epsilon, rng, legal)
+    for indices in (drawn.sample(rng), drawn.mode(), greedy, distributions.drawn_evenly(legal, rng)):
+        assert legal[np.arange(rows), indices].all()
+    if epsilon == 0.0:
+        np.testing.assert_array_equal(greedy, np.where(legal, numbers, -np.inf).argmax(1))
+    assert (drawn.probabilities()[~legal] == 0.0).all()
+
+
+def test_random_actions_are_spread_evenly_over_the_legal_ones() -> None:
+    legal = np.tile([True, False, True, True, False], (30_000, 1))
+    for indices in (
+        distributions.drawn_evenly(legal, np.random.default_rng(0)),
+        distributions.epsilon_greedy(np.zeros((30_000, 5), np.float32), 1.0, np.random.default_rng(1), legal),
+    ):
+        shares = np.bincount(indices, minlength=5) / len(legal)
+        np.testing.assert_allclose(shares, [1 / 3, 0, 1 / 3, 1 / 3, 0], atol=0.015)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.integers(1, 20), n=st.integers(1, 7), by_entropy=st.sampled_from([0.0, -0.7]), seed=seeds)
+def test_masked_distributions_are_those_of_torch_over_the_legal_actions(
+    rows: int, n: int, by_entropy: float, seed: int
+) -> None:
+    """torch's own know of no masks: they are given the logits of the legal actions alone, row by row."""
+    rng = np.random.default_rng(seed)
+    outputs, legal, indices = rng.normal(size=(rows, n)), rng.random((rows, n)) < 0.5, rng.integers(0, n, rows)
+    legal[np.arange(rows), indices] = True
+    by_log_prob = torch.tensor(rng.normal(size=rows))
+    logits = torch.tensor(outputs, requires_grad=True)
+    loss = torch.zeros((), dtype=torch.float64)
+    expected: list[tuple[float, float]] = []
+    for row in range(rows):
+        theirs = torch.distributions.Categorical(logits=logits[row][torch.tensor(legal[row])])
+        action = torch.tensor(int(np.count_nonzero(legal[row, : indices[row]])))
+        log_prob, entropy = theirs.log_prob(action), theirs.entropy()  # type: ignore[no-untyped-call]
+        loss = loss + by_log_prob[row] * log_prob + by_entropy * entropy
+        expected.append((log_prob.item(), entropy.item()))
+    learning = torch_distributions.Categorical(masking.masked(logits.detach(), torch.tensor(legal)))
+    ours = distributions.Categorical(distributions.masked(outputs.astype(np.float32), legal))
+    for log_probs, entropies in (
+        (learning.log_prob(torch.tensor(indices)), learning.entropy()),
+        (ours.log_prob(indices), ours.entropy()),
+    ):
+        np.testing.assert_allclose(np.stack((log_probs, entropies), axis=1), expected, atol=1e-5)
+    gradient = learning.gradient(torch.tensor(indices), by_log_prob, by_entropy)
+    torch.testing.assert_close(gradient, torch.autograd.grad(loss, logits)[0])
+    assert (gradient[torch.tensor(~legal)] == 0.0).all()
 
 
 def test_drawn_numbers_have_the_mean_and_deviation() -> None:

@@ -83,6 +83,21 @@ def test_target_and_error_by_hand(double: bool, discount: float, target: float) 
 
 
 @pytest.mark.parametrize(
+    ("double", "legal", "target"),
+    [
+        (False, [True, False], 1.0 + 0.5 * 10.0),
+        (False, [False, True], 1.0 + 0.5 * 20.0),
+        (True, [True, False], 1.0 + 0.5 * 10.0),
+        (True, [False, True], 1.0 + 0.5 * 20.0),  # the online network would prefer action 0
+    ],
+)
+def test_the_next_action_is_the_best_of_the_legal_ones(double: bool, legal: list[bool], target: float) -> None:
+    row = one(discount=0.5) | {"legal": np.ones((1, 2), np.bool_), "next_legal": np.array([legal])}
+    got = learnt(tabular(TABLE.model_copy(update={"double": double})), row)
+    assert got["target_q_value"] == pytest.approx(target)
+
+
+@pytest.mark.parametrize(
     ("reward", "weight", "loss"),
     [
         (2.5, 1.0, 0.5 * 0.5**2),  # small error: half its square

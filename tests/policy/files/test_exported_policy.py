@@ -35,6 +35,30 @@ def test_it_acts_and_values_as_its_checkpoint(tmp_path: Path, name: str) -> None
     np.testing.assert_allclose(exported.value(seen), trained.value(seen), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.action.n is not None])
+def test_it_chooses_among_the_legal_actions_as_its_checkpoint(tmp_path: Path, name: str) -> None:
+    case, rng = CASES[name], np.random.default_rng(1)
+    trained = load_checkpoint_policy(leave_behind(case, tmp_path)).policy
+    exported = ExportedPolicy(tmp_path / "model")
+    assert exported.uses_legal_actions
+    seen, actions = case.seen(rng, 31), case.action.components[0]
+    legal = rng.random((31, actions)) < 0.4
+    legal[np.arange(31), rng.integers(0, actions, 31)] = True
+    for deterministic in (True, False):
+        first, second = (
+            actor.act(
+                seen,
+                {"epsilon": 0.5, "random": 0.0},
+                np.random.default_rng(5),
+                deterministic=deterministic,
+                legal=legal,
+            )
+            for actor in (trained, exported)
+        )
+        np.testing.assert_array_equal(second, first)
+        assert legal[np.arange(31), first - case.action.start].all()
+
+
 def test_how_much_it_explores_is_its_callers_affair(tmp_path: Path) -> None:
     case = CASES["dqn"]
     leave_behind(case, tmp_path)

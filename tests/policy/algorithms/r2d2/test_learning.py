@@ -48,7 +48,7 @@ def expected_loss(policy: R2d2Config, online: Any, target: Any, rows: dict[str, 
                 if row["done"][at]:
                     bootstraps = not row["terminated"][at]
                     break
-            best = mine[t + steps].detach().argmax()
+            best = torch.where(torch.from_numpy(row["legal"][t + steps]), mine[t + steps].detach(), -torch.inf).argmax()
             later = unscaled(theirs[t + steps, best]) if bootstraps else torch.tensor(0.0)
             aim = scaled(total + policy.discount**steps * later)
             errors.append(aim - mine[t, row["action"][t] - 4])
@@ -59,9 +59,10 @@ def expected_loss(policy: R2d2Config, online: Any, target: Any, rows: dict[str, 
     return torch.stack(of_rows).mean(), priorities
 
 
+@pytest.mark.parametrize("masks", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("burn_in", [0, 2])
-def test_an_update_is_what_a_computation_step_by_step_gives(kind: str, burn_in: int) -> None:
+def test_an_update_is_what_a_computation_step_by_step_gives(kind: str, burn_in: int, masks: bool) -> None:
     """Without burn-in also its gradient: with it, torch's would pass through the burn-in steps."""
     policy = settings(recurrent=kind, burn_in_steps=burn_in)
     algorithm, rng = r2d2(policy), np.random.default_rng(3)
@@ -71,8 +72,11 @@ def test_an_update_is_what_a_computation_step_by_step_gives(kind: str, burn_in: 
     older = copy.deepcopy(online)
     older.load_state_dict(target)  # type: ignore[arg-type]
     rows = batch(rng, policy, rows=6)
-    loss, priorities = expected_loss(policy, online, older, rows)
-    result = algorithm.learn(rows)
+    legal = np.ones((*rows["obs"].shape[:2], 2), np.bool_)
+    if masks:
+        legal[rng.random(legal.shape[:2]) < 0.7, 0] = False
+    loss, priorities = expected_loss(policy, online, older, rows | {"legal": legal})
+    result = algorithm.learn(rows | {"legal": legal} if masks else rows)
     assert float(result.metrics["total_loss"]) == pytest.approx(loss.item(), rel=1e-4)
     assert result.priorities is not None
     np.testing.assert_allclose(result.priorities, priorities, rtol=1e-4)

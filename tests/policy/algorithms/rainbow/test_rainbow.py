@@ -43,6 +43,19 @@ def tensors(rows: Arrays) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(column) for name, column in rows.items()}
 
 
+@pytest.mark.parametrize("legal", [0, 1])
+@pytest.mark.parametrize("double", [False, True])
+def test_the_next_action_is_the_best_of_the_legal_ones(double: bool, legal: int) -> None:
+    """Where one alone is legal, its distribution is what is learned from: with no reward and no discount, as it is."""
+    algorithm, rng = rainbow(changed(PLAIN, double=double)), np.random.default_rng(0)
+    rows = batch(rng) | {"reward": np.zeros(16, np.float32), "discount": np.ones(16, np.float32)}
+    rows["next_legal"] = np.tile(np.arange(2) == legal, (16, 1))
+    with torch.no_grad():
+        expected = algorithm.network(torch.from_numpy(rows["next_obs"])).softmax(2) @ torch.linspace(-2.0, 3.0, 11)
+    told = torch.as_tensor(algorithm.learn(rows).metrics["target_q_value"])
+    np.testing.assert_allclose(told, expected[:, legal], atol=1e-5)
+
+
 @pytest.mark.parametrize("double", [False, True])
 def test_an_update_equals_the_textbook_in_plain_torch(double: bool) -> None:
     """Of C51 without noise: the projection is done return by return."""

@@ -106,7 +106,9 @@ def test_an_update_of_sac_equals_the_textbook_in_plain_torch(temperature: float 
     assert_same_networks(algorithm, online, target.critics.state_dict())
 
 
-def test_an_update_of_counted_actions_equals_the_textbook_in_plain_torch() -> None:
+@pytest.mark.parametrize("masks", [False, True])
+def test_an_update_of_counted_actions_equals_the_textbook_in_plain_torch(masks: bool) -> None:
+    """Illegal actions have logits of -1e9 in it, so that autograd knows no infinite number."""
     algorithm = made(SacConfig(hidden=SMALL, target_share=0.1, target_entropy_share=0.5), COUNTED)
     online, target = cases.networks(algorithm)
     assert online.log_temperature is not None
@@ -117,18 +119,26 @@ def test_an_update_of_counted_actions_equals_the_textbook_in_plain_torch() -> No
     rng = np.random.default_rng(0)
     for _ in range(6):
         rows = batch(rng, COUNTED)
+        legal = np.ones((2, 16, 4), np.bool_)
+        if masks:
+            legal = rng.random(legal.shape) < 0.5
+            legal[0, np.arange(16), rows["action"] - 1] = True
+            legal[1, :, 2] = True
+            rows |= {"legal": legal[0], "next_legal": legal[1]}
+        low, next_low = (torch.where(torch.from_numpy(each), 0.0, -1e9) for each in legal)
+        largest = torch.from_numpy(legal[0]).sum(1).log().mean()
         t = cases.tensors(rows)
         alpha = float(online.log_temperature.detach().exp())
         with torch.no_grad():
-            coming = online(t["next_obs"])
+            coming = online(t["next_obs"]) + next_low
             soft = (coming.softmax(1) * target.critics(t["next_obs"]).amin(0)).sum(1) + alpha * cases.entropy(coming)
             y = t["reward"] + t["discount"] * soft
         q = online.critics(t["obs"])[:, torch.arange(16), t["action"] - 1]
         critic_loss = (0.5 * t["weights"] * (q - y) ** 2).mean(1).sum()
-        now = online(t["obs"])
+        now = online(t["obs"]) + low
         least = online.critics(t["obs"]).amin(0).detach()
         actor_loss = -(alpha * cases.entropy(now) + (now.softmax(1) * least).sum(1)).mean()
-        temperature_loss = (online.log_temperature * (cases.entropy(now).mean().detach() - 0.5 * math.log(4))).sum()
+        temperature_loss = (online.log_temperature * (cases.entropy(now).mean().detach() - 0.5 * largest)).sum()
         losses = (critic_loss, actor_loss, temperature_loss)
         parts = (online.critics.parameters(), online.actor.parameters(), [online.log_temperature])
         for adam, loss, part in zip(adams, losses, parts, strict=True):

@@ -1,0 +1,78 @@
+"""A batch of segments ready to learn from, and what an update computes of it."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from remuda.policy.algorithms.actor_critic.outputs import Seen, Unrolled
+from remuda.policy.algorithms.actor_critic.returns import Outcome
+
+
+@dataclass(frozen=True)
+class Segments:
+    """A batch of B segments of T slots, of which n are valid, ready to learn from."""
+
+    observations: Seen
+    """float32 [B * (T + 1), features], normalised; or images as they are, [B * (T + 1), …]; for recurrent networks,
+    to be unrolled."""
+    outcome: Outcome
+    """Each [B, T]; rewards scaled."""
+    steps: torch.Tensor
+    """int64 [n]: indices of the observations in which the valid actions were taken."""
+    actions: torch.Tensor
+    """Indices int64 [n], or numbers float32 [n, outputs]."""
+    log_prob: torch.Tensor
+    """float32 [n]: by the policy that acted."""
+    legal: torch.Tensor | None
+    """bool [n, actions]: which actions were legal; None: all were."""
+    reward_scale: float
+    """The factor by which the environment's rewards were multiplied; values have the same scale."""
+    first: int
+    """The number of valid slots in the parts of the batch that lower ranks have."""
+    whole: int
+    """The number of valid slots in the whole batch: n, and those of the other ranks."""
+
+    @property
+    def of_steps(self) -> Seen:
+        """The observations of the valid slots."""
+        if isinstance(self.observations, Unrolled):
+            return replace(self.observations, steps=self.steps)
+        return self.observations[self.steps]
+
+    def per_slot(self, values: torch.Tensor) -> NDArray[np.float32]:
+        """Values [B * (T + 1)] of the observations as float32 [B, T + 1] on the host."""
+        array: NDArray[np.float32] = values.detach().cpu().numpy()
+        return array.reshape(len(self.outcome.valid), -1)
+
+    def per_observation(self, of_steps: torch.Tensor) -> torch.Tensor:
+        """Numbers [n, …] of the valid slots as [B * (T + 1), …] of all observations, 0 for the others."""
+        return of_steps.new_zeros(len(self.observations), *of_steps.shape[1:]).index_copy_(0, self.steps, of_steps)
+
+
+class Losses(NamedTuple):
+    """The loss of an update and its parts: policy + value_coefficient * value - entropy_coefficient * entropy. Scalars,
+    or [steps] for several gradient steps."""
+
+    total: torch.Tensor
+    policy: torch.Tensor
+    value: torch.Tensor
+    entropy: torch.Tensor
+
+
+class Slopes(NamedTuple):
+    """The gradient of the total loss by the numbers that the policy and the network gave."""
+
+    log_prob: torch.Tensor
+    """By the log probability of each action: float32 [n]."""
+    values: torch.Tensor
+    """By each value: float32 [n]."""
+    entropy: float
+    """By the entropy of each distribution."""

@@ -1,0 +1,102 @@
+"""What is promised of masks in observations: they are as good as those in `info`, and no network reads them."""
+
+# gymnasium's spaces are generic without bounds, and overridden here.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import make_single
+from remuda.environments.mask_in_observation import observes_mask
+from remuda.environments.packing import packs
+from remuda.environments.spaces import Array
+from remuda.tests.environments.masked import ACTIONS, Choosy
+
+MODULE = "remuda.tests.environments.test_mask_in_observation"
+
+
+class Observed(Choosy):
+    """Choosy as PettingZoo would have it."""
+
+    observation_space = spaces.Dict(  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+        {"observation": Choosy.observation_space, "action_mask": spaces.Box(0, 1, (ACTIONS,), np.int8)}
+    )
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        seen, _ = super().reset(**how)
+        return self._observed(seen), {"other": 1}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        seen, reward, terminated, truncated, _ = super().step(action)
+        return self._observed(seen), reward, terminated, truncated, {"other": 2}
+
+    def _observed(self, seen: Array) -> dict[str, Any]:
+        return {"observation": seen, "action_mask": self._legal.astype(np.int8)}
+
+
+class WithMore(Observed):
+    """With another part, besides."""
+
+    observation_space = spaces.Dict(  # pyright: ignore[reportAssignmentType]
+        {**Observed.observation_space.spaces, "level": spaces.Discrete(3)}
+    )
+
+    def _observed(self, seen: Array) -> dict[str, Any]:
+        return super()._observed(seen) | {"level": 1}
+
+
+class Misshapen(Observed):
+    """Its mask is of something else."""
+
+    observation_space = spaces.Dict(  # pyright: ignore[reportAssignmentType]
+        {"observation": Choosy.observation_space, "action_mask": spaces.MultiBinary(ACTIONS + 1)}
+    )
+
+
+def built(name: str) -> Any:
+    return make_single(EnvConfig(make=f"{MODULE}:{name}"), source_dir=None)
+
+
+def test_the_mask_goes_into_info_and_the_only_other_part_is_the_observation() -> None:
+    env, plain = built("Observed"), Choosy()
+    assert env.observation_space == Choosy.observation_space
+    seen, info = env.reset(seed=5)
+    expected, said = plain.reset(seed=5)
+    np.testing.assert_array_equal(seen, expected)
+    np.testing.assert_array_equal(info["action_mask"], said["action_mask"])
+    assert info["other"] == 1
+    action = plain.action_space.start + info["action_mask"].argmax()
+    seen, reward, terminated, truncated, info = env.step(action)
+    expected, *others, said = plain.step(action)
+    np.testing.assert_array_equal(seen, expected)
+    assert [reward, terminated, truncated] == others
+    np.testing.assert_array_equal(info["action_mask"], said.get("action_mask", np.ones(ACTIONS)))
+    assert info["other"] == 2
+
+
+def test_of_several_other_parts_each_is_read() -> None:
+    env = built("WithMore")
+    assert packs(env.observation_space)
+    assert {part.name for part in env.observation_space.parts} == {"observation", "level"}
+    seen, info = env.reset(seed=5)
+    assert seen in env.observation_space
+    assert info["action_mask"].shape == (ACTIONS,)
+
+
+def test_a_mask_that_does_not_fit_the_actions_is_refused_by_name() -> None:
+    with pytest.raises(EnvironmentBuildError, match="the part 'action_mask' of the observation is MultiBinary"):
+        built("Misshapen")
+
+
+def test_without_counted_actions_it_is_a_part_like_any_other() -> None:
+    assert not observes_mask(Observed.observation_space, spaces.Box(0, 1, (ACTIONS,)))
+    assert not observes_mask(Choosy.observation_space, Choosy.action_space)
+    assert observes_mask(Observed.observation_space, Choosy.action_space)

@@ -1,4 +1,4 @@
-"""`remuda submit`, `remuda stop` and `remuda shutdown`: requests to a running coordinator."""
+"""`remuda submit`, `remuda stop`, `remuda priority` and `remuda shutdown`: requests to a running coordinator."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "remuda submit examples/cartpole_dqn.yaml --set seed=3 --follow"
 STOP_EXAMPLE = "remuda stop cartpole_dqn"
+PRIORITY_EXAMPLE = "remuda priority cartpole_dqn 5"
 SHUTDOWN_EXAMPLE = "remuda shutdown"
 
 WAIT_S = 30.0
@@ -32,6 +33,7 @@ Follow = Annotated[
 ]
 Which = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Id, beginning of an id, or name.")]
 Now = Annotated[bool, typer.Option("--now", help="Skip the final evaluation.")]
+NewPriority = Annotated[int, typer.Argument(metavar="N", help="The new priority; write one below 0 behind --: -- -1.")]
 
 
 @with_run_options
@@ -71,6 +73,17 @@ def stop(
     """Stop an experiment cleanly: its last checkpoint is saved and evaluated."""
     with connected(connection_file, runs_dir) as client:
         client.stop(experiment, now=now)
+
+
+def priority(
+    experiment: Which,
+    number: NewPriority,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    connection_file: ConnectionPath = None,
+) -> None:
+    """Change the priority of an experiment that is not over; those with a higher priority get workers first."""
+    with connected(connection_file, runs_dir) as client:
+        client.prioritize(experiment, number)
 
 
 def shutdown(runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_file: ConnectionPath = None) -> None:

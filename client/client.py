@@ -26,6 +26,7 @@ from remuda.wire.messages import (
     LogRequest,
     LogText,
     Origin,
+    Prioritize,
     Shutdown,
     Status,
     StatusRequest,
@@ -169,6 +170,11 @@ class Client:
         """Ask to stop an experiment cleanly; `now` skips its final evaluation. Returns at once."""
         answer = self._ask(StopExperiment(experiment, now))
         assert isinstance(answer, Done), f"the coordinator answered StopExperiment with {type(answer).__name__}"
+
+    def prioritize(self, experiment: str, priority: int) -> None:
+        """Change the priority of an experiment that is not over; those with a higher priority get workers first."""
+        answer = self._ask(Prioritize(experiment, priority))
+        assert isinstance(answer, Done), f"the coordinator answered Prioritize with {type(answer).__name__}"
 
     def shutdown(self, reason: str = "asked to by a client") -> None:
         """Ask to stop every experiment, let the workers leave and end the coordinator. Returns at once."""

@@ -21,6 +21,7 @@ from remuda.wire.messages import (
     CoordinatorStatus,
     Done,
     LogRequest,
+    Prioritize,
     RefusalCounts,
     Rejected,
     Shutdown,
@@ -85,6 +86,8 @@ class ClientRequests:
                 return [Reply(self.status(message.experiment, now_s))]
             case StopExperiment():
                 return self._stop(message, now_s)
+            case Prioritize():
+                return self._prioritize(message)
             case LogRequest():
                 return self._read_log(message, asked)
             case Shutdown():
@@ -146,6 +149,18 @@ class ClientRequests:
         self._journaling.touch(id)
         answer = Reply(Done(), after="" if held_up else id)
         return [answer, *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
+
+    def _prioritize(self, message: Prioritize) -> list[Step]:
+        found = self._catalog.find(message.experiment)
+        if isinstance(found, Rejected):
+            return [Reply(found)]
+        if isinstance(found, FinishedRun):
+            return [Reply(Rejected("invalid", f"the experiment {found.identity.name} is over ({found.state})"))]
+        identity = found.identity
+        text = f"a client changed its priority from {identity.priority} to {message.priority}"
+        identity.priority = message.priority
+        self._journaling.touch(identity.id)
+        return [Reply(Done(), after="" if found.held_up else identity.id), LogLine(identity.id, text)]
 
     def _read_log(self, message: LogRequest, asked: Asked) -> list[Step]:
         found = self._catalog.find(message.experiment)

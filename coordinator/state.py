@@ -71,6 +71,7 @@ from remuda.wire.messages import (
     ChunkReady,
     ClientMessage,
     LogRequest,
+    Prioritize,
     Register,
     Rejected,
     Role,
@@ -296,7 +297,7 @@ class Coordinator:
                 return [] if worker is None else self._membership.goodbye(worker, message.reason, now_s)
             case Register():
                 return self._shutdown.refusal(message) or self._membership.register(message, asked.peer, now_s)
-            case Submit() | StatusRequest() | StopExperiment() | LogRequest() | Shutdown():
+            case Submit() | StatusRequest() | StopExperiment() | Prioritize() | LogRequest() | Shutdown():
                 return self._client_requests.handle(message, asked, now_s)
             case _:
                 return []  # nothing that anybody says to a coordinator

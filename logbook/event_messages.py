@@ -17,9 +17,17 @@ from typing import Any, Protocol, cast
 from remuda.wire.messages import Film, Histogram
 
 
+class _Image(Protocol):
+    @property
+    def encoded_image_string(self) -> bytes: ...
+
+
 class _Value(Protocol):
     @property
     def tag(self) -> str: ...
+
+    @property
+    def image(self) -> _Image: ...
 
 
 class Summaries(Protocol):

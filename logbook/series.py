@@ -69,6 +69,10 @@ class Interval(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="interval
     """Their mean return; None if there are none."""
     buffer_rows: int | None
     """Rows in the replay index; None if that is not known."""
+    policy_lag: int | None = None
+    """Versions between the newest policy and the one that collected the newest experience; None if unknown."""
+    samples_per_insert: float | None = None
+    """How often a row was sampled on average since the run began; None if that is not known."""
     events_left_out: int
     """Events beyond the limit of one interval."""
     roles: list[Usage]
@@ -142,9 +146,10 @@ class Whole:
     end: int
 
 
-def read_whole(path: Path) -> Iterator[Whole]:
-    """Yield the records and their positions, up to the first damaged one. Raises OSError."""
-    for found in read_records(path):
+def read_whole(path: Path, *, begin: int = 0) -> Iterator[Whole]:
+    """Yield the records from the byte `begin` on, where one begins, and their positions, up to the first damaged one.
+    Raises OSError."""
+    for found in read_records(path, begin=begin):
         try:
             place = msgspec.convert(found.value, _Place)
             record = msgspec.convert(found.value, _ANY) if place.kind in _KINDS else None

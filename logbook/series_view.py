@@ -47,7 +47,8 @@ class SeriesView:
     def __init__(self, series: SeriesFile) -> None:
         self._series = series
         self._sums = _Sums()
-        self._buffer_rows: int | None = None
+        self._buffer: BufferThroughputReport | None = None
+        """The newest table of the replay index."""
 
     @property
     def file(self) -> Written:
@@ -63,7 +64,7 @@ class SeriesView:
                 self._sums.add(report.episode_count, report.reward_mean)
                 self._sums.env_steps[report.worker] += report.step_count
             case BufferThroughputReport():
-                self._buffer_rows = report.current_have
+                self._buffer = report
             case VitalsReport():
                 self._interval(report)
             case EvaluationReport():
@@ -79,7 +80,7 @@ class SeriesView:
             self._series.append(record)
 
     def _interval(self, report: VitalsReport) -> None:
-        sums, before = self._sums, self._series.newest
+        sums, before, buffer = self._sums, self._series.newest, self._buffer
         wall_s = report.wall_s - (0.0 if before is None else before.wall_s)
         env_steps = report.env_step - (0 if before is None else before.env_step)
         train_iters = report.train_iter - (0 if before is None else before.train_iter)
@@ -96,7 +97,9 @@ class SeriesView:
                 train_iters_per_s=_per_s(train_iters, wall_s),
                 episodes=sums.episodes,
                 return_mean=sums.returns / sums.episodes if sums.episodes else None,
-                buffer_rows=self._buffer_rows,
+                buffer_rows=None if buffer is None else buffer.current_have,
+                policy_lag=None if buffer is None else buffer.policy_lag,
+                samples_per_insert=None if buffer is None else _finite(buffer.samples_per_insert),
                 events_left_out=max(sums.events - EVENTS_PER_INTERVAL, 0),
                 roles=list(report.roles),
                 workers=[self._worker_usage(name, vitals) for name, vitals in report.workers.items()],

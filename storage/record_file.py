@@ -57,18 +57,20 @@ def packed(value: object) -> bytes:
     return _pack(value)
 
 
-def read_records(path: Path) -> Iterator[Record]:
-    """Yield the whole records from the beginning, also while another process appends. Raises OSError.
+def read_records(path: Path, *, begin: int = 0) -> Iterator[Record]:
+    """Yield the whole records from the byte `begin` on, where one begins, also while another process appends. Raises
+    OSError.
 
     Ends at the first record that is torn or is not MessagePack. The memory it takes does not grow with the file.
     """
-    unpacker, begin = _unpacker(), 0
+    unpacker, base = _unpacker(), begin
     with open_regular(path) as file:
+        file.seek(begin)
         while block := file.read(_BLOCK_BYTES):
             try:
                 unpacker.feed(block)
                 for value in unpacker:
-                    end = unpacker.tell()
+                    end = base + unpacker.tell()
                     yield Record(value, begin, end)
                     begin = end
             except (_UnpackError, ValueError, TypeError, OverflowError):

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from remuda.training.run_snapshot import IdentitySnapshot
 
 
-@dataclass(frozen=True)
+@dataclass
 class Identity:
-    """The names of an experiment, and its folder."""
+    """The names of an experiment, its folder and its priority, which alone may change."""
 
     id: str
     name: str
     run_dir: str
     policy_file: str
     priority: int
+    """Experiments with a higher priority get workers first."""
     submitted: int
     """Its number among all experiments, in order of submission."""
 

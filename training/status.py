@@ -169,4 +169,5 @@ def _status(
         waiting_for=waiting_for,
         reanalyzed_rows=reanalyzed_rows,
         target_train_iter=target_train_iter,
+        priority=identity.priority,
     )

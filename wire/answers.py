@@ -16,6 +16,7 @@ REPLIES: dict[Kind, tuple[Kind, ...]] = {
     messages.Submit: (messages.Submitted, messages.Rejected),
     messages.StatusRequest: (messages.Status, messages.Rejected),
     messages.StopExperiment: (messages.Done, messages.Rejected),
+    messages.Prioritize: (messages.Done, messages.Rejected),
     messages.LogRequest: (messages.LogText, messages.Rejected),
     messages.Shutdown: (messages.Done,),
 }

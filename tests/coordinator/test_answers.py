@@ -22,6 +22,7 @@ from remuda.wire.messages import (
     ClientMessage,
     LogRequest,
     Message,
+    Prioritize,
     Ready,
     Register,
     Rejected,
@@ -63,6 +64,7 @@ def test_a_whole_run_is_answered_as_the_table_says() -> None:
     world.submit()
     world.ask(StatusRequest())
     world.ask(StopExperiment("nonsense"))
+    world.ask(Prioritize("x", 1))
     world.run()
     world.ask(LogRequest("x"))
     world.ask(LogRequest("nobody"))

@@ -67,5 +67,14 @@ def joined(wall_s: float) -> EventReport:
 
 
 ROWS = BufferThroughputReport(
-    train_iter=30, env_step=480, wall_s=60.0, past_s=60.0, pushed_in=1, sampled_out=2, removed=3, current_have=470
+    train_iter=30,
+    env_step=480,
+    wall_s=60.0,
+    past_s=60.0,
+    pushed_in=1,
+    sampled_out=2,
+    removed=3,
+    current_have=470,
+    samples_per_insert=7.5,
+    policy_lag=2,
 )

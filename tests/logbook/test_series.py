@@ -44,7 +44,8 @@ GOLDEN = [
     {
         "kind": "interval", "time_s": 1.7e9, "wall_s": 60.0, "past_s": 60.0, "env_step": 480, "train_iter": 30,
         "episode": 3, "policy_version": 4, "env_steps_per_s": 8.0, "train_iters_per_s": 0.5, "episodes": 4,
-        "return_mean": 5.0, "buffer_rows": 470, "events_left_out": 0, "roles": [LEARNER_USAGE, COLLECTOR_USAGE],
+        "return_mean": 5.0, "buffer_rows": 470, "policy_lag": 2, "samples_per_insert": 7.5,
+        "events_left_out": 0, "roles": [LEARNER_USAGE, COLLECTOR_USAGE],
         "workers": [COLLECTOR_USAGE | {"worker": UUID, "env_steps": 480}],
     },
 ]  # fmt: skip

@@ -32,6 +32,15 @@ def test_records_come_back_with_their_places(tmp_path: Path) -> None:
     assert [data[record.begin : record.end] for record in found] == pieces
 
 
+def test_reading_goes_on_where_any_record_begins(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    path.write_bytes(b"".join(packed(value) for value in RECORDS))
+    all_ = list(read_records(path))
+    for number, record in enumerate(all_):
+        assert list(read_records(path, begin=record.begin)) == all_[number:]
+    assert list(read_records(path, begin=all_[-1].end)) == []
+
+
 def test_torn_at_any_byte_what_is_whole_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "records"
     pieces = [packed(value) for value in RECORDS]

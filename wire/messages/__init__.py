@@ -16,6 +16,8 @@ from remuda.wire.messages.from_clients import (
     GitState,
     LogRequest,
     Origin,
+    Prioritize,
+    Priority,
     Shutdown,
     StatusRequest,
     StopExperiment,
@@ -199,6 +201,8 @@ __all__ = [
     "PolicyAvailable",
     "PolicyPublished",
     "PolicyRef",
+    "Prioritize",
+    "Priority",
     "Ready",
     "Reanalysis",
     "ReanalysisId",
@@ -232,7 +236,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 9
+PROTOCOL_VERSION = 10
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (
@@ -276,5 +280,5 @@ CoordinatorMessage = (
     | Done
     | LogText
 )
-ClientMessage = Submit | StatusRequest | StopExperiment | LogRequest | Shutdown
+ClientMessage = Submit | StatusRequest | StopExperiment | Prioritize | LogRequest | Shutdown
 AnyMessage = WorkerMessage | CoordinatorMessage | ClientMessage | Ack

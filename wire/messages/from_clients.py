@@ -12,6 +12,8 @@ Origin = Literal["file", "command line", "default"]
 """Where a setting came from."""
 
 
+Priority = Annotated[int, Meta(ge=-(2**31), le=2**31)]
+
 MOST_LAST_LINES = 100_000
 MAX_LOG_BYTES = 64 << 10
 MAX_DIFF_BYTES = 256 << 10
@@ -36,7 +38,7 @@ class Submit(Message, frozen=True):
     run_dir: PathText
     """Absolute, or relative to the coordinator's runs folder."""
     on_exists: Literal["error", "resume", "force", "rename"] = "error"
-    priority: Annotated[int, Meta(ge=-(2**31), le=2**31)] = 0
+    priority: Priority = 0
     git: GitState | None = None
     """Of the client's working directory; null outside of a repository."""
     provenance: Annotated[dict[ShortText, Origin], Meta(max_length=10_000)] = field(default_factory=dict[str, Origin])
@@ -59,6 +61,15 @@ class StopExperiment(Message, frozen=True):
     experiment: ShortText
     now: bool = False
     """Skip the final evaluation."""
+
+
+class Prioritize(Message, frozen=True):
+    """Change the priority of an experiment that is not over. Answered by Done or Rejected."""
+
+    experiment: ShortText
+    """Id, unique prefix of an id, or name."""
+    priority: Priority
+    """Experiments with a higher priority get workers first."""
 
 
 class LogRequest(Message, frozen=True):

@@ -107,6 +107,8 @@ class ExperimentStatus(Part, frozen=True):
     """Rows that reanalyzers have computed again, each time counted."""
     target_train_iter: int = 0
     """The update after which the target network of the newest of them was made."""
+    priority: int = 0
+    """Experiments with a higher priority get workers first."""
 
 
 class Status(Message, frozen=True):

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from remuda.cli import config, doctor, evaluate, keys, launch, logs, plot, service, status, submit, sweep, train
+from remuda.cli import config, doctor, evaluate, keys, launch, logs, page, plot, service, status, submit, sweep, train
 from remuda.cli.options import epilog, new_group
 
 app = new_group(
@@ -30,6 +30,7 @@ app.command(epilog=epilog(submit.STOP_EXAMPLE))(submit.stop)
 app.command(epilog=epilog(submit.PRIORITY_EXAMPLE))(submit.priority)
 app.command(epilog=epilog(submit.SHUTDOWN_EXAMPLE))(submit.shutdown)
 app.command(epilog=epilog(sweep.EXAMPLE))(sweep.sweep)
+app.command(epilog=epilog(page.EXAMPLE))(page.page)
 app.command(epilog=epilog(doctor.EXAMPLE))(doctor.doctor)
 app.add_typer(config.group, name="config")
 app.add_typer(keys.group, name="keys")

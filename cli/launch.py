@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ import typer
 
 from remuda.cli.errors import CommandRefusedError, InputError, RunFailedError
 from remuda.cli.options import LimitOption, Profile, ResolvedRun, RunOptions, with_run_options
+from remuda.cli.page import PageSwitch, check_page, launch_page
 from remuda.cli.resuming import tell_changes
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def launch(
     on: On = None,
     limit: LimitOption = None,
     profile: Profile = False,
+    page: PageSwitch = None,
     dry_run: DryRun = False,
 ) -> None:
     """Run an experiment with a coordinator and a herd of workers, show its progress, and end all processes with it.
@@ -53,6 +56,7 @@ def launch(
 
     limits = limit or []
     herd_limits(limits)
+    check_page(page)
 
     short = {
         "collector.count": collectors,
@@ -67,7 +71,7 @@ def launch(
         print(_planned(resolved, limits), end="")
         return
     with profile_folder(profile) as profiles:
-        status = _run(resolved, limits, profiles.folder)
+        status = _run(resolved, limits, profiles.folder, page)
         profiles.keep_in(Path(status.run_dir))
     _tell(status, resolved.config_to_resume(Path(status.run_dir)))
 
@@ -113,7 +117,7 @@ def _planned(resolved: ResolvedRun, limits: Sequence[str]) -> str:
         raise InputError(str(error)) from error
 
 
-def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None) -> ExperimentStatus:
+def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None, page: bool | None) -> ExperimentStatus:
     from remuda.client import running
     from remuda.client.progress import open_view
     from remuda.config.user_code import UserCodeError
@@ -121,6 +125,10 @@ def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None) -> 
     from remuda.wire import conversation
 
     view = open_view(resolved.loaded.config.stop)
+
+    def served(connection_file: Path) -> AbstractContextManager[None]:
+        return launch_page(page, runs_dir=resolved.run_dir.parent, connection_file=connection_file)
+
     try:
         return running.launch(
             resolved.loaded,
@@ -131,6 +139,7 @@ def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None) -> 
             limits=limits,
             profile=profile,
             check=lambda: _check(resolved),
+            beside=served,
         )
     except UserCodeError as error:
         raise InputError(str(error)) from error

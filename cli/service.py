@@ -14,6 +14,7 @@ from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import FAILED, InputError, RunFailedError
 from remuda.cli.herd_limits import herd_limits
 from remuda.cli.options import DEFAULT_RUNS_DIR, LimitOption, RunsDir
+from remuda.cli.page import PageAt, PageSwitch, check_page, coordinator_page
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S, spoken
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def coordinator(
     connection_file: ConnectionPath = None,
     limit: LimitOption = None,
     http: Http = None,
+    page: PageSwitch = None,
+    page_at: PageAt = None,
     allow_code: AllowCode = None,
 ) -> None:
     """Run a coordinator until it is told to end. Started again after a crash, it continues every experiment.
@@ -102,6 +105,7 @@ def coordinator(
     from remuda.worker.gc_freeze import gc_frozen
     from remuda.worker.shutdown_guard import ShutdownGuard
 
+    check_page(page)
     address = None if bind is None else _address(bind)
     file = connection_path(connection_file, runs_dir)
     settings = Settings(
@@ -124,7 +128,9 @@ def coordinator(
             print(f"workers join with: remuda worker collector --connection-file {file}", file=sys.stderr, flush=True)
             for line in service.monitoring_lines:
                 print(line, file=sys.stderr, flush=True)
-            service.run()
+            keys_dir = settings.keys_dir
+            with coordinator_page(page, page_at, runs_dir=settings.runs_dir, connection_file=file, keys_dir=keys_dir):
+                service.run()
     except HttpAddressError as error:
         raise InputError(f"--http {error}") from error
     except CannotListenError as error:

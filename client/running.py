@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,6 +83,7 @@ def launch(
     limits: Sequence[str] = (),
     profile: Path | None = None,
     check: Callable[[], None] = lambda: None,
+    beside: Callable[[Path], AbstractContextManager[None]] = lambda connection_file: nullcontext(),
 ) -> ExperimentStatus:
     """Run an experiment with its own coordinator and herd, as `remuda launch` does.
 
@@ -100,6 +101,8 @@ def launch(
         profile: a folder into which every process writes a profile.
         check: checks what takes a while, before anything is written. Processes of this machine import meanwhile what
             they need, and are ended if it raises.
+        beside: is given the connection file once the coordinator can be reached; what it returns is entered until the
+            run is over.
 
     Raises LaunchError, RefusedError, UnreachableError, ConnectionFileError, ConfigError, UserCodeError.
     """
@@ -113,7 +116,7 @@ def launch(
         with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, begun.pop_all():
             guard.on_forced_exit(launcher.kill)
             launcher.start(workers, given_up=lambda: guard.ending)
-            with Client(launcher.connection_file) as client:
+            with beside(launcher.connection_file), Client(launcher.connection_file) as client:
                 submitted = client.submit(
                     given.config, run_dir=given.run_dir, on_exists=on_exists, provenance=given.provenance
                 )

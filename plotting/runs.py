@@ -106,16 +106,19 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", str(path))]
 
 
-def _read(root: Path, place: int) -> Run:
-    folder = RunFolder(root)
-    columns = read_progress(folder.progress)
-    config = _config(folder.config_json)
+def described(root: Path, config: Mapping[str, object], columns: Mapping[str, FloatArray], place: int = 0) -> Run:
+    """The run with this config, which is empty if there is none."""
     name = config.get("name", config.get("exp_name"))
     if not isinstance(name, str):
         name = root.resolve().name
     ours = "name" in config  # Spinning Up writes exp_name, and its configs contain values that differ between seeds
     settings = _flat({key: value for key, value in config.items() if key not in _NOT_LEARNED_FROM}) if ours else {}
     return Run(root, _without_seed(name, config.get("seed")), columns, settings, place)
+
+
+def _read(root: Path, place: int) -> Run:
+    folder = RunFolder(root)
+    return described(root, _config(folder.config_json), read_progress(folder.progress), place)
 
 
 def _config(path: Path) -> Mapping[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Generator
@@ -17,6 +18,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # 40 examples of each property, the same every time; `--hypothesis-profile=ci` tries 100, `default` looks for new ones.
 settings.register_profile("short", settings.get_profile("ci"), max_examples=40)
+
+os.environ.setdefault("REMUDA_PAGE", "0")  # a test that wants a page asks for it
 
 _FAILED = pytest.StashKey[bool]()
 

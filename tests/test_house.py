@@ -32,6 +32,7 @@ LAYERS = (
     {"deploy", "runner"},
     {"client"},
     {"api", "sweeping"},
+    {"page"},
     {"cli"},
 )
 """From the ground up. A package imports itself and the layers below it; those of the ground may also import each other
@@ -166,6 +167,8 @@ def test_a_client_of_a_coordinator_knows_nothing_of_it_but_messages() -> None:
         ("api", "client", True),
         ("client", "api", False),
         ("sweeping", "client", True),
+        ("page", "sweeping", True),
+        ("page", "cli", False),
         ("policy", "buffer", False),
         ("policy", "environments", True),
         ("environments", "policy", False),

@@ -1,0 +1,189 @@
+"""`remuda page`: the page about stored runs, or the link to the page that a coordinator serves."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from remuda.cli.connecting import ConnectionPath, connection_path
+from remuda.cli.errors import InputError
+from remuda.cli.options import DEFAULT_RUNS_DIR
+
+if TYPE_CHECKING:
+    from remuda.page.process import PageProcess
+    from remuda.page.tokens import Tokens
+
+EXAMPLE = "remuda page runs"
+
+PageSwitch = Annotated[
+    bool | None,
+    typer.Option(
+        "--page/--no-page",
+        envvar="REMUDA_PAGE",
+        help="Serve a page about the herd and its runs, and print the link to it (default: if remuda[page] is "
+        "installed).",
+    ),
+]
+PageAt = Annotated[
+    str | None,
+    typer.Option(
+        "--page-at",
+        metavar="[HOST:]PORT",
+        help="Where the page is served; without HOST only to this machine (default: the former port, else a free one).",
+    ),
+]
+Folder = Annotated[
+    Path, typer.Argument(metavar="RUNS_DIR", envvar="REMUDA_RUNS_DIR", help="The folder of all run folders.")
+]
+At = Annotated[
+    str,
+    typer.Option("--at", metavar="[HOST:]PORT", help="Where to serve it; without HOST only to this machine."),
+]
+LinkOnly = Annotated[
+    bool, typer.Option("--link", help="Print the link to the page that the coordinator of RUNS_DIR serves, and end.")
+]
+Right = Annotated[
+    Literal["viewer", "operator"] | None,
+    typer.Option(
+        "--right",
+        help="What the link allows: viewer reads; operator also submits, stops, evaluates (default: viewer; "
+        "with --link operator).",
+    ),
+]
+
+
+def page(
+    runs_dir: Folder = DEFAULT_RUNS_DIR,
+    at: At = "0",
+    link: LinkOnly = False,
+    right: Right = None,
+    connection_file: ConnectionPath = None,
+) -> None:
+    """Serve a page about the runs in RUNS_DIR, also those that are over, until Ctrl-C. It needs no coordinator; if
+    one runs there, the page shows its herd, too."""
+    if link:
+        print(_link(runs_dir, connection_file, right or "operator"))
+        return
+    from remuda.page.tokens import Tokens
+    from remuda.worker.shutdown_guard import ShutdownGuard
+
+    if not runs_dir.is_dir():
+        raise InputError(f"{runs_dir} is not a folder: give the folder that holds the run folders")
+    _require()
+    file = connection_path(connection_file, runs_dir)
+    ended = threading.Event()
+    with ShutdownGuard() as guard, _serving(at, Tokens.fresh(), runs_dir, file if file.exists() else None) as served:
+        guard.on_end(ended.set)
+        _tell(served, right or "viewer")
+        ended.wait()
+
+
+@contextmanager
+def coordinator_page(
+    wanted: bool | None, at: str | None, *, runs_dir: Path, connection_file: Path, keys_dir: Path
+) -> Generator[None]:
+    """Serve the page of a coordinator while the body runs, and tell the link. Raises InputError."""
+    if not _is_wanted(True if wanted is None and at is not None else wanted):
+        yield
+        return
+    from remuda.page.address_file import AddressFile
+    from remuda.page.tokens import Tokens
+    from remuda.wire.keys.secret_file import read_secret
+
+    kept = AddressFile(keys_dir)
+    tokens = Tokens.of(read_secret(keys_dir / "operator"))
+    with _serving(at or _former(kept.port), tokens, runs_dir, connection_file) as served:
+        kept.write(served.url)
+        _tell(served, "viewer")
+        print(f"to act there: remuda page {runs_dir} --link", file=sys.stderr, flush=True)
+        yield
+
+
+@contextmanager
+def launch_page(wanted: bool | None, *, runs_dir: Path, connection_file: Path) -> Generator[None]:
+    """Serve the page of a launch while the body runs, and tell the link, which allows everything: it is for whoever has
+    typed the command. Raises InputError."""
+    if not _is_wanted(wanted):
+        yield
+        return
+    from remuda.page.tokens import Tokens
+
+    with _serving("0", Tokens.fresh(), runs_dir, connection_file) as served:
+        _tell(served, "operator")
+        yield
+
+
+def check_page(wanted: bool | None) -> None:
+    """Raise InputError if a page is asked for that cannot be served, before anything is started."""
+    if wanted:
+        _require()
+
+
+def _is_wanted(wanted: bool | None) -> bool:
+    from remuda.page.process import is_installed
+
+    check_page(wanted)
+    return is_installed() if wanted is None else wanted
+
+
+def _require() -> None:
+    from remuda.page.process import INSTALL, is_installed
+
+    if not is_installed():
+        raise InputError(f"the page needs packages that are not installed: {INSTALL}")
+
+
+@contextmanager
+def _serving(at: str, tokens: Tokens, runs_dir: Path, connection_file: Path | None) -> Generator[PageProcess]:
+    from remuda.coordinator.monitoring.address import HttpAddressError
+    from remuda.page.process import PageProcess
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    try:
+        served = PageProcess(at, tokens, runs_dir=runs_dir, connection_file=connection_file, say=say)
+    except HttpAddressError as error:
+        raise InputError(f"the page cannot be served at {error}") from error
+    with served:
+        yield served
+
+
+def _tell(served: PageProcess, right: Literal["viewer", "operator"]) -> None:
+    print(f"page: {served.link(right)}", file=sys.stderr, flush=True)
+    if not served.is_loopback:
+        text = "it is served without encryption to all who reach that port, and whoever has the link may use it"
+        print(text, file=sys.stderr, flush=True)
+
+
+def _former(port: int | None) -> str:
+    """The port of the page before this one, if it is free; so an open page finds this one."""
+    if port is not None:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return str(port)
+    return "0"
+
+
+def _link(runs_dir: Path, connection_file: Path | None, right: Literal["viewer", "operator"]) -> str:
+    from remuda.page.address_file import AddressFile
+    from remuda.page.tokens import Tokens, link
+    from remuda.wire.connection_file import ConnectionFileError, read
+    from remuda.wire.keys.secret_file import KeyFileError, read_secret
+
+    try:
+        keys_dir = Path(read(connection_path(connection_file, runs_dir)).keys_dir)
+        tokens = Tokens.of(read_secret(keys_dir / "operator"))
+    except (ConnectionFileError, KeyFileError) as error:
+        raise InputError(str(error)) from error
+    url = AddressFile(keys_dir).url
+    if url is None:
+        raise InputError("this coordinator serves no page: it was started with --no-page, or without remuda[page]")
+    return link(url, tokens.operator if right == "operator" else tokens.viewer)

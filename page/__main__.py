@@ -1,0 +1,94 @@
+"""`python -m remuda.page`: the process that serves the page. It ends with the process that started it.
+
+Its standard input is a pipe from that process: first one line with the tokens, which must not be in a command line that
+others can see; then nothing, and its end means the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import uvicorn
+from msgspec import Meta, Struct
+
+from remuda.page.app import make_app
+from remuda.page.coordinator_link import CoordinatorLink
+from remuda.page.tokens import Tokens
+from remuda.page.views import Views
+
+NICENESS = 10
+"""Everything else on the machine goes first."""
+_LONGEST_LINE_BYTES = 4_096
+_END_S = 1
+"""How long open streams may take to end."""
+_MOST_CONNECTIONS = 256
+_KEEP_ALIVE_S = 30
+_Token = Annotated[str, Meta(min_length=20, max_length=200)]
+
+
+class Start(Struct, frozen=True):
+    """The line at the start."""
+
+    viewer: _Token
+    operator: _Token
+
+    def __repr__(self) -> str:
+        """Without the tokens."""
+        return "Start(…)"
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description="Serve the page of a runs folder.")
+    parser.add_argument("--runs-dir", type=Path, required=True)
+    parser.add_argument("--connection-file", type=Path, default=None, help="of the coordinator, if there is one")
+    parser.add_argument("--listener", type=int, required=True, help="descriptor of a socket that listens")
+    arguments = parser.parse_args()
+    start = msgspec.json.decode(sys.stdin.buffer.readline(_LONGEST_LINE_BYTES), type=Start)
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the process that started this one, which ends it
+    with socket.socket(fileno=arguments.listener) as listener:
+        views = Views(arguments.runs_dir, CoordinatorLink(arguments.connection_file))
+        try:
+            asyncio.run(_serve(views, Tokens(start.viewer, start.operator), listener))
+        finally:
+            views.close()
+
+
+async def _serve(views: Views, tokens: Tokens, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        make_app(views, tokens),
+        log_level="warning",
+        access_log=False,  # whoever reads logs needs not know what was looked at
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        ws="none",
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_END_S,
+    )
+    server = uvicorn.Server(config)
+
+    def parent_has_ended() -> None:
+        if not os.read(sys.stdin.fileno(), _LONGEST_LINE_BYTES):
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            server.should_exit = True
+
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), parent_has_ended)
+    await server.serve(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""The page's server as an application of Starlette: files of the browser side, JSON, films, and the event stream."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import TypeVar, cast
+
+import anyio
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
+
+from remuda.page.answers import failure, json, told
+from remuda.page.guard import RIGHT, Guard
+from remuda.page.query import Query
+from remuda.page.reads import READS, Read
+from remuda.page.run_ids import UnknownRunError
+from remuda.page.stream import Follower, Position, Wishes
+from remuda.page.stream_messages import Message, batch
+from remuda.page.tokens import PageRight, Tokens
+from remuda.page.views import Session, Views
+
+STATIC = Path(__file__).resolve().parent / "static"
+"""The files of the browser side."""
+MOST_STREAMS = 64
+ROUND_S = 1.0
+"""Between two rounds of a stream."""
+KEEP_ALIVE_S = 15.0
+"""A stream that has nothing to tell for so long sends a comment."""
+_THREADS = 8
+"""Requests that read files at the same time."""
+_T = TypeVar("_T")
+
+
+class Page:
+    """Answers requests. Everything that may wait for a disk or for the coordinator runs in one of a few threads."""
+
+    def __init__(self, views: Views, *, round_s: float = ROUND_S) -> None:
+        self._views = views
+        self._round_s = round_s
+        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._streams = 0
+
+    def routes(self, static: Path) -> list[Route]:
+        """All paths."""
+        files = StaticFiles(directory=static, check_dir=False)
+        return [
+            Route("/", partial(_file, files)),
+            Route("/static/{path:path}", partial(_file, files)),
+            Route("/api/session", self._session),
+            Route("/api/film", self._film),
+            Route("/api/events", self._events),
+            *(Route(path, partial(self._read, read)) for path, read in READS.items()),
+        ]
+
+    def session(self, right: PageRight) -> Session:
+        """For somebody with this right."""
+        return self._views.session(right, ())
+
+    async def _session(self, request: Request) -> Response:
+        return await self._answered(lambda: json(self.session(right_of(request))))
+
+    async def _read(self, read: Read, request: Request) -> Response:
+        query = _query(request)
+        return await self._answered(lambda: json(read(self._views, query)))
+
+    async def _film(self, request: Request) -> Response:
+        query = _query(request)
+
+        def film() -> Response:
+            query.text("train_iter")
+            train_iter = query.whole("train_iter", 0, least=0, most=2**53)
+            return Response(self._views.films(query.text("run")).gif(train_iter), media_type="image/gif")
+
+        return await self._answered(film)
+
+    async def _events(self, request: Request) -> Response:
+        if request.method != "GET":
+            return failure(HTTPStatus.METHOD_NOT_ALLOWED, "method", "a stream is read with GET")
+        if self._streams >= MOST_STREAMS:
+            text = f"{self._streams} streams are open: close one"
+            return failure(HTTPStatus.TOO_MANY_REQUESTS, "busy", text)
+        query, right = _query(request), right_of(request)
+        position = Position.of(request.headers.get("last-event-id"))
+
+        def begun() -> Response:
+            follower = Follower(self._views, _wishes(query), partial(self.session, right), position)
+            return StreamingResponse(self._told(follower), media_type="text/event-stream")
+
+        return await self._answered(begun)
+
+    async def _told(self, follower: Follower) -> AsyncGenerator[bytes]:
+        """What there is to tell, round by round, until the reader goes away."""
+        self._streams += 1
+        try:
+            silent_s = 0.0
+            while True:
+                messages = await self._in_thread(lambda: list[Message](follower.news()))
+                if messages:
+                    yield batch(messages)
+                elif silent_s >= KEEP_ALIVE_S:
+                    yield b": nothing new\n\n"
+                silent_s = 0.0 if messages or silent_s >= KEEP_ALIVE_S else silent_s + self._round_s
+                await anyio.sleep(self._round_s)
+        except (UnknownRunError, OSError):
+            return  # the run was removed: whoever asks again is told
+        finally:
+            self._streams -= 1
+
+    async def _answered(self, make: Callable[[], Response]) -> Response:
+        """The answer, or that to the error that making it has raised."""
+        try:
+            return await self._in_thread(make)
+        except Exception as error:
+            answer = told(error)
+            if answer is None:
+                traceback.print_exc(file=sys.stderr)
+                text = "the page's server failed; its coordinator's output says why"
+                answer = failure(HTTPStatus.INTERNAL_SERVER_ERROR, "failed", text)
+            return answer
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await anyio.to_thread.run_sync(work, limiter=self._threads)
+
+
+def make_app(views: Views, tokens: Tokens, *, static: Path = STATIC, round_s: float = ROUND_S) -> Guard:
+    """The application; `views` are closed by whoever made them."""
+    routes = Page(views, round_s=round_s).routes(static)
+    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _http_error}), tokens)
+
+
+def right_of(request: Request) -> PageRight:
+    """The right of a request that the guard has let through."""
+    return cast("PageRight", request.scope[RIGHT])
+
+
+def _query(request: Request) -> Query:
+    return Query(request.query_params.multi_items())
+
+
+def _wishes(query: Query) -> Wishes:
+    return Wishes(
+        run=query.optional("run"),
+        log=query.optional("log"),
+        after=query.offset("after"),
+        runs=query.flag("runs"),
+        herd=query.flag("herd"),
+    )
+
+
+async def _file(files: StaticFiles, request: Request) -> Response:
+    path = request.path_params.get("path", "index.html")
+    return await files.get_response(path, request.scope)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for these alone"
+    status = HTTPStatus(error.status_code)
+    codes = {HTTPStatus.NOT_FOUND: "unknown", HTTPStatus.METHOD_NOT_ALLOWED: "method"}
+    return failure(status, codes.get(status, "invalid"), f"{status.phrase}: {request.url.path[:200]}")

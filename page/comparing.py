@@ -1,0 +1,113 @@
+"""A table of runs: the settings in which they differ, and their results; and the same over the seeds of each group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+from pydantic import JsonValue
+
+from remuda.page.run_rows import RunRow
+from remuda.page.settings import differs, flat
+
+MOST_RUNS = 1_000
+MOST_COLUMNS = 100
+"""Of settings."""
+RESULTS = (
+    "state",
+    "best_return",
+    "last_return",
+    "env_step",
+    "train_iter",
+    "episode",
+    "wall_s",
+    "samples_per_insert",
+)
+_NEVER = frozenset({"name", "source_dir", "seed"})
+"""Settings that say nothing about how a run learns, or have a column anyway."""
+
+ColumnKind = Literal["name", "setting", "result"]
+
+
+class Column(Struct, frozen=True):
+    """One column."""
+
+    name: str
+    kind: ColumnKind
+
+
+class VariantRow(Struct, frozen=True, kw_only=True):
+    """The runs of one group over their seeds; mean and population standard deviation, null where none has a value."""
+
+    variant: str
+    group: str
+    runs: int
+    finished: int
+    best_mean: float | None
+    best_std: float | None
+    last_mean: float | None
+    last_std: float | None
+
+
+class Comparison(Struct, frozen=True):
+    """The whole view."""
+
+    columns: list[Column]
+    rows: list[list[object]]
+    variants: list[VariantRow]
+
+
+def compared(rows: Sequence[RunRow], settings: Mapping[str, Mapping[str, JsonValue]]) -> Comparison:
+    """The table of these runs; `settings` are those of each run by its id."""
+    flats = [flat(settings.get(row.run or "", {})) for row in rows]
+    keys = _differing(flats)
+    columns = [
+        Column("run", "name"),
+        Column("group", "name"),
+        Column("seed", "setting"),
+        *(Column(key, "setting") for key in keys),
+        *(Column(name, "result") for name in RESULTS),
+    ]
+    cells = [
+        [row.run, row.group, row.seed, *(each.get(key) for key in keys), *(getattr(row, name) for name in RESULTS)]
+        for row, each in zip(rows, flats, strict=True)
+    ]
+    return Comparison(columns, cells, _variants(rows))
+
+
+def _differing(flats: Sequence[Mapping[str, JsonValue]]) -> list[str]:
+    known = [each for each in flats if each]
+    if len(known) < 2:
+        return []
+    keys = dict.fromkeys(key for each in known for key in each if key not in _NEVER)
+    return [key for key in keys if differs(key, known)][:MOST_COLUMNS]
+
+
+def _variants(rows: Sequence[RunRow]) -> list[VariantRow]:
+    groups: dict[str, list[RunRow]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(row)
+    return [_variant(name, members) for name, members in groups.items()]
+
+
+def _variant(name: str, members: Sequence[RunRow]) -> VariantRow:
+    best_mean, best_std = _mean_std([row.best_return for row in members])
+    last_mean, last_std = _mean_std([row.last_return for row in members])
+    return VariantRow(
+        variant=name,
+        group=name,
+        runs=len(members),
+        finished=sum(row.state == "finished" for row in members),
+        best_mean=best_mean,
+        best_std=best_std,
+        last_mean=last_mean,
+        last_std=last_std,
+    )
+
+
+def _mean_std(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return (float(np.mean(known)), float(np.std(known))) if known else (None, None)

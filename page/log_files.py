@@ -1,0 +1,250 @@
+"""The text logs of a run, those of dead workers too: which there are, parts of them, and lines with a text."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from remuda.logbook.tail import harmless
+from remuda.storage.untrusted import open_regular
+
+MOST_FILES = 10_000
+MOST_LINES = 5_000
+MOST_BYTES = 512 << 10
+"""Of text in one answer."""
+SEARCHED_BYTES = 16 << 20
+"""The most that one search reads."""
+MOST_MATCHES = 200
+_LONGEST_MATCH = 2_000
+_BLOCK_BYTES = 256 << 10
+_FOLDERS = ("collector", "evaluator", "reanalyzer")
+_NAMES = {
+    "commander/commander_logger.txt": "commander",
+    "commander/commander_collector_logger.txt": "commander_collector",
+    "commander/commander_evaluator_logger.txt": "commander_evaluator",
+    "coordinator_logger.txt": "coordinator",
+    "learner/learner_logger.txt": "learner",
+    "buffer/buffer_logger.txt": "buffer",
+    "collector/collector_logger.txt": "collector",
+    "evaluator/evaluator_logger.txt": "evaluator",
+}
+"""The logs that are no worker's own, and their names as `remuda logs --source` takes them."""
+_WORKER = re.compile(r"([0-9a-f]{8}-[0-9a-f-]{27})_(\d{6})_logger\.txt")
+
+
+class UnknownLogError(Exception):
+    """The run has no such log."""
+
+
+class LogFile(Struct, frozen=True, kw_only=True):
+    """One log."""
+
+    file: str
+    """Its path inside the run's log/."""
+    source: str
+    worker: str | None = None
+    incarnation: int | None = None
+    size_bytes: int
+    changed_s: float
+    alive: bool = False
+    """Its process works for the run now."""
+
+
+class LogPart(Struct, frozen=True, kw_only=True):
+    """Whole lines of a log: the bytes from `begin` up to `end`."""
+
+    file: str
+    inode: int
+    begin: int
+    end: int
+    size_bytes: int
+    text: str
+    lines: int
+    more_before: bool
+    more_after: bool
+
+
+class Match(Struct, frozen=True, kw_only=True):
+    """A line with the text that was searched for."""
+
+    file: str
+    begin: int
+    text: str
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What a search found, the last lines first."""
+
+    file: str
+    matches: list[Match]
+    next_before: int
+    """Where a further search goes on."""
+    more_before: bool
+    size_bytes: int
+
+
+def log_files(log: Path, alive: Iterable[tuple[str, int]] = ()) -> list[LogFile]:
+    """All logs of a run: first those of no single worker, then those of workers, the newest first. `alive`: workers
+    and incarnations that work for it now."""
+    own = [found for name, source in _NAMES.items() if (found := _log_file(log, name, source)) is not None]
+    living = set(alive)
+    of_workers: list[LogFile] = []
+    for folder in _FOLDERS:
+        for name in _listed(log / folder):
+            match = _WORKER.fullmatch(name)
+            if match is not None:
+                who = match[1], int(match[2])
+                found = _log_file(log, f"{folder}/{name}", folder, who, alive=who in living)
+                of_workers += [] if found is None else [found]
+    newest = sorted(of_workers, key=lambda each: each.changed_s, reverse=True)
+    return [*own, *newest][:MOST_FILES]
+
+
+def known_log(log: Path, file: str) -> Path:
+    """The path of a log of this run. Raises UnknownLogError for any other text."""
+    folder, _, name = file.rpartition("/")
+    if file in _NAMES or (folder in _FOLDERS and _WORKER.fullmatch(name)):
+        return log / file
+    raise UnknownLogError(f"there is no log {file[:100]!r}")
+
+
+def read_part(
+    log: Path, file: str, *, before: int | None = None, after: int | None = None, lines: int = 500
+) -> LogPart:
+    """Some whole lines: the last before the byte `before` (None: the end), or the first from `after` on. Both
+    are where other lines begin. Raises UnknownLogError, OSError."""
+    path = known_log(log, file)
+    with open_regular(path, follow_link=False) as opened:
+        status = os.fstat(opened.fileno())
+        size = status.st_size
+        if after is not None:
+            begin = min(max(after, 0), size)
+            block = os.pread(opened.fileno(), MOST_BYTES, begin)
+            end = begin + _first_lines(block, lines)
+        else:
+            end = min(max(size if before is None else before, 0), size)
+            start = max(end - MOST_BYTES, 0)
+            block = os.pread(opened.fileno(), end - start, start)
+            begin = start + _before_last_lines(block, lines, is_whole=start == 0)
+        text = os.pread(opened.fileno(), end - begin, begin)
+    return LogPart(
+        file=file,
+        inode=status.st_ino,
+        begin=begin,
+        end=end,
+        size_bytes=size,
+        text=harmless(text.decode("utf-8", "replace")),
+        lines=text.count(b"\n") + (not text.endswith(b"\n") and bool(text)),
+        more_before=begin > 0,
+        more_after=end < size,
+    )
+
+
+def search(
+    log: Path, file: str, text: str, *, before: int | None = None, case: bool = False, most: int = MOST_MATCHES
+) -> Found:
+    """The lines of a log with this text, back from the byte `before` (None: the end). Reads SEARCHED_BYTES at most.
+    Raises UnknownLogError, OSError."""
+    path = known_log(log, file)
+    wanted = re.compile(re.escape(text.encode()), 0 if case else re.IGNORECASE)
+    matches: list[Match] = []
+    with open_regular(path, follow_link=False) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        end = min(max(size if before is None else before, 0), size)
+        stop = max(end - SEARCHED_BYTES, 0)
+        while end > stop and len(matches) < most:
+            start = max(end - _BLOCK_BYTES, 0)
+            block = os.pread(opened.fileno(), end - start, start)
+            skipped = 0 if start == 0 else block.find(b"\n", 0, len(block) - 1) + 1
+            # without an end of a line in the block it is all one line, of which pieces are shown
+            found = _matches(file, block[skipped:], start + skipped, wanted)
+            room = most - len(matches)
+            matches += found[:room]
+            end = found[room - 1].begin if len(found) >= room else start + skipped
+    return Found(file=file, matches=matches, next_before=end, more_before=end > 0, size_bytes=size)
+
+
+def _matches(file: str, block: bytes, begin: int, wanted: re.Pattern[bytes]) -> list[Match]:
+    """The last line first."""
+    found: list[Match] = []
+    position = 0
+    for line in block.splitlines(keepends=True):
+        if wanted.search(line):
+            shown = harmless(line[: 4 * _LONGEST_MATCH].decode("utf-8", "replace").rstrip("\r\n"))[:_LONGEST_MATCH]
+            found.append(Match(file=file, begin=begin + position, text=shown))
+        position += len(line)
+    return found[::-1]
+
+
+def _first_lines(block: bytes, lines: int) -> int:
+    """How many bytes of the block are its first whole lines; all of it if it is one long line."""
+    position = 0
+    for _ in range(lines):
+        end = block.find(b"\n", position)
+        if end < 0:
+            break
+        position = end + 1
+    return position or (len(block) if len(block) == MOST_BYTES else 0)
+
+
+def _before_last_lines(block: bytes, lines: int, *, is_whole: bool) -> int:
+    """Where the last lines of the block begin; a last line without an end counts."""
+    position = len(block) - 1 if block.endswith(b"\n") else len(block)
+    for _ in range(lines):
+        position = block.rfind(b"\n", 0, max(position, 0))
+        if position < 0:
+            return 0 if is_whole else block.find(b"\n", 0, max(len(block) - 1, 0)) + 1
+    return position + 1
+
+
+def _log_file(
+    log: Path, file: str, source: str, worker: tuple[str, int] | None = None, *, alive: bool = False
+) -> LogFile | None:
+    try:
+        status = os.lstat(log / file)
+    except OSError:
+        return None
+    if not os.path.isfile(log / file) or os.path.islink(log / file):
+        return None
+    return LogFile(
+        file=file,
+        source=source,
+        worker=None if worker is None else worker[0],
+        incarnation=None if worker is None else worker[1],
+        size_bytes=status.st_size,
+        changed_s=status.st_mtime,
+        alive=alive,
+    )
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))[-MOST_FILES:]
+    except OSError:
+        return []
+
+
+def search_all(log: Path, text: str, *, case: bool = False) -> Found:
+    """The lines of all logs with this text: those of the log that changed last come first; reads SEARCHED_BYTES of each
+    log at most, and of all together four times as much. Raises OSError."""
+    matches: list[Match] = []
+    left = 4 * SEARCHED_BYTES
+    whole = True
+    files = sorted(log_files(log), key=lambda each: each.changed_s, reverse=True)
+    for file in files:
+        if left <= 0 or len(matches) >= MOST_MATCHES:
+            whole = False
+            break
+        try:
+            found = search(log, file.file, text, case=case, most=MOST_MATCHES - len(matches))
+        except FileNotFoundError:
+            continue  # it was removed just now
+        matches += found.matches
+        whole = whole and not found.more_before
+        left -= max(found.size_bytes - found.next_before, 1)
+    size = sum(file.size_bytes for file in files)
+    return Found(file="*", matches=matches, next_before=0, more_before=not whole, size_bytes=size)

@@ -1,0 +1,157 @@
+"""What a page keeps of a progress.txt: all its columns in a bounded number of buckets, read on where reading stopped.
+
+A long table takes a while to be read whole; until then a sample of its rows, evenly spaced, stands for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from remuda.page.growing import Mark, look, moved
+from remuda.page.pyramid import FloatArray, Pyramid, Reduction
+from remuda.storage.untrusted import open_regular
+
+X_COLUMNS = {"env_step": "TotalEnvInteracts", "wall_s": "Time"}
+"""What curves of these columns can stand over."""
+_HEADER_BYTES = 64 << 10
+_BLOCK_BYTES = 1 << 20
+_SAMPLE_BYTES = 4 << 10
+"""The most that is read for one row of a sample; a longer row is left out."""
+_OF_VALUE: tuple[Reduction, ...] = ("last", "min", "max")
+
+
+class ProgressReader:
+    """Reads the table of one run. Not for several threads at once.
+
+    Of a column there are three in `table`: its last, least and largest value in each bucket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self._mark = Mark()
+        self.size_bytes = 0
+        self.generation = getattr(self, "generation", -1) + 1
+        """Grows whenever everything has to be read again."""
+        self.names: tuple[str, ...] = ()
+        """Columns of the file; empty before its first line is there."""
+        self.table = Pyramid(())
+
+    @property
+    def read_share(self) -> float:
+        """The share of the file that was read."""
+        return min(self._mark.offset / self.size_bytes, 1.0) if self.size_bytes else 1.0
+
+    @property
+    def unread_bytes(self) -> int:
+        """Those that the last look saw and that were not read."""
+        return max(self.size_bytes - self._mark.offset, 0)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of memory, about."""
+        return self.table.size_bytes + 4_096
+
+    def look(self) -> None:
+        """See how large the file is, and read its first line if it is new. No file is an empty one. Raises OSError."""
+        try:
+            now = look(self._path, self._mark)
+        except FileNotFoundError:
+            if self._mark != Mark():
+                self._forget()
+            return
+        if not now.is_same:
+            if self._mark.inode:
+                self._forget()
+            self._mark = now.mark
+        self.size_bytes = now.size
+        if not self.names:
+            self._read_header()
+
+    def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
+        """Read on while `go_on()`, which is asked for each block; whether the end was reached. Raises OSError."""
+        self.look()
+        offset = self._mark.offset
+        done = not self.names
+        with_rows = bool(self.names)
+        while with_rows:
+            with open_regular(self._path, follow_link=False) as file:
+                block = os.pread(file.fileno(), _BLOCK_BYTES, offset)
+            whole = block.rfind(b"\n") + 1
+            if not whole:
+                done = True  # a line that is being written; or one longer than a block, and this is no table
+                break
+            self.table.extend(self._rows(block[:whole]))
+            offset += whole
+            if len(block) < _BLOCK_BYTES:
+                done = True
+                break
+            if not go_on():
+                break
+        if offset > self._mark.offset:
+            self._mark = moved(self._path, self._mark, offset)
+        if done and self.names:
+            self.size_bytes = offset  # a last line that is being written is no part of it
+        return done
+
+    def sample(self, rows: int) -> FloatArray:
+        """float64 [n <= rows, columns of the file]: rows at evenly spaced places of the file, without the end of a line
+        that is being written. Raises OSError."""
+        self.look()
+        if not self.names or not self.size_bytes:
+            return np.empty((0, len(self.names)))
+        found: list[bytes] = []
+        with open_regular(self._path, follow_link=False) as file:
+            for at in np.linspace(0, self.size_bytes - 1, rows, dtype=np.int64):
+                lines = os.pread(file.fileno(), _SAMPLE_BYTES, int(at)).split(b"\n", 2)
+                if len(lines) == 3:  # the rest of one line, a whole one, and what follows
+                    found.append(lines[1])
+        distinct = list(dict.fromkeys(found))
+        return self._numbers(distinct)
+
+    def bucketed(self, rows: FloatArray) -> FloatArray:
+        """Rows of the file as `table` has them: each value as last, least and largest one."""
+        return np.repeat(rows, len(_OF_VALUE), axis=1)
+
+    def _read_header(self) -> None:
+        with open_regular(self._path, follow_link=False) as file:
+            head = os.pread(file.fileno(), _HEADER_BYTES, 0)
+        line, end, _ = head.partition(b"\n")
+        names = line.decode("utf-8", "replace").rstrip("\r").split("\t")
+        if not end or len(set(names)) < len(names):
+            return
+        self.names = tuple(names)
+        self.table = Pyramid(_OF_VALUE * len(names))
+        self._mark = moved(self._path, self._mark, len(line) + 1)
+
+    def _rows(self, block: bytes) -> FloatArray:
+        """The rows of whole lines, as `table` has them."""
+        cells = block.split()
+        lines = block.count(b"\n")
+        if len(cells) == lines * len(self.names):
+            try:
+                numbers = np.array(cells).astype(np.float64).reshape(lines, -1)
+                return self.bucketed(numbers)
+            except ValueError:
+                pass  # some cell is no number
+        return self.bucketed(self._numbers(block.splitlines()))
+
+    def _numbers(self, lines: Sequence[bytes]) -> FloatArray:
+        """The lines that have a cell for each column; nan for a cell that is no number."""
+        rows = [row for line in lines if len(row := line.split(b"\t")) == len(self.names)]
+        found = np.array([[_number(cell) for cell in row] for row in rows], np.float64)
+        return found.reshape(-1, len(self.names))
+
+
+def _number(cell: bytes) -> float:
+    try:
+        return float(cell)
+    except ValueError:  # empty, or the name of something
+        return math.nan

@@ -1,0 +1,97 @@
+"""What a page answers to those who read: each path, what it takes, and the view that it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from remuda.page import log_files, settings
+from remuda.page.curves import Quantity
+from remuda.page.pyramid import MOST_BUCKETS
+from remuda.page.query import InvalidError, Query
+from remuda.page.views import MOST_CURVES, Views
+
+MOST_POINTS = 1_000
+LONGEST_SEARCH = 200
+_ALL_LOGS = "*"
+
+Read = Callable[[Views, Query], object]
+
+
+class LogList(Struct, frozen=True):
+    """The logs of a run."""
+
+    files: list[log_files.LogFile]
+
+
+class Example(Struct, frozen=True):
+    """A config to begin with."""
+
+    name: str
+    text: str
+
+
+class Examples(Struct, frozen=True):
+    """All of them."""
+
+    examples: list[Example]
+
+
+def _curves(views: Views, query: Query) -> object:
+    quantity = Quantity(query.text("y"), query.optional("x") or "env_step")
+    points = query.whole("points", 400, least=2, most=MOST_POINTS)
+    return views.curves(query.texts("run", most=MOST_CURVES), quantity, points)
+
+
+def _timeline(views: Views, query: Query) -> object:
+    buckets = query.whole("buckets", 200, least=1, most=MOST_BUCKETS)
+    from_s, to_s = query.seconds("from_s", 0.0), query.seconds("to_s", float("inf"))
+    return views.timeline(query.text("run"), buckets, from_s, to_s)
+
+
+def _log(views: Views, query: Query) -> object:
+    folder, file = views.ids.folder(query.text("run")), query.text("file")
+    before, wanted = query.offset("before"), query.optional("search")
+    if not wanted:
+        if file == _ALL_LOGS:
+            raise InvalidError("file=*: all logs are only searched; add search=TEXT")
+        lines = query.whole("lines", 500, least=1, most=log_files.MOST_LINES)
+        return log_files.read_part(folder.log, file, before=before, after=query.offset("after"), lines=lines)
+    if len(wanted) > LONGEST_SEARCH:
+        raise InvalidError(f"search: longer than {LONGEST_SEARCH} characters")
+    if file == _ALL_LOGS:
+        return log_files.search_all(folder.log, wanted, case=query.flag("case"))
+    return log_files.search(folder.log, file, wanted, before=before, case=query.flag("case"))
+
+
+def _settings(views: Views, query: Query) -> object:
+    runs = query.texts("run", most=settings.MOST_RUNS)
+    if not runs:
+        raise InvalidError("run: missing")
+    return views.settings(runs)
+
+
+def _compared(views: Views, query: Query) -> object:
+    return views.compared(query.texts("run", most=MOST_CURVES), query.optional("sweep"))
+
+
+def _examples(views: Views, query: Query) -> object:
+    return Examples([Example(name, text) for name, text in views.examples()])
+
+
+READS: dict[str, Read] = {
+    "/api/herd": lambda views, query: views.herd(),
+    "/api/queue": lambda views, query: views.queue(),
+    "/api/runs": lambda views, query: views.runs(),
+    "/api/run": lambda views, query: views.run(query.text("run")),
+    "/api/curves": _curves,
+    "/api/timeline": _timeline,
+    "/api/logs": lambda views, query: LogList(views.logs(query.text("run"))),
+    "/api/log": _log,
+    "/api/checkpoints": lambda views, query: views.checkpoints(query.text("run")),
+    "/api/config": _settings,
+    "/api/compare": _compared,
+    "/api/examples": _examples,
+}
+"""By path. The answers become JSON."""

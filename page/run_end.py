@@ -1,0 +1,32 @@
+"""How a run ended, read from the last lines of its log."""
+
+from __future__ import annotations
+
+import re
+
+from remuda.training.commander.end import REACHED, End
+from remuda.wire.messages import ExperimentState
+
+_RECORD = re.compile(r"^\[\d{4}-\d\d-\d\d [^\]]*\]\[[^\]]*\]\[[A-Z]+\] ", re.MULTILINE)
+_OVER = re.compile(r"the run is over after [0-9.]+ s: (.*)", re.DOTALL)
+_LAST_RECORDS = 3
+"""So many may be in the log after its beginning of the end: a line about a file, say."""
+
+
+def ended(tail: str) -> tuple[ExperimentState, str] | None:
+    """State and reason, if one of the last records of the log says that the run is over. A run that was resumed has
+    other records behind that one."""
+    for record in _RECORD.split(tail)[-_LAST_RECORDS:][::-1]:
+        found = _OVER.match(record)
+        if found is not None:
+            reason = _reason(found[1].strip())
+            return End(reason, "").state, reason
+    return None
+
+
+def _reason(text: str) -> str:
+    """Of `reason; explanation`, where a reason that is a sentence is its own explanation."""
+    first = text.partition(";")[0]
+    if first in REACHED or first == "stopped":
+        return first
+    return text[: len(text) // 2 - 1] if text[: len(text) // 2 - 1] == text[len(text) // 2 + 1 :] else text

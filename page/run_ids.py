@@ -1,0 +1,71 @@
+"""Which run a request names: the path of its folder below the runs folder, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from remuda.storage.run_folder import RunFolder
+
+MOST_RUNS = 10_000
+MOST_DEPTH = 5
+"""Folders between the runs folder and a run, the run included: a sweep's runs are three below it."""
+_LONGEST_ID = 1_000
+
+
+class UnknownRunError(Exception):
+    """There is no such run folder below the runs folder."""
+
+
+class RunIds:
+    """The run folders below one folder. A link that leads out of it is followed by none of the methods."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self.runs_dir = Path(os.path.abspath(runs_dir))
+
+    def folder(self, run: str) -> RunFolder:
+        """The folder of the run with this id. Raises UnknownRunError."""
+        parts = run.split("/")
+        if len(run) > _LONGEST_ID or len(parts) > MOST_DEPTH or not all(_is_name(part) for part in parts):
+            raise UnknownRunError(f"{run[:100]!r} is not the id of a run")
+        root = self.runs_dir.joinpath(*parts)
+        try:
+            inside = root.resolve().is_relative_to(self.runs_dir.resolve())
+            there = inside and RunFolder(root).config_json.is_file()
+        except (OSError, RuntimeError, ValueError):  # a link that leads to itself, a name that no file can have
+            there = False
+        if not there:
+            raise UnknownRunError(f"there is no run {run[:100]!r}")
+        return RunFolder(root)
+
+    def id_of(self, run_dir: str) -> str | None:
+        """The id of the run in this folder, as a coordinator names it; None for one outside of the runs folder."""
+        path = Path(os.path.abspath(run_dir))
+        for runs_dir in (self.runs_dir, self.runs_dir.resolve()):
+            if runs_dir in path.parents:
+                run = path.relative_to(runs_dir).as_posix()
+                return run if all(_is_name(part) for part in run.split("/")) else None
+        return None
+
+    def found(self) -> Iterator[str]:
+        """The ids of all run folders, in no order. Looks into no run, and no folder that begins with a dot."""
+        yield from _below(self.runs_dir, "", MOST_DEPTH)
+
+
+def _is_name(part: str) -> bool:
+    return bool(part) and not part.startswith(".") and "\0" not in part
+
+
+def _below(folder: Path, prefix: str, depth: int) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as entries:
+            folders = [entry for entry in entries if _is_name(entry.name) and entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for entry in folders:
+        run = prefix + entry.name
+        if RunFolder(Path(entry.path)).config_json.is_file():
+            yield run
+        elif depth > 1:
+            yield from _below(Path(entry.path), f"{run}/", depth - 1)

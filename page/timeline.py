@@ -1,0 +1,186 @@
+"""Where each role's time goes over a run: work, environments, and each wait by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from remuda.logbook.series import Event
+from remuda.page.numbers import listed
+from remuda.page.pyramid import FloatArray
+from remuda.page.series_reader import (
+    INTERVAL_NAMES,
+    INTERVAL_PAST,
+    INTERVAL_ROLES,
+    INTERVAL_VALUES,
+    INTERVAL_X,
+    KINDS,
+    USAGE_COLUMNS,
+    USAGE_NAMES,
+    SeriesReader,
+)
+from remuda.page.spans import HELD_UP, covered
+from remuda.page.waits import OF_USAGE
+from remuda.training.vitals import ROLES
+
+SHARES = ("work", "env", "wait_credit", "wait_batches", "wait_policy", "wait_disk", "wait_workers", "wait_other")
+"""Together they are all of a role's time."""
+_NAMES = {kind: f"wait_{OF_USAGE[kind]}" if kind in OF_USAGE else kind for kind in KINDS}
+_WAITS = ("wait_credit", "wait_batches", "wait_policy", "wait_other")
+"""Those that the records name; time that the disk held up was recorded as one of them."""
+
+
+class RoleTimeline(Struct, frozen=True):
+    """One role; each list has an element per bucket, null where nothing is known."""
+
+    role: str
+    processes: list[float | None]
+    cpu_cores: list[float | None]
+    rss_bytes: list[float | None]
+    shares: dict[str, list[float | None]]
+
+
+class EventView(Struct, frozen=True):
+    """One event of a run."""
+
+    wall_s: float
+    time_s: float
+    event: str
+    role: str | None
+    worker: str | None
+    text: str
+
+
+class Timeline(Struct, frozen=True):
+    """The whole view."""
+
+    waits: list[str]
+    kinds: list[str]
+    begin_s: list[float | None]
+    end_s: list[float | None]
+    roles: list[RoleTimeline]
+    rates: dict[str, list[float | None]]
+    events: list[EventView]
+    events_left_out: int
+    wall_s: float
+    read: float
+
+
+def timeline(reader: SeriesReader, *, buckets: int, from_s: float = 0.0, to_s: float = float("inf")) -> Timeline:
+    """The view of what was read of a run's time series, between these seconds since the run began."""
+    rows = reader.intervals.buckets()
+    rows = rows[(rows[:, INTERVAL_X] > rows[:, 0]) & (rows[:, INTERVAL_X] > from_s) & (rows[:, 0] < to_s)]
+    rows = _merged(rows, buckets)
+    begin, end = rows[:, 0], rows[:, INTERVAL_X]
+    spans = _Spans(reader)
+    roles = [
+        _role(role, rows, at, begin, end, spans)
+        for at, role in enumerate(ROLES)
+        if _column(rows, at, 0).any() or (role in reader.spans.roles and len(rows))
+    ]
+    return Timeline(
+        waits=["credit", "batches", "policy", "disk", "workers", "other"],
+        kinds=list(SHARES),
+        begin_s=listed(begin),
+        end_s=listed(end),
+        roles=roles,
+        rates={name: listed(rows[:, INTERVAL_VALUES + 3 * at]) for at, name in enumerate(INTERVAL_NAMES)},
+        events=[event_view(event) for event in reader.events if from_s <= event.wall_s <= to_s],
+        events_left_out=reader.events_left_out,
+        wall_s=0.0 if reader.last is None else reader.last.wall_s,
+        read=reader.read_share,
+    )
+
+
+def event_view(event: Event) -> EventView:
+    """As the page shows it."""
+    return EventView(event.wall_s, event.time_s, event.event, event.role, event.worker, event.text)
+
+
+def shares(
+    kinds: Mapping[str, float], total_s: float, *, absent: float = 0.0, held_up: float = 0.0
+) -> dict[str, float] | None:
+    """The shares of one role's time, which add up to 1.
+
+    Args:
+        kinds: seconds by the names of KINDS, of all processes.
+        total_s: seconds of all processes.
+        absent: the share of the time in which the role had no worker.
+        held_up: the share of the time in which the run's disk took nothing; what the role waited then counts as that.
+
+    None where nothing is known.
+    """
+    if total_s <= 0:
+        return {**dict.fromkeys(SHARES, 0.0), "wait_workers": 1.0} if absent > 0 else None
+    there = 1.0 - absent
+    found = dict.fromkeys(SHARES, 0.0)
+    for kind, seconds in kinds.items():
+        found[_NAMES[kind]] += there * seconds / total_s
+    waited = sum(found[name] for name in _WAITS)
+    disk = min(held_up * there, waited)
+    if disk > 0:
+        for name in _WAITS:
+            found[name] *= 1.0 - disk / waited
+    return {**found, "wait_disk": disk, "wait_workers": absent}
+
+
+class _Spans:
+    """The times without workers, and those in which the disk held the run up."""
+
+    def __init__(self, reader: SeriesReader) -> None:
+        until_s = 0.0 if reader.last is None else reader.last.wall_s
+        self._absent = {role: reader.spans.lasting(role, until_s) for role in reader.spans.roles}
+        self._held_up = reader.spans.lasting(HELD_UP, until_s)
+
+    def absent(self, role: str, begin_s: float, end_s: float) -> float:
+        return covered(self._absent.get(role, []), begin_s, end_s)
+
+    def held_up(self, begin_s: float, end_s: float) -> float:
+        return covered(self._held_up, begin_s, end_s)
+
+
+def _column(rows: FloatArray, role: int, number: int) -> FloatArray:
+    column: FloatArray = rows[:, INTERVAL_ROLES + role * USAGE_COLUMNS + number]
+    return column
+
+
+def _role(name: str, rows: FloatArray, at: int, begin: FloatArray, end: FloatArray, spans: _Spans) -> RoleTimeline:
+    past_s = np.where(rows[:, INTERVAL_PAST] > 0, rows[:, INTERVAL_PAST], np.nan)
+    whole = {usage: _column(rows, at, number) / past_s for number, usage in enumerate(USAGE_NAMES)}
+    seconds = {kind: _column(rows, at, len(USAGE_NAMES) + number) for number, kind in enumerate(KINDS)}
+    total_s = sum(seconds.values(), np.zeros(len(rows)))
+    by_bucket = [
+        shares(
+            {kind: float(values[bucket]) for kind, values in seconds.items()},
+            float(total_s[bucket]),
+            absent=_absent(spans.absent(name, float(begin[bucket]), float(end[bucket])), float(total_s[bucket])),
+            held_up=spans.held_up(float(begin[bucket]), float(end[bucket])),
+        )
+        for bucket in range(len(rows))
+    ]
+    return RoleTimeline(
+        role=name,
+        processes=listed(whole["processes"]),
+        cpu_cores=listed(whole["cpu_cores"]),
+        rss_bytes=listed(whole["rss_mib"] * 2**20),
+        shares={kind: [None if one is None else round(one[kind], 6) for one in by_bucket] for kind in SHARES},
+    )
+
+
+def _absent(share: float, total_s: float) -> float:
+    """A role that has reported was there, even if its events say otherwise: some may be left out."""
+    return 0.0 if share >= 1.0 and total_s > 0 else share
+
+
+def _merged(rows: FloatArray, most: int) -> FloatArray:
+    """At most so many rows: sums are added, the beginning is the first, and everything else the last."""
+    if len(rows) <= most:
+        return rows
+    size = -(-len(rows) // most)
+    starts = list(range(0, len(rows), size))
+    found = rows[[min(start + size, len(rows)) - 1 for start in starts]].copy()
+    found[:, 0] = rows[starts, 0]
+    found[:, INTERVAL_PAST:] = np.add.reduceat(rows[:, INTERVAL_PAST:], starts, axis=0)
+    return found

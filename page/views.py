@@ -1,0 +1,282 @@
+"""All views of the page as objects that become JSON: from the run folders, and from the coordinator if there is one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from msgspec import Struct
+from pydantic import JsonValue
+
+from remuda.config.stored import FOLDER as EXAMPLES
+from remuda.page import comparing, log_files
+from remuda.page.checkpoints import Checkpoints, checkpoints
+from remuda.page.coordinator_link import CoordinatorLink, Presence
+from remuda.page.curves import Curves, Quantity, curves
+from remuda.page.films import Films
+from remuda.page.herd import Failure, Herd, failures_of, herd, newest
+from remuda.page.library import REQUEST_S, Budget, Library
+from remuda.page.run_ids import RunIds, UnknownRunError
+from remuda.page.run_rows import RunRow, run_ids, run_rows
+from remuda.page.series_reader import EVALUATION_NAMES, INTERVAL_NAMES
+from remuda.page.settings import Settings, origins_and_text, side_by_side
+from remuda.page.stored_runs import StoredRun, StoredRuns
+from remuda.page.timeline import Timeline, timeline
+from remuda.page.tokens import PageRight
+from remuda.page.waiting import Queue, queue
+from remuda.storage.untrusted import json_of, read_bounded
+from remuda.wire.messages import OVER, Status
+
+API = 1
+MOST_CURVES = 200
+_RECENT_RUNS = 20
+"""Runs that changed last, whose failures are shown with those of the runs that go on."""
+_MOST_FILMS = 64
+"""Runs whose films are remembered."""
+_MOST_TIMERS_BYTES = 8 << 20
+_MOST_EXAMPLE_BYTES = 64 << 10
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """What this page is, and what its user may do."""
+
+    right: PageRight
+    live: bool
+    coordinator: Presence
+    since_s: float | None
+    """When the coordinator fell silent: seconds since 1970; None while it answers."""
+    version: str
+    api: int
+    runs_dir: str
+    host: str
+    actions: list[str]
+
+
+class SweepView(Struct, frozen=True):
+    """One sweep."""
+
+    sweep: str
+    runs: int
+
+
+class RunList(Struct, frozen=True):
+    """All runs."""
+
+    runs: list[RunRow]
+    complete: bool
+    sweeps: list[SweepView]
+
+
+class RunWorker(Struct, frozen=True):
+    """A worker that works, or worked, for a run."""
+
+    uuid: str
+    role: str
+    incarnations: int
+    alive: bool
+
+
+class RunView(Struct, frozen=True):
+    """One run."""
+
+    run: RunRow
+    metrics: dict[str, list[str]]
+    ledger: dict[str, int] | None
+    workers: list[RunWorker]
+    stop: dict[str, object]
+    timers: object
+
+
+class Views:
+    """For any thread; `close` it."""
+
+    def __init__(self, runs_dir: Path, link: CoordinatorLink) -> None:
+        self.ids = RunIds(runs_dir)
+        self.link = link
+        self.stored = StoredRuns(self.ids)
+        self.library = Library(self.ids)
+        self._films: OrderedDict[str, Films] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """End its threads."""
+        self.library.close()
+        self.link.close()
+
+    def session(self, right: PageRight, actions: Sequence[str]) -> Session:
+        """For somebody with this right, who may do these actions."""
+        seen = self.link.look()
+        return Session(
+            right=right,
+            live=seen.presence != "none",
+            coordinator=seen.presence,
+            since_s=seen.silent_since_s,
+            version=version("remuda"),
+            api=API,
+            runs_dir=self.ids.runs_dir.name,
+            host=socket.gethostname(),
+            actions=list(actions),
+        )
+
+    # --- what only a coordinator knows ---
+
+    def herd(self) -> Herd:
+        """Raises NoCoordinatorError."""
+        status = self.link.status()
+        return herd(status, run_ids(status, self.ids), self.failures(status))
+
+    def queue(self) -> Queue:
+        """Raises NoCoordinatorError."""
+        status = self.link.status()
+        return queue(status, run_ids(status, self.ids))
+
+    def failures(self, status: Status) -> list[Failure]:
+        """Those of the runs that go on, and of the runs that changed last."""
+        going = [run for each in status.experiments if each.state not in OVER and (run := self.ids.id_of(each.run_dir))]
+        recent = [each.run for each in self.stored.all()[:_RECENT_RUNS]]
+        budget = Budget(REQUEST_S)
+        found: list[Failure] = []
+        for run in dict.fromkeys([*going, *recent]):
+            try:
+                with self.library.series(run, budget) as reader:
+                    found += failures_of(run, reader.events)
+            except (UnknownRunError, OSError):
+                continue  # it has no folder yet, or no longer
+        return newest(found)
+
+    # --- runs ---
+
+    def runs(self) -> RunList:
+        """All of them."""
+        rows = run_rows(self.stored.all(), self._status(), self.ids)
+        sweeps = [SweepView(name, count) for name, count in sorted(self.stored.sweeps().items())]
+        return RunList(rows, self.stored.complete, sweeps)
+
+    def row(self, run: str) -> RunRow:
+        """One row. Raises UnknownRunError."""
+        stored = self.stored.one(run)
+        return next(row for row in run_rows([stored], self._status_of(run), self.ids) if row.run == run)
+
+    def run(self, run: str) -> RunView:
+        """One run. Raises UnknownRunError, OSError."""
+        folder, row = self.ids.folder(run), self.row(run)
+        with self.library.progress(run, Budget(0.0)) as table:
+            columns = list(table.names)
+        files = log_files.log_files(folder.log, self.alive(run))
+        metrics = {"evaluation": list(EVALUATION_NAMES), "interval": list(INTERVAL_NAMES), "progress": columns}
+        stop = self.stored.settings(run).get("stop")
+        return RunView(
+            run=row,
+            metrics=metrics,
+            ledger=None,
+            workers=_workers(files),
+            stop=dict(stop) if isinstance(stop, dict) else {},
+            timers=_json(folder.timers),
+        )
+
+    def alive(self, run: str) -> list[tuple[str, int]]:
+        """Workers that work for a run now, with their incarnations; none without a coordinator."""
+        status = self._status()
+        if status is None:
+            return []
+        of_run = {experiment for experiment, its in run_ids(status, self.ids).items() if its == run}
+        return [(worker.uuid, worker.incarnation) for worker in status.workers if worker.experiment in of_run]
+
+    def curves(self, runs: Sequence[str], quantity: Quantity, points: int) -> Curves:
+        """Of some runs. Raises UnknownRunError."""
+        known = {each.run: each for each in self.stored.all()}
+        chosen = [known[run] if run in known else self.stored.one(run) for run in dict.fromkeys(runs)]
+        return curves(self.library, chosen, quantity, points=points, budget=Budget(REQUEST_S))
+
+    def timeline(self, run: str, buckets: int, from_s: float, to_s: float) -> Timeline:
+        """Of one run. Raises UnknownRunError, OSError."""
+        with self.library.series(run, Budget(REQUEST_S)) as reader:
+            return timeline(reader, buckets=buckets, from_s=from_s, to_s=to_s)
+
+    def checkpoints(self, run: str) -> Checkpoints:
+        """Of one run. Raises UnknownRunError, OSError."""
+        return checkpoints(self.ids.folder(run), self.films(run))
+
+    def films(self, run: str) -> Films:
+        """Of one run. Raises UnknownRunError."""
+        folder = self.ids.folder(run)
+        with self._lock:
+            found = self._films.setdefault(run, Films(folder))
+            self._films.move_to_end(run)
+            while len(self._films) > _MOST_FILMS:
+                self._films.popitem(last=False)
+        return found
+
+    def logs(self, run: str) -> list[log_files.LogFile]:
+        """Of one run. Raises UnknownRunError."""
+        return log_files.log_files(self.ids.folder(run).log, self.alive(run))
+
+    def settings(self, runs: Sequence[str]) -> Settings:
+        """Side by side. Raises UnknownRunError."""
+        folders = [self.ids.folder(run) for run in runs]
+        told = [origins_and_text(folder) for folder in folders]
+        texts = [text for _, text in told if text is not None and len(runs) == 1]
+        return side_by_side(runs, [self.stored.settings(run) for run in runs], [origins for origins, _ in told], texts)
+
+    def compared(self, runs: Sequence[str], sweep: str | None) -> comparing.Comparison:
+        """A table of these runs; of a sweep's, or of all, if none is named."""
+        rows = [row for row in run_rows(self.stored.all(), self._status(), self.ids) if row.run is not None]
+        if runs:
+            wanted = set(runs)
+            rows = [row for row in rows if row.run in wanted]
+        elif sweep is not None:
+            rows = [row for row in rows if row.sweep == sweep]
+        rows = rows[: comparing.MOST_RUNS]
+        return comparing.compared(rows, {row.run: self._settings_of(row.run) for row in rows if row.run is not None})
+
+    def examples(self) -> list[tuple[str, str]]:
+        """Names and texts of configs to begin with."""
+        names = sorted(name for name in os.listdir(EXAMPLES) if name.endswith(".yaml"))
+        return [(name, read_bounded(EXAMPLES / name, most_bytes=_MOST_EXAMPLE_BYTES).decode()) for name in names]
+
+    def stored_run(self, run: str) -> StoredRun:
+        """What its folder says. Raises UnknownRunError."""
+        return self.stored.one(run)
+
+    def _settings_of(self, run: str) -> dict[str, JsonValue]:
+        try:
+            return dict(self.stored.settings(run))
+        except UnknownRunError:
+            return {}
+
+    def _status(self) -> Status | None:
+        """The newest, even if it is old; None if there never was one."""
+        return self.link.look().status
+
+    def _status_of(self, run: str) -> Status | None:
+        """With the experiments of one run alone."""
+        status = self._status()
+        if status is None:
+            return None
+        return Status(
+            status.coordinator, [], [each for each in status.experiments if self.ids.id_of(each.run_dir) == run]
+        )
+
+
+def _workers(files: Sequence[log_files.LogFile]) -> list[RunWorker]:
+    found: dict[tuple[str, str], list[log_files.LogFile]] = {}
+    for file in files:
+        if file.worker is not None:
+            found.setdefault((file.worker, file.source), []).append(file)
+    return [
+        RunWorker(uuid, role, max(file.incarnation or 0 for file in its), any(file.alive for file in its))
+        for (uuid, role), its in found.items()
+    ]
+
+
+def _json(path: Path) -> object:
+    """The content of a JSON file; None if there is none, or if it is damaged."""
+    try:
+        return json_of(read_bounded(path, most_bytes=_MOST_TIMERS_BYTES))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,121 @@
+"""Curves of runs and of their groups, from files of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from remuda.page.curves import Curves, Quantity, UnknownCurveError, curves
+from remuda.page.library import Budget, Library
+from remuda.page.run_ids import RunIds
+from remuda.page.stored_runs import StoredRuns
+from remuda.tests.page.folders import evaluation, finished_run, interval, run_folder, write_progress, write_series
+from remuda.tests.patience import until
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Generator[Library]:
+    library = Library(RunIds(tmp_path / "runs"))
+    yield library
+    library.close()
+
+
+def shown(
+    library: Library, runs: Path, y: str, x: str = "env_step", points: int = 100, seconds: float = 60.0
+) -> Curves:
+    stored = sorted(StoredRuns(RunIds(runs)).all(), key=lambda run: run.run)
+    return curves(library, stored, Quantity(y, x), points=points, budget=Budget(seconds))
+
+
+def test_evaluations_of_one_run(library: Library, tmp_path: Path) -> None:
+    finished_run(tmp_path / "runs", "a")
+    found = shown(library, tmp_path / "runs", "evaluation/return_mean")
+    (run,) = found.runs
+    assert (run.x, run.last, run.min, run.max) == ([0.0, 480.0, 960.0], *([[9.0, 100.0, 50.0]] * 3))
+    assert (run.rows, run.read, run.exact, run.error) == (3, 1.0, True, None)
+    assert found.groups == []
+
+
+@pytest.mark.parametrize(("x", "expected"), [("wall_s", [60.0, 120.0, 180.0]), ("train_iter", [30.0, 60.0, 90.0])])
+def test_other_axes(library: Library, tmp_path: Path, x: str, expected: list[float]) -> None:
+    finished_run(tmp_path / "runs", "a")
+    (run,) = shown(library, tmp_path / "runs", "interval/policy_lag", x).runs
+    assert (run.x, run.last) == (expected, [2.0, 2.0, 2.0])
+
+
+def test_seeds_are_a_mean_with_a_band(library: Library, tmp_path: Path) -> None:
+    for seed, returns in enumerate([(1.0, 2.0), (3.0, 6.0)]):
+        finished_run(tmp_path / "runs", f"a_s{seed}", name="a", seed=seed, returns=returns)
+    (group,) = shown(library, tmp_path / "runs", "evaluation/return_mean").groups
+    assert group.runs == ["a_s0", "a_s1"]
+    assert (group.x, group.mean, group.count) == ([0.0, 480.0], [2.0, 4.0], [2.0, 2.0])
+    assert (group.low, group.high) == ([1.0, 2.0], [3.0, 6.0])
+
+
+def test_values_that_are_missing_are_left_out(library: Library, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "runs", "a")
+    write_series(folder, [evaluation(60.0, None), evaluation(120.0, 3.0)])
+    write_progress(folder, [(0, "nan", 0.0), (100, "inf", 1.0), (200, 2.0, 2.0)])
+    assert shown(library, tmp_path / "runs", "evaluation/return_mean").runs[0].x == [960.0]
+    assert shown(library, tmp_path / "runs", "progress/LossQ").runs[0].last == [2.0]
+
+
+def test_a_long_table_is_a_sample_at_first_and_exact_once_it_is_read(library: Library, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "runs", "a")
+    spike = 40_000
+    rows = [(step, 1e6 if step == spike else 1.0, step / 10) for step in range(120_000)]
+    write_progress(folder, rows)
+    (run,) = shown(library, tmp_path / "runs", "progress/LossQ", seconds=0.0).runs
+    assert not run.exact
+    assert 0.0 < run.read < 1.0
+    assert 50 <= len(run.x) <= 100
+    until(lambda: library.whole.get("a"), "the rest of the file")
+    (run,) = shown(library, tmp_path / "runs", "progress/LossQ", seconds=0.0).runs
+    assert (run.exact, run.read, run.rows) == (True, 1.0, 120_000)
+    assert len(run.x) <= 100
+    assert max(value for value in run.max if value is not None) == 1e6
+
+
+def test_what_a_run_does_not_have_is_empty(library: Library, tmp_path: Path) -> None:
+    run_folder(tmp_path / "runs", "a")
+    for y in ("progress/LossQ", "evaluation/return_mean", "interval/return_mean"):
+        (run,) = shown(library, tmp_path / "runs", y).runs
+        assert (run.x, run.error) == ([], None)
+
+
+def test_a_file_that_cannot_be_read_is_said_and_the_others_are_shown(library: Library, tmp_path: Path) -> None:
+    bad = run_folder(tmp_path / "runs", "a")
+    bad.series.symlink_to(bad.config_json)
+    finished_run(tmp_path / "runs", "b")
+    found = shown(library, tmp_path / "runs", "evaluation/return_mean")
+    assert [bool(run.error) for run in found.runs] == [True, False]
+    assert found.runs[1].last == [9.0, 100.0, 50.0]
+
+
+@pytest.mark.parametrize(
+    ("y", "x"),
+    [("", "env_step"), ("nothing/x", "env_step"), ("interval/time", "env_step"), ("evaluation/return_mean", "epoch"),
+     ("progress/LossQ", "train_iter")],
+)  # fmt: skip
+def test_what_no_run_has_is_refused(y: str, x: str) -> None:
+    with pytest.raises(UnknownCurveError):
+        Quantity(y, x)
+
+
+def test_memory_is_bounded_and_what_was_used_last_stays(tmp_path: Path) -> None:
+    for name in "abcd":
+        write_series(run_folder(tmp_path / "runs", name), [interval(60.0 * n) for n in range(1, 60)])
+    one = Library(RunIds(tmp_path / "runs"))
+    with one.series("a", Budget(9.0)) as reader:
+        size = reader.kept_bytes
+    one.close()
+    library = Library(RunIds(tmp_path / "runs"), most_bytes=int(2.5 * size))
+    for name in ("a", "b", "a", "c", "d"):
+        with library.series(name, Budget(9.0)):
+            pass
+        assert library.kept_bytes <= 2.5 * size
+    with library.series("d", lambda: False) as reader:
+        assert reader.intervals.rows == 59
+    library.close()

@@ -1,0 +1,172 @@
+"""Any log of a run, page by page and by what stands in it; no other file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.logbook.tail import harmless
+from remuda.page import log_files
+from remuda.page.log_files import UnknownLogError, read_part, search, search_all
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.page.folders import OTHER_WORKER, WORKER, finished_run, touch
+
+LEARNER = "learner/learner_logger.txt"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return finished_run(tmp_path / "runs", "a")
+
+
+def written(tmp_path: Path, content: bytes) -> Path:
+    path = tmp_path / LEARNER
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    return tmp_path
+
+
+def test_all_logs_are_listed_those_of_dead_workers_too(folder: RunFolder) -> None:
+    folder.collector_log(OTHER_WORKER, 2).write_text("alive\n")
+    touch(folder.collector_log(WORKER, 1), 1_000.0)
+    found = log_files.log_files(folder.log, [(OTHER_WORKER, 2)])
+    assert [(each.source, each.worker, each.incarnation, each.alive) for each in found] == [
+        ("commander", None, None, False),
+        ("learner", None, None, False),
+        ("collector", OTHER_WORKER, 2, True),
+        ("collector", WORKER, 1, False),
+    ]
+    assert all(each.size_bytes == (folder.log / each.file).stat().st_size for each in found)
+
+
+def test_the_end_of_a_log_and_what_stands_before_it(folder: RunFolder) -> None:
+    last = read_part(folder.log, LEARNER, lines=3)
+    assert [line[-9:] for line in last.text.splitlines()] == ["line 1997", "line 1998", "line 1999"]
+    assert (last.end, last.lines, last.more_before, last.more_after) == (last.size_bytes, 3, True, False)
+    before = read_part(folder.log, LEARNER, before=last.begin, lines=2)
+    assert [line[-9:] for line in before.text.splitlines()] == ["line 1995", "line 1996"]
+    assert (before.end, before.more_after) == (last.begin, True)
+    after = read_part(folder.log, LEARNER, after=before.begin, lines=2)
+    assert after == before
+
+
+@given(st.lists(st.text("ab é\r", max_size=8), max_size=12), st.integers(1, 5), st.booleans())
+def test_page_by_page_is_the_whole_log_in_both_directions(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], page: int, ended: bool
+) -> None:
+    content = "\n".join(lines).encode() + (b"\n" if ended else b"")
+    log = written(tmp_path_factory.mktemp("log"), content)
+    whole = harmless(content.decode())
+    backwards, before = "", len(content)
+    while before > 0:
+        part = read_part(log, LEARNER, before=before, lines=page)
+        assert part.begin < before
+        backwards, before = part.text + backwards, part.begin
+    assert backwards == whole
+    forwards, after = "", 0
+    while (part := read_part(log, LEARNER, after=after, lines=page)).text:
+        forwards, after = forwards + part.text, part.end
+    assert forwards == harmless(content[: content.rfind(b"\n") + 1].decode())
+
+
+def test_a_line_that_is_longer_than_an_answer_comes_in_pieces(tmp_path: Path) -> None:
+    log = written(tmp_path, b"x" * (3 * log_files.MOST_BYTES) + b"\n")
+    text, after = "", 0
+    while (part := read_part(log, LEARNER, after=after)).text:
+        text, after = text + part.text, part.end
+    assert len(text) == 3 * log_files.MOST_BYTES + 1
+    assert len(read_part(log, LEARNER).text) == log_files.MOST_BYTES
+
+
+def test_control_characters_are_replaced_and_html_is_text(tmp_path: Path) -> None:
+    log = written(tmp_path, b"<b>\x1b[31m\xff</b>\n")
+    assert read_part(log, LEARNER).text == "<b>\ufffd[31m\ufffd</b>\n"
+
+
+def test_lines_with_a_text_the_last_ones_first(folder: RunFolder) -> None:
+    found = search(folder.log, LEARNER, "LINE 19", most=3)
+    assert [each.text[-9:] for each in found.matches] == ["line 1999", "line 1998", "line 1997"]
+    assert found.more_before
+    more = search(folder.log, LEARNER, "line 19", before=found.next_before, most=200)
+    assert [each.text.rpartition("line ")[2] for each in more.matches] == [
+        *(f"{n}" for n in range(1996, 1899, -1)), *(f"{n}" for n in range(199, 189, -1)), "19",
+    ]  # fmt: skip
+    assert not more.more_before
+    assert search(folder.log, LEARNER, "LINE", case=True).matches == []
+    part = read_part(folder.log, LEARNER, after=found.matches[0].begin, lines=1)
+    assert part.text.rstrip("\n") == found.matches[0].text
+
+
+@given(st.lists(st.sampled_from(["aa", "ab", "b", ""]), max_size=30), st.integers(1, 4), st.integers(4, 9))
+def test_every_match_is_found_once(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], most: int, block_bytes: int
+) -> None:
+    content = "".join(f"{line}\n" for line in lines)
+    log = written(tmp_path_factory.mktemp("log"), content.encode())
+    found: list[int] = []
+    before: int | None = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_files, "_BLOCK_BYTES", block_bytes)
+        while before is None or before > 0:
+            part = search(log, LEARNER, "b", before=before, most=most)
+            assert before is None or part.next_before < before
+            found += [match.begin for match in part.matches]
+            before = part.next_before
+    assert found == [match.start() for match in re.finditer(r"^.*b.*$", content, re.MULTILINE)][::-1]
+
+
+def test_what_is_searched_for_is_text_and_no_pattern(tmp_path: Path) -> None:
+    log = written(tmp_path, b"a.c\nabc\n(((\n")
+    assert [each.text for each in search(log, LEARNER, "a.c").matches] == ["a.c"]
+    assert [each.text for each in search(log, LEARNER, "(((").matches] == ["((("]
+
+
+def test_a_search_reads_no_more_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_files, "SEARCHED_BYTES", 1_000)
+    monkeypatch.setattr(log_files, "_BLOCK_BYTES", 200)
+    log = written(tmp_path, b"needle\n" + b"hay and hay\n" * 1_000)
+    found = search(log, LEARNER, "needle")
+    assert found.matches == []
+    assert found.more_before
+    assert found.size_bytes - found.next_before <= 1_200
+    rounds = 1
+    while not found.matches:
+        found = search(log, LEARNER, "needle", before=found.next_before)
+        rounds += 1
+    assert 10 <= rounds <= 16
+
+
+def test_all_logs_are_searched_those_that_changed_last_first(folder: RunFolder) -> None:
+    touch(folder.collector_log(WORKER, 1), 2e9)
+    found = search_all(folder.log, "the")
+    assert found.matches[0].file == f"collector/{WORKER}_000001_logger.txt"
+    assert {each.file for each in found.matches} == {found.matches[0].file, "commander/commander_logger.txt"}
+    assert not found.more_before
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "", "..", "../config.json", "/etc/passwd", "commander/../../config.json", "timers.json", "series.msgpack",
+        "collector/x_logger.txt", "collector/../learner/learner_logger.txt", f"other/{WORKER}_000001_logger.txt",
+        f"collector/{WORKER}_000001_logger.txt/..", f"collector/../{WORKER}_000001_logger.txt",
+        "learner/learner_logger.txt\0",
+    ],
+)  # fmt: skip
+def test_no_other_file_is_read(folder: RunFolder, file: str) -> None:
+    with pytest.raises(UnknownLogError):
+        read_part(folder.log, file)
+    with pytest.raises(UnknownLogError):
+        search(folder.log, file, "x")
+
+
+def test_a_link_in_the_place_of_a_log_is_not_followed(folder: RunFolder) -> None:
+    folder.learner_log.unlink()
+    folder.learner_log.symlink_to(folder.config_json)
+    with pytest.raises(OSError, match="symbolic"):
+        read_part(folder.log, LEARNER)
+    assert LEARNER not in {each.file for each in log_files.log_files(folder.log)}

@@ -1,0 +1,136 @@
+"""The page of a real coordinator: over its death and its restart, with the links that were printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from remuda.client.client import Client
+from remuda.tests.page.folders import finished_run
+from remuda.tests.patience import HANG_S, until, until_ended, until_gone
+
+pytestmark = pytest.mark.processes
+
+
+class Coordinator:
+    """A `remuda coordinator --page` and the link that it printed."""
+
+    def __init__(self, folder: Path, number: int = 0) -> None:
+        self.runs, self.log = folder / "runs", folder / f"coordinator{number}.txt"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(command("coordinator", "--runs-dir", self.runs, "--page"), stderr=output)
+        until(lambda: "to act there" in self.log.read_text(), "a line with the link")
+        (self.link,) = re.findall(r"^page: (\S+)$", self.log.read_text(), re.MULTILINE)
+
+    @property
+    def page(self) -> psutil.Process:
+        """The process that serves the page."""
+        (found,) = (each for each in psutil.Process(self.process.pid).children() if "remuda.page" in each.cmdline())
+        return found
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-P", "-m", "remuda.cli", *map(str, arguments)]
+
+
+def get(link: str, path: str) -> tuple[int, Any]:
+    parts = urlsplit(link)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=HANG_S)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {parts.fragment.removeprefix('token=')}"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def is_served(link: str) -> bool:
+    try:
+        return bool(get(link, "/api/session")[1]["coordinator"] == "up")
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def started() -> Generator[list[Coordinator]]:
+    coordinators: list[Coordinator] = []
+    yield coordinators
+    for each in coordinators:
+        if each.process.poll() is None:
+            until_ended(each.process, signal.SIGTERM)
+
+
+def test_an_open_page_goes_on_over_a_killed_coordinator(started: list[Coordinator], tmp_path: Path) -> None:
+    finished_run(tmp_path / "runs", "a")
+    first = Coordinator(tmp_path)
+    started.append(first)
+    until(lambda: is_served(first.link), "the page")
+    assert get(first.link, "/api/session")[1]["right"] == "viewer"
+    assert get(first.link, "/api/herd")[1]["coordinator"]["pid"] == first.process.pid
+    assert [run["run"] for run in get(first.link, "/api/runs")[1]["runs"]] == ["a"]
+    wrong = first.link[:-4] + "AAAA"
+    assert get(wrong, "/api/runs")[0] == 401
+
+    page = first.page
+    assert page.nice() > psutil.Process(first.process.pid).nice()
+    token = urlsplit(first.link).fragment.removeprefix("token=")
+    assert token not in " ".join(page.cmdline()), "others may see command lines"
+    first.process.kill()
+    first.process.wait()
+    until_gone([page])
+
+    second = Coordinator(tmp_path, 1)
+    started.append(second)
+    assert second.link == first.link, "the same port and token: the open page finds it"
+    until(lambda: is_served(second.link), "the page")
+    assert get(second.link, "/api/herd")[1]["coordinator"]["pid"] == second.process.pid
+
+    asked = subprocess.run(
+        command("page", tmp_path / "runs", "--link"), capture_output=True, text=True, timeout=HANG_S, check=True
+    )
+    assert get(asked.stdout.strip(), "/api/session")[1]["right"] == "operator"
+
+    page = second.page
+    with Client(tmp_path / "runs" / "connection.json") as client:
+        client.shutdown()
+    assert second.process.wait(HANG_S) == 0
+    until_gone([page])
+
+
+def test_stored_runs_need_no_coordinator(tmp_path: Path) -> None:
+    finished_run(tmp_path / "runs", "a")
+    log = tmp_path / "page.txt"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command("page", tmp_path / "runs"), stderr=output)
+    try:
+        until(lambda: "page: " in log.read_text(), "a line with the link")
+        (link,) = re.findall(r"^page: (\S+)$", log.read_text(), re.MULTILINE)
+
+        def answers() -> bool:
+            try:
+                return get(link, "/api/session")[0] == 200
+            except OSError:
+                return False
+
+        until(answers, "the page")
+        assert get(link, "/api/session")[1]["coordinator"] == "none"
+        assert get(link, "/api/run?run=a")[1]["run"]["best_return"] == 100.0
+        served = psutil.Process(process.pid).children()
+    finally:
+        process.send_signal(signal.SIGINT)
+        code = process.wait(HANG_S)
+    assert code == 0
+    until_gone(served)

@@ -1,0 +1,80 @@
+"""A request names a run by its path below the runs folder, and gets at nothing else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.page.run_ids import RunIds, UnknownRunError
+
+
+@pytest.fixture
+def ids(tmp_path: Path) -> RunIds:
+    for run in ("runs/a", "runs/sweep/lr=0.1/lr=0.1_s3", "elsewhere", "runs/.hidden", "runs/a/.replaced/old"):
+        (tmp_path / run).mkdir(parents=True)
+        (tmp_path / run / "config.json").write_text("{}")
+    (tmp_path / "runs" / "no_run").mkdir()
+    return RunIds(tmp_path / "runs")
+
+
+def test_runs_are_found_below_it_and_named_by_their_paths(ids: RunIds) -> None:
+    assert sorted(ids.found()) == ["a", "sweep/lr=0.1/lr=0.1_s3"]
+    for run in ids.found():
+        assert ids.folder(run).root == ids.runs_dir / run
+        assert ids.id_of(str(ids.runs_dir / run)) == run
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "", ".", "..", "/", "../elsewhere", "a/..", "a/../../elsewhere", "a//b", "a/", "/a", "no_run", "sweep",
+        ".hidden", "a/.replaced/old", "a\0", "a/b/c/d/e/f", "x" * 2_000, "é" * 300, "a\\..\\..", "%2e%2e/elsewhere",
+    ],
+)  # fmt: skip
+def test_what_is_no_run_below_it_is_refused(ids: RunIds, run: str) -> None:
+    with pytest.raises(UnknownRunError):
+        ids.folder(run)
+
+
+def test_an_absolute_path_is_refused(ids: RunIds) -> None:
+    with pytest.raises(UnknownRunError):
+        ids.folder(str(ids.runs_dir / "a"))
+    with pytest.raises(UnknownRunError):
+        ids.folder(str(ids.runs_dir.parent / "elsewhere"))
+
+
+@given(st.text(max_size=30))
+def test_no_text_leads_out_of_it(text: str) -> None:
+    ids = RunIds(Path("/proc"))  # a folder with much below and beside it
+    with pytest.raises(UnknownRunError):
+        ids.folder(text)
+
+
+def test_a_link_that_leads_out_of_it_is_no_run(ids: RunIds) -> None:
+    (ids.runs_dir / "out").symlink_to(ids.runs_dir.parent / "elsewhere")
+    (ids.runs_dir / "circle").symlink_to(ids.runs_dir / "circle")
+    assert sorted(ids.found()) == ["a", "sweep/lr=0.1/lr=0.1_s3"]
+    for run in ("out", "circle"):
+        with pytest.raises(UnknownRunError):
+            ids.folder(run)
+
+
+def test_a_runs_folder_may_be_reached_by_a_link(ids: RunIds, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(ids.runs_dir)
+    linked = RunIds(tmp_path / "link")
+    assert linked.folder("a").config_json.is_file()
+    assert linked.id_of(str(ids.runs_dir / "a")) == "a", "a coordinator may have resolved it"
+
+
+def test_a_folder_elsewhere_has_no_id(ids: RunIds) -> None:
+    for path in ("/", str(ids.runs_dir), str(ids.runs_dir.parent / "elsewhere"), "relative/to/somewhere"):
+        assert ids.id_of(path) is None
+
+
+def test_a_runs_folder_that_is_missing_has_no_runs(tmp_path: Path) -> None:
+    assert list(RunIds(tmp_path / "none").found()) == []
+    assert os.path.isabs(RunIds(Path("runs")).runs_dir)

@@ -1,0 +1,153 @@
+"""The stream tells what is new; its ids let another server go on, with nothing lost and nothing told twice."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from remuda.page.coordinator_link import CoordinatorLink
+from remuda.page.log_files import UnknownLogError
+from remuda.page.run_ids import UnknownRunError
+from remuda.page.stream import Follower, Position, Wishes
+from remuda.page.stream_messages import LogLines, Message, Points
+from remuda.page.views import Session, Views
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.page.folders import (
+    evaluation,
+    finished_run,
+    interval,
+    run_folder,
+    say,
+    write_checkpoints,
+    write_series,
+)
+
+LOG = "commander/commander_logger.txt"
+
+
+@pytest.fixture
+def views(tmp_path: Path) -> Generator[Views]:
+    finished_run(tmp_path / "runs", "a")
+    views = Views(tmp_path / "runs", CoordinatorLink(None))
+    yield views
+    views.close()
+
+
+@pytest.fixture
+def folder(views: Views) -> RunFolder:
+    return views.ids.folder("a")
+
+
+def follower(views: Views, wishes: Wishes, id: str | None = None) -> Follower:
+    def session() -> Session:
+        return views.session("viewer", ())
+
+    return Follower(views, wishes, session, Position.of(id))
+
+
+def events(messages: list[Message]) -> list[str]:
+    return [message.event for message in messages]
+
+
+def lines(messages: list[Message]) -> str:
+    return "".join(message.data.text for message in messages if isinstance(message.data, LogLines))
+
+
+def points(messages: list[Message]) -> Points:
+    (found,) = (message.data for message in messages if isinstance(message.data, Points))
+    return found
+
+
+def test_it_begins_with_what_this_is_and_then_is_quiet(views: Views) -> None:
+    stream = follower(views, Wishes(run="a", log=LOG, runs=True))
+    assert events(list(stream.news())) == ["hello", "run"]
+    assert list(stream.news()) == []
+
+
+def test_new_records_checkpoints_and_lines(views: Views, folder: RunFolder) -> None:
+    stream = follower(views, Wishes(run="a", log=LOG))
+    list(stream.news())
+    write_series(folder, [evaluation(240.0, 7.0), interval(240.0)])
+    write_checkpoints(folder, [9.0, 100.0, 50.0])
+    say(folder.commander_log, "<b>one</b>", "two")
+    told = list(stream.news())
+    assert events(told) == ["points", "checkpoints", "log"]
+    assert [each.return_mean for each in points(told).evaluations] == [7.0]
+    (shown,) = points(told).intervals
+    assert shown.wall_s == 240.0
+    assert [(role.role, role.shares["wait_credit"]) for role in shown.roles] == [("learner", 0.0), ("collector", 0.5)]
+    assert lines(told).count("\n") == 2
+    assert "<b>one</b>" in lines(told)
+    assert list(stream.news()) == []
+
+
+def test_an_id_is_enough_to_go_on(views: Views, folder: RunFolder) -> None:
+    wishes = Wishes(run="a", log=LOG)
+    stream = follower(views, wishes)
+    list(stream.news())
+    say(folder.commander_log, "one")
+    id = list(stream.news())[-1].id
+    say(folder.commander_log, "two")
+    write_series(folder, [interval(240.0)])
+    told = list(follower(views, wishes, id).news())
+    assert "two" in lines(told)
+    assert "one" not in lines(told)
+    assert len(points(told).intervals) == 1
+    assert events(told) == ["hello", "run", "points", "checkpoints", "log"]
+
+
+@pytest.mark.parametrize("id", [None, "", "x", "2.1.1.1.1", "1.1.1.1", "1.-1.0.0.0"])
+def test_without_an_id_it_begins_at_the_end(views: Views, id: str | None) -> None:
+    assert lines(list(follower(views, Wishes(run="a", log=LOG), id).news())) == ""
+
+
+def test_a_log_can_be_followed_from_a_place(views: Views, folder: RunFolder) -> None:
+    told = list(follower(views, Wishes(run="a", log=LOG, after=0)).news())
+    assert lines(told) == folder.commander_log.read_text()
+
+
+def test_a_log_and_records_that_come_later_are_told_from_their_beginning(views: Views, tmp_path: Path) -> None:
+    new = run_folder(tmp_path / "runs", "b")
+    new.commander_log.unlink()
+    stream = follower(views, Wishes(run="b", log=LOG))
+    list(stream.news())
+    say(new.commander_log, "first")
+    write_series(new, [interval(60.0)])
+    told = list(stream.news())
+    assert "first" in lines(told)
+    assert len(points(told).intervals) == 1
+
+
+def test_a_log_that_was_replaced_is_told_so(views: Views, folder: RunFolder) -> None:
+    stream = follower(views, Wishes(run="a", log=LOG))
+    list(stream.news())
+    folder.commander_log.rename(folder.root / "old")
+    say(folder.commander_log, "new")
+    told = [message.data for message in stream.news() if isinstance(message.data, LogLines)]
+    assert [(each.reset, each.begin) for each in told] == [(True, 0)]
+    assert told[0].text == folder.commander_log.read_text()
+
+
+def test_a_series_that_was_written_again_is_told_so(views: Views, folder: RunFolder) -> None:
+    stream = follower(views, Wishes(run="a"))
+    list(stream.news())
+    folder.series.unlink()
+    write_series(folder, [interval(60.0)])
+    assert points(list(stream.news())).reset
+    write_series(folder, [interval(120.0)])
+    assert [each.wall_s for each in points(list(stream.news())).intervals] == [120.0]
+
+
+def test_it_is_written_as_event_streams_are() -> None:
+    written = Message("1.2.3.4.5", "log", {"text": "a\nb"}).encoded().decode()
+    assert written == 'id: 1.2.3.4.5\nevent: log\ndata: {"text":"a\\nb"}\n\n'
+
+
+def test_an_id_is_no_way_to_another_file(views: Views) -> None:
+    for id in (None, "1.1.1.1.1"):
+        with pytest.raises(UnknownLogError):
+            follower(views, Wishes(run="a", log="../config.json"), id)
+        with pytest.raises(UnknownRunError):
+            follower(views, Wishes(run="../a"), id)

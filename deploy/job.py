@@ -26,6 +26,7 @@ from remuda.deploy.slurm.requeue import own_job, requeue
 from remuda.storage.atomic import write_bytes
 from remuda.storage.existing_folder import make_private
 from remuda.storage.held_folder import HeldFolder
+from remuda.wire.child_end import end_within
 from remuda.wire.keys.folder import FOLDER, SERVER
 from remuda.wire.keys.secret_file import MODE
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
@@ -124,13 +125,11 @@ class Job:
             if process.poll() is not None:
                 continue
             process.terminate()
-            try:
-                process.wait(max(end_s - later * LATER_S - time.monotonic(), 0.0))
-            except subprocess.TimeoutExpired:
-                if within_s:
-                    _say(f"the {name} process does not end in time, and is killed")
-                process.kill()
-                process.wait()
+            code = end_within(process, max(end_s - later * LATER_S - time.monotonic(), 0.0))
+            if code is None:
+                _say(f"the {name} process (pid {process.pid}) does not end, even by SIGKILL")
+            elif code == -signal.SIGKILL and within_s:
+                _say(f"the {name} process did not end in time, and was killed")
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signal = self._signal or signal.Signals(number)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from remuda.coordinator.monitoring.pipe import SnapshotPipe
 from remuda.coordinator.monitoring.snapshot import Snapshot
+from remuda.wire.child_end import end_within
 
 INTERVAL_S = 1.0
 """Time between two snapshots."""
@@ -57,11 +58,7 @@ class MonitoringProcess:
         """End the process, and wait until it has gone."""
         self._pipe.close()
         self._listener.close()
-        try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_within(self._process, END_S)
 
     def _start(self) -> None:
         self._started_s = self._clock()

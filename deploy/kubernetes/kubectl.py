@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from remuda.deploy.kubernetes.manifests import LAUNCH_LABEL, ROLE_LABEL
+from remuda.wire.child_end import end_within
 
 DEADLINE_S = 30.0
 FORWARD_S = 30.0
@@ -152,11 +153,7 @@ class Kubectl:
 def end_forwarding(process: subprocess.Popen[bytes]) -> None:
     """End what `forward` has started. May be called again."""
     process.terminate()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end_within(process, END_S)
 
 
 def _read_on(process: subprocess.Popen[bytes]) -> None:

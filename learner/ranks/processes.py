@@ -14,6 +14,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.learner.ranks.line import Line
 from remuda.learner.ranks.local_line import LocalLine, line_pair
 from remuda.policy.ranks import RankLostError
+from remuda.wire.child_end import end_within
 
 END_S = 5.0
 """How long a rank may take to end once its line is broken; it takes milliseconds."""
@@ -68,11 +69,7 @@ class RankProcesses:
         for line in self._lines:
             line.close()
         for process in self._processes:
-            try:
-                process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_within(process, END_S)
 
     def _start(self, rank: int, timeout_s: float) -> None:
         own_end, other_end = line_pair()

@@ -114,7 +114,7 @@ def test_what_does_not_end_in_time_is_killed(tmp_path: Path, jobs: list[Running]
     job.tell(signal.SIGUSR1)
     code, _, err = job.ended()
     assert code == EXIT_TAKEN
-    assert "the workers process does not end in time, and is killed" in err
+    assert "the workers process did not end in time, and was killed" in err
 
 
 def test_when_all_end_in_order_so_does_the_job(tmp_path: Path, jobs: list[Running]) -> None:

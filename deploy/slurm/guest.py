@@ -14,7 +14,7 @@ from types import TracebackType
 import zmq
 
 from remuda.deploy.slurm.commands import comment_of, note
-from remuda.deploy.slurm.introduction import answer, asking
+from remuda.deploy.slurm.introduction import answered, asking, asks
 from remuda.deploy.slurm.states import SlurmError
 from remuda.storage.atomic import write_bytes
 from remuda.storage.held_folder import HeldFolder
@@ -46,6 +46,8 @@ class Guest:
         self._clock = clock
         self._over = threading.Event()
         self._watch: threading.Thread | None = None
+        self._public = ""
+        """Its key, once it has asked."""
         self._held = HeldFolder("remuda-job-", job)
         self.folder = self._held.path
 
@@ -59,14 +61,15 @@ class Guest:
         pair = new_pair(f"job-{self._job}")
         write_secret(self.folder / "key", pair)
         os.environ[KEY_FILE] = str(self.folder / "key")  # a path; the processes of this job read it
-        end_s, look_s, trouble, asked = self._clock() + within_s, FIRST_LOOK_S, "", False
+        self._public = pair.public
+        end_s, look_s, trouble = self._clock() + within_s, FIRST_LOOK_S, ""
         while self._clock() < end_s and not given_up():
             try:
-                if not asked:
-                    note(self._job, asking(pair.public))
-                    asked = True
-                if self._take_answer():
+                comment = comment_of(self._job)
+                if self._take_answer(comment):
                     return
+                if asks(comment) != self._public:  # not yet, or an answer to its life before has come instead
+                    note(self._job, asking(self._public))
             except SlurmError as error:
                 if str(error) != trouble:
                     trouble = str(error)
@@ -87,7 +90,7 @@ class Guest:
         """Where the coordinator cannot be reached any more, look whether it has moved."""
         if not _answers(self.connection_file):
             try:
-                self._take_answer()
+                self._take_answer(comment_of(self._job))
             except (SlurmError, OSError) as error:
                 if not self._over.is_set():
                     self._say(f"it is not known whether the coordinator has moved: {error}")
@@ -96,13 +99,13 @@ class Guest:
         while not self._over.wait(CHECK_S):
             self.look()
 
-    def _take_answer(self) -> bool:
-        """Whether there is an answer; it is written to the connection file."""
-        content = answer(comment_of(self._job))
-        if content is None:
+    def _take_answer(self, comment: str) -> bool:
+        """Whether this is an answer to its question; it is written to the connection file."""
+        found = answered(comment)
+        if found is None or found.public != self._public:
             return False
-        if not self.connection_file.exists() or self.connection_file.read_bytes() != content:
-            write_bytes(self.connection_file, content, durable=False, mode=MODE)
+        if not self.connection_file.exists() or self.connection_file.read_bytes() != found.connection:
+            write_bytes(self.connection_file, found.connection, durable=False, mode=MODE)
         return True
 
     def __enter__(self) -> Guest:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from remuda.deploy.herd_keys import HerdKeys
 from remuda.deploy.slurm.commands import note
-from remuda.deploy.slurm.introduction import answer, answering, asks
+from remuda.deploy.slurm.introduction import Answer, answered, answering, asks
 from remuda.deploy.slurm.states import JobState, SlurmError
 from remuda.wire.connection_file import ConnectionFileError, read
 from remuda.wire.keys.folder import FOLDER
@@ -31,7 +31,7 @@ class Guests:
         is told once, and done at another look."""
         running = [job for job in jobs.values() if job.state == "RUNNING"]
         self._let_out(jobs)
-        waiting = [job for job in running if asks(job.comment) or answer(job.comment) is not None]
+        waiting = [job for job in running if asks(job.comment) or answered(job.comment)]
         if not waiting:
             return
         trouble = ""
@@ -64,6 +64,8 @@ class Guests:
             self._keys = self._keys or HerdKeys(self._connection_file.parent / FOLDER)
             self._keys.let_in(f"{_PREFIX}{job.id}", public)
             self._say(f"job {job.id}{f' on {job.nodes}' if job.nodes else ''} works without the shared folder")
-        elif answer(job.comment) == connection:
+        elif (former := answered(job.comment)) is not None and former.connection != connection:
+            public = former.public
+        else:
             return
-        note(job.id, answering(connection))
+        note(job.id, answering(Answer(public, connection)))

@@ -18,7 +18,7 @@ from remuda.deploy.slurm import guest as of_job
 from remuda.deploy.slurm import guests as of_launch
 from remuda.deploy.slurm.guest import Guest, NotLetInError
 from remuda.deploy.slurm.guests import Guests
-from remuda.deploy.slurm.introduction import answer, answering, asking, asks
+from remuda.deploy.slurm.introduction import Answer, answered, answering, asking, asks
 from remuda.deploy.slurm.states import JobState, SlurmError
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFile
@@ -140,6 +140,22 @@ def test_a_job_that_is_started_again_shows_another_key_and_the_former_counts_no_
     assert keys[0] != keys[1]
 
 
+def test_an_answer_to_the_life_before_is_none_and_the_job_asks_again(launch: Launch, slurm: Slurm) -> None:
+    """The launch had seen the question of a job that was requeued, and wrote its answer over that of the next life."""
+    late = iter([answering(Answer("a" * 64, b"{}"))])
+
+    def pause(pause_s: float) -> None:
+        if (stale := next(late, None)) is not None:
+            slurm.comments[JOB] = stale
+        else:
+            launch.look()
+
+    with Guest(JOB, print) as guest:
+        guest.ask(60.0, never, pause)
+        own = caller_keys(replace(connection_file.read(guest.connection_file), keys_dir="/nowhere"), "worker").own
+        assert own.public in launch.keys.listed()
+
+
 def test_one_that_is_not_answered_says_what_that_means(slurm: Slurm) -> None:
     now_s = [0.0]
 
@@ -220,7 +236,7 @@ def test_while_there_is_no_coordinator_nobody_is_let_in_and_the_launch_goes_on(l
     launch.coordinator_at(1)
     launch.look()
     assert slurm.comments["8"] == "a comment of somebody"
-    assert answer(slurm.comments[JOB]) is not None
+    assert answered(slurm.comments[JOB]) is not None
 
 
 def test_one_that_cannot_be_told_holds_up_no_other_and_is_said_once(
@@ -236,7 +252,7 @@ def test_one_that_cannot_be_told_holds_up_no_other_and_is_said_once(
     monkeypatch.setattr(of_launch, "note", note)
     for _ in range(3):
         launch.look()
-    assert answer(slurm.comments["7_1"]) is not None
+    assert answered(slurm.comments["7_1"]) is not None
     assert sum("already completing" in text for text in launch.said) == 1
 
 
@@ -248,16 +264,18 @@ def test_a_job_that_waits_in_the_queue_again_is_not_let_in(launch: Launch) -> No
 
 @given(st.binary(max_size=200))
 def test_what_is_answered_arrives(content: bytes) -> None:
-    assert answer(answering(content)) == content
-    assert asks(answering(content)) is None
+    comment = answering(Answer("a" * 64, content))
+    assert answered(comment) == Answer("a" * 64, content)
+    assert asks(comment) is None
 
 
 @given(st.text(max_size=80))
 def test_other_comments_are_no_question_and_no_answer(text: str) -> None:
     assert asks(text) is None
     assert asks(f"remuda-key:{text}") in (None, text)
-    assert answer(text) is None
-    answer(f"remuda-connection:{text}")
+    assert answered(text) is None
+    answered(f"remuda-connection:{text}")
+    answered(f"remuda-connection:{'a' * 64}:{text}")
 
 
 def test_a_job_whose_answer_was_lost_is_answered_again_and_holds_up_no_other(
@@ -274,9 +292,9 @@ def test_a_job_whose_answer_was_lost_is_answered_again_and_holds_up_no_other(
 
     monkeypatch.setattr(of_launch, "note", note)
     launch.look()
-    assert answer(slurm.comments["7_1"]) is not None
+    assert answered(slurm.comments["7_1"]) is not None
     launch.look()
-    assert answer(slurm.comments["7_0"]) is not None
+    assert answered(slurm.comments["7_0"]) is not None
     assert {each.name for each in launch.keys.listed().values()} >= {"slurm-7_0", "slurm-7_1"}
 
 

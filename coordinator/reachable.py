@@ -14,15 +14,19 @@ ELSEWHERE = ("192.0.2.1", 9)
 def reachable(address: str, advertised: str | None = None) -> str:
     """`tcp://0.0.0.0:5555` with an address of this machine in place of 0.0.0.0; any other address as it is.
 
-    The one of the interface that leads to other networks, else of any that is up, else loopback. `advertised` (a host,
-    or host:port) is what the user says instead."""
+    The one of the interface that leads to other networks, else of any that is up, else loopback. `tcp://[::]:5555`
+    listens for both kinds of addresses, and has one of IPv4 if there is one. `advertised` (a host, or host:port) is
+    what the user says instead."""
     host, port = host_and_port(address)
     if advertised is not None:
         given, _, given_port = advertised.rpartition(":") if _has_port(advertised) else (advertised, "", port)
         return f"tcp://{given}:{given_port}"
     if not _is_any(host):
         return address
-    return f"tcp://{_towards_others() or _any_interface() or '127.0.0.1'}:{port}"
+    found = _towards_others() or _any_interface(socket.AF_INET)
+    if found is None and ":" in host:
+        found = f"[{_any_interface(socket.AF_INET6) or '::1'}]"
+    return f"tcp://{found or '127.0.0.1'}:{port}"
 
 
 def host_and_port(address: str) -> tuple[str, str]:
@@ -55,10 +59,13 @@ def _towards_others() -> str | None:
         return host
 
 
-def _any_interface() -> str | None:
+def _any_interface(family: socket.AddressFamily) -> str | None:
+    """An address that others may reach: not one of loopback, nor one that counts on a single link only."""
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     for name, addresses in sorted(psutil.net_if_addrs().items()):
         for each in addresses:
-            if name in up and each.family == socket.AF_INET and not ipaddress.ip_address(each.address).is_loopback:
-                return each.address
+            if name in up and each.family == family:
+                address = ipaddress.ip_address(each.address.partition("%")[0])
+                if not (address.is_loopback or address.is_link_local):
+                    return str(address)
     return None

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 GROUP_VARIABLE = "TORCHELASTIC_RUN_ID"
+_LOOPBACK = ("localhost", "127.0.0.1")
 
 
 class RankPlace(Struct, frozen=True):
@@ -20,6 +21,19 @@ class RankPlace(Struct, frozen=True):
     host_of_rank_0: str
     group: str
     """The name of all these ranks together (torchrun's --rdzv-id)."""
+
+    @property
+    def listening_address(self) -> str:
+        """Where rank 0 listens: on every interface, unless all ranks are on one machine. CURVE lets in who has the
+        key."""
+        if ":" in self.host_of_rank_0:
+            return "tcp://[::1]:0" if self.host_of_rank_0 == "::1" else "tcp://[::]:0"
+        return "tcp://127.0.0.1:0" if self.host_of_rank_0 in _LOOPBACK else "tcp://0.0.0.0:0"
+
+    def address_of_rank_0(self, port: int) -> str:
+        """Where the others reach it."""
+        host = self.host_of_rank_0
+        return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 class RankPlaceError(Exception):

@@ -39,7 +39,6 @@ SILENCE_S = 60.0
 """How long a rank may be silent where no config says otherwise."""
 PORT = "remuda/port of learner rank 0"
 """Where torchrun's store has it."""
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def run_rank(
@@ -62,7 +61,7 @@ def run_rank(
             place.rank,
             place.local_rank,
             pair,
-            lambda: f"tcp://{_bracketed(place.host_of_rank_0)}:{_told_port(store)}",
+            lambda: place.address_of_rank_0(_told_port(store)),
             within_s=GATHER_S,
             timeout_s=SILENCE_S,
         )
@@ -87,8 +86,7 @@ def _lead(
     coordinator_timeout_s: float,
 ) -> int:
     """Be rank 0: the learner. Raises RankLostError if the others do not come."""
-    host = "127.0.0.1" if place.host_of_rank_0 in _LOOPBACK else "0.0.0.0"  # noqa: S104  (CURVE lets in who has the key)
-    server = RankServer(f"tcp://{host}:0", pair, place.world_size, timeout_s=SILENCE_S)
+    server = RankServer(place.listening_address, pair, place.world_size, timeout_s=SILENCE_S)
     exit_code = EXIT_FAILED
     try:
         store.set(PORT, str(server.port))
@@ -113,10 +111,6 @@ def _told_port(store: Store) -> int:
     if not told.isdecimal() or not 0 < int(told) < 1 << 16:
         raise RankLostError("torchrun's store has no port of learner rank 0")
     return int(told)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _say(text: str) -> None:

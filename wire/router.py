@@ -15,7 +15,7 @@ from remuda.wire.door import ZAP_ADDRESS, Door
 from remuda.wire.envelope import Envelope
 from remuda.wire.keys.authorized import Identity
 from remuda.wire.messages import PROTOCOL_VERSION
-from remuda.wire.sockets import NOBLOCK, Arrival, EnvelopeSocket, Malformed
+from remuda.wire.sockets import NOBLOCK, Arrival, EnvelopeSocket, Malformed, allow_ipv6
 
 BACKLOG_CONNECTIONS = 1_024
 """Connections the operating system holds while a whole herd arrives at once."""
@@ -75,6 +75,7 @@ class RouterSocket(EnvelopeSocket):
         self._socket.backlog = BACKLOG_CONNECTIONS
         if listener is not None:
             self._socket.setsockopt(zmq.USE_FD, listener)
+        allow_ipv6(self._socket, address)
         try:
             self._socket.bind(address)
         except zmq.ZMQError:

@@ -77,6 +77,13 @@ def show_keys(socket: zmq.Socket[bytes], keys: CallerKeys) -> None:
     socket.curve_secretkey = keys.own.secret
 
 
+def allow_ipv6(socket: zmq.Socket[bytes], address: str) -> None:
+    """Called before it is bound or connected to `address`: tcp://[::1]:5555 is one of IPv6. Names become addresses of
+    IPv4, since a name may have both and its host listens at one of them."""
+    if "[" in address:
+        socket.ipv6 = 1
+
+
 class EnvelopeSocket:
     """What both kinds share: limits, waiting, decoding, counting. For one thread only."""
 
@@ -193,6 +200,7 @@ class DealerSocket(EnvelopeSocket):
         self._socket.routing_id = identity
         self._socket.reconnect_ivl = int(1_000 * RECONNECT_S)
         self._socket.reconnect_ivl_max = int(1_000 * RECONNECT_MAX_S)
+        allow_ipv6(self._socket, address)
         try:
             self._socket.connect(address)
         except zmq.ZMQError:

@@ -29,7 +29,7 @@ class RankConnection:
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.curve_serverkey = self._socket.curve_publickey = pair.public_bytes
         self._socket.curve_secretkey = pair.secret
-        prepared(self._socket)
+        prepared(self._socket, address)
         self._events = self._socket.get_monitor_socket(GONE | _LET_IN)
         self._poller = zmq.Poller()
         for each in (self._socket, self._events):

@@ -19,6 +19,7 @@ import zmq
 from remuda.learner.ranks.line import HEADER, Line, Part
 from remuda.policy.ranks import RankLostError
 from remuda.wire.keys.pair import KeyPair, pair_of
+from remuda.wire.sockets import allow_ipv6
 
 PIECE_BYTES = 1 << 18
 """Long bodies are sent in pieces: one is encrypted while the one before is on its way. No frame is longer, so a
@@ -45,8 +46,9 @@ def ranks_pair(own: KeyPair, group: str) -> KeyPair:
     return pair_of("learner ranks", hmac.digest(own.secret, _PURPOSE + group.encode(), hashlib.sha256))
 
 
-def prepared(zmq_socket: zmq.Socket[bytes]) -> None:
+def prepared(zmq_socket: zmq.Socket[bytes], address: str) -> None:
     """Set what both ends have in common, before the socket is bound or connected."""
+    allow_ipv6(zmq_socket, address)
     zmq_socket.linger = LINGER_MS
     zmq_socket.maxmsgsize = PIECE_BYTES + _CURVE_EXTRA_BYTES
     zmq_socket.sndhwm = zmq_socket.rcvhwm = 0  # a rank sends no more than is waited for

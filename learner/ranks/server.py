@@ -59,7 +59,7 @@ class RankServer:
         self._knocks.bind(ZAP_ADDRESS)
         self._socket = self._context.socket(zmq.ROUTER)
         self._door.guard(self._socket)
-        prepared(self._socket)
+        prepared(self._socket, address)
         self._socket.router_mandatory = 1  # who is gone is an error instead of silence
         self._events = self._socket.get_monitor_socket(GONE)
         self._poller = zmq.Poller()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import psutil
@@ -45,3 +46,15 @@ def test_without_a_way_to_other_networks_any_interface_will_do(monkeypatch: pyte
     assert host in {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
     monkeypatch.setattr(psutil, "net_if_addrs", dict)
     assert reachable("tcp://0.0.0.0:1") == "tcp://127.0.0.1:1"
+    assert reachable("tcp://[::]:1") == "tcp://[::1]:1"
+
+
+def test_a_machine_with_ipv6_alone_is_reached_by_an_address_that_others_can_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reachable_module, "_towards_others", lambda: None)
+    addresses = [SimpleNamespace(family=socket.AF_INET6, address=each) for each in ("fe80::1%eth0", "2001:db8::7")]
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"eth0": addresses})
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: {"eth0": SimpleNamespace(isup=True)})
+    assert reachable("tcp://[::]:5555") == "tcp://[2001:db8::7]:5555"
+    assert reachable("tcp://0.0.0.0:5555") == "tcp://127.0.0.1:5555", "nobody listens at its address of IPv6"

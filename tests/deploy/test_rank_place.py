@@ -26,6 +26,22 @@ def test_the_place_on_its_host_and_the_group_may_be_missing() -> None:
     assert rank_place(bare) == RankPlace(3, 4, 3, "one", "")
 
 
+@pytest.mark.parametrize(
+    ("host", "listens", "reached"),
+    [
+        ("localhost", "tcp://127.0.0.1:0", "tcp://localhost:7"),
+        ("127.0.0.1", "tcp://127.0.0.1:0", "tcp://127.0.0.1:7"),
+        ("one", "tcp://0.0.0.0:0", "tcp://one:7"),
+        ("::1", "tcp://[::1]:0", "tcp://[::1]:7"),
+        ("2001:db8::7", "tcp://[::]:0", "tcp://[2001:db8::7]:7"),
+    ],
+)
+def test_rank_0_listens_where_the_others_look_for_it(host: str, listens: str, reached: str) -> None:
+    place = RankPlace(0, 2, 0, host, "")
+    assert place.listening_address == listens
+    assert place.address_of_rank_0(7) == reached
+
+
 @pytest.mark.parametrize("name", VARIABLES)
 def test_without_one_of_the_variables_nobody_is_a_rank(name: str) -> None:
     assert rank_place({**TORCHRUNS, name: ""}) is None

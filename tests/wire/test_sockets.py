@@ -13,6 +13,7 @@ import pytest
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from remuda.tests.ipv6 import needs_ipv6
 from remuda.tests.keys import WORKER as BY_WORKER
 from remuda.tests.keys import caller, connection_to, raw_dealer
 from remuda.tests.keys import dealer as open_dealer
@@ -91,6 +92,18 @@ def test_a_free_port_is_found_and_named(router: RouterSocket) -> None:
     host, port = router.address.rsplit(":", 1)
     assert host == "tcp://127.0.0.1"
     assert int(port) > 0
+
+
+@needs_ipv6
+@pytest.mark.parametrize(("listens", "reached"), [("[::1]", "[::1]"), ("[::]", "[::1]"), ("[::]", "127.0.0.1")])
+def test_envelopes_travel_over_ipv6(listens: str, reached: str) -> None:
+    with closing(open_router(f"tcp://{listens}:0")) as router:
+        port = router.address.rpartition(":")[2]
+        with closing(open_dealer(f"tcp://{reached}:{port}", WORKER)) as dealer:
+            dealer.send(wrap(Leave("done")))
+            arrival = next_of(router)
+            assert isinstance(arrival, Arrival)
+            assert arrival.envelope.message == Leave("done")
 
 
 def test_a_taken_port_is_an_error(router: RouterSocket) -> None:

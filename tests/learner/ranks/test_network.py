@@ -21,6 +21,7 @@ from remuda.learner.ranks.network_line import ranks_pair
 from remuda.learner.ranks.server import RankServer, TooFewRanksError
 from remuda.learner.ranks.trial import MEASURED, WARM_UP, RanksTrial
 from remuda.policy.ranks import RankLostError
+from remuda.tests.ipv6 import needs_ipv6
 from remuda.tests.learner.ranks.network import PAIR, WORKER, hello
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.policy.cases import batch
@@ -115,6 +116,17 @@ def test_a_stranger_is_not_let_in_and_keeps_nobody_out(server: RankServer, pool:
     finally:
         socket.close()
         context.term()
+
+
+@needs_ipv6
+@pytest.mark.parametrize("listens", ["[::1]", "[::]"])
+def test_ranks_find_each_other_over_ipv6(listens: str) -> None:
+    with (
+        closing(RankServer(f"tcp://{listens}:0", PAIR, 2, timeout_s=HANG_S)) as server,
+        closing(RankConnection(f"tcp://[::1]:{server.port}", PAIR)) as connection,
+    ):
+        hello(connection.line(HANG_S), 1)
+        assert server.gather(HANG_S) == "learner rank 1 (pid 101 on two)"
 
 
 def test_a_rank_with_another_key_says_what_all_need(server: RankServer, pool: ThreadPoolExecutor) -> None:

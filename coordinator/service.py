@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import sys
 import time
 import traceback
 from collections.abc import Callable, Generator
 from uuid import uuid4
 
+from remuda.coordinator.complaints import Complaints
 from remuda.coordinator.disk.allowed_code import AllowedCode
 from remuda.coordinator.disk.disk import Disk, Found
 from remuda.coordinator.disk.key_watch import KeyWatch
@@ -37,6 +37,7 @@ from remuda.coordinator.measuring import Measuring
 from remuda.coordinator.monitoring.address import is_loopback, url
 from remuda.coordinator.monitoring.address import listen as listen_for_http
 from remuda.coordinator.monitoring.process import MonitoringProcess
+from remuda.coordinator.presence import Presence
 from remuda.coordinator.reachable import host_and_port, reachable
 from remuda.coordinator.settings import Settings
 from remuda.coordinator.state import UNKNOWN, Coordinator
@@ -46,18 +47,15 @@ from remuda.coordinator.turn_watch import TurnWatch
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
 from remuda.storage.boot import boot_id
-from remuda.storage.folder_token import FolderToken
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
-from remuda.wire import connection_file
 from remuda.wire.codec import CodecError, ProtocolMismatchError, TooEarlyError
-from remuda.wire.connection_file import ConnectionFile, ConnectionFileError
 from remuda.wire.door import Door
 from remuda.wire.envelope import Envelope
 from remuda.wire.keys.authorized import AuthorizedKeys
 from remuda.wire.keys.folder import KeysFolder
 from remuda.wire.keys.grants import Grants
-from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, Rejected
+from remuda.wire.messages import CoordinatorLoad, Rejected
 from remuda.wire.sockets import Arrival, Malformed
 from remuda.worker import descriptors
 from remuda.worker.gc_freeze import collecting_rarely
@@ -71,8 +69,6 @@ journal, and few enough that in a flood the first are answered while the others 
 
 SWITCH_S = 0.000_5
 """How long another thread may hold the interpreter while a turn waits for it."""
-COMPLAINT_INTERVAL_S = 5.0
-"""Time between two lines about malformed messages, and between two about refusals: they must not fill the disk."""
 LEASES_PER_START = 1_000_000
 """A lease must never get a number that an earlier coordinator gave out, even if that run and its journal are lost:
 messages of its worker would be taken for those of another worker."""
@@ -95,6 +91,7 @@ class Service:
         descriptors.raise_limit()
         self._settings = settings
         self._guard = guard
+        self._complaints, self._complaints_of_refusals = Complaints(), Complaints()
         self._id = str(uuid4())
         self._keys = KeysFolder(settings.keys_dir)
         self._keys.turn_over()
@@ -111,14 +108,12 @@ class Service:
         self._refusals = door.refusals
         self._address = reachable(self._socket.address, settings.advertised)
         self._streams = self._listen_for_streams()
-        self._token = FolderToken(settings.runs_dir, self._id)
-        if settings.persistent:
-            self._remove_former_token()
-            self._token.write()
+        self._presence = Presence(settings, self._id)
+        self._presence.put_token()
         self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)
         self._waker = Waker()
         self._socket.watch(self._waker.fileno())
-        self._run_folders = RunFolders(settings.runs_dir, self._token, AllowedCode(settings.allowed_code))
+        self._run_folders = RunFolders(settings.runs_dir, self._presence.token, AllowedCode(settings.allowed_code))
         self._disk = Disk(self._run_folders, self._runs_folder, self._waker.wake)
         self._outbox = Outbox(self._send, self._disk.waits_for)
         self._coordinator = Coordinator(
@@ -133,7 +128,7 @@ class Service:
             idle_end_s=settings.idle_end_s,
             files=FilesOffer(
                 os.path.normpath(settings.runs_dir),
-                self._token.digest,
+                self._presence.token.digest,
                 settings.persistent,
                 self._streams.port,
                 Grants(self._keys.server),
@@ -150,8 +145,6 @@ class Service:
         self._measuring = Measuring(self._coordinator, self._disk, self._watch)
         self._done = False
         self._asked_to_end = False
-        self._next_complaint_s = 0.0
-        self._next_refusals_s = 0.0
 
     @property
     def address(self) -> str:
@@ -183,14 +176,14 @@ class Service:
             end.callback(self._run_folders.close)
             end.callback(self._close_disk)
             end.callback(self._streams.close)
-            end.callback(self._token.remove)
+            end.callback(self._presence.token.remove)
             if self._http is not None:
-                self._monitoring = MonitoringProcess(self._http, self._complain)
+                self._monitoring = MonitoringProcess(self._http, self._complaints.say)
                 end.callback(self._monitoring.close)
             self._recover()
             end.enter_context(collecting_rarely())
             end.enter_context(_quick_switches())
-            connection_file.write(self._settings.connection_file, self._connection())
+            self._presence.put_connection_file(self._address, self._epoch, self._keys)
             end.callback(self._remove_connection_file)
             self._turn_until_done()
 
@@ -222,7 +215,7 @@ class Service:
             with self._timers("decide"):
                 part()
         except Exception:
-            self._complain(f"an error in the coordinator, which goes on:\n{traceback.format_exc()}")
+            self._complaints.say(f"an error in the coordinator, which goes on:\n{traceback.format_exc()}")
 
     # --- what there is to handle ---
 
@@ -279,13 +272,15 @@ class Service:
     def _received(self, arrival: Arrival) -> None:
         """Handle a message. If that fails, the conversation with its sender ends, and nobody else notices."""
         if arrival.who is None:
-            self._complain(f"{arrival.peer!r} was let in without a key, and is not heard")
+            self._complaints.say(f"{arrival.peer!r} was let in without a key, and is not heard")
             return
         try:
             self._handle(Received(arrival.peer, arrival.envelope, arrival.who))
         except Exception:
             kind = type(arrival.envelope.message).__name__
-            self._complain(f"{kind} from {arrival.peer!r} cannot be handled, it is dropped:\n{traceback.format_exc()}")
+            self._complaints.say(
+                f"{kind} from {arrival.peer!r} cannot be handled, it is dropped:\n{traceback.format_exc()}"
+            )
             self._contained(lambda: self._effects.extend(self._coordinator.drop(arrival.peer, time.monotonic())))
 
     def _tick(self) -> None:
@@ -308,18 +303,16 @@ class Service:
 
     def _look_at_keys(self) -> None:
         """End the connections whose keys were revoked or replaced, and log who was refused."""
-        now_s = time.monotonic()
-        changed = self._key_watch.changed(now_s)
+        changed = self._key_watch.changed(time.monotonic())
         for peer in self._coordinator.peers_of(changed) if changed else ():
             self._socket.connections.hang_up(peer)
-        if now_s >= self._next_refusals_s and (news := self._refusals.news()) is not None:
-            self._next_refusals_s = now_s + COMPLAINT_INTERVAL_S
-            print(unforgeable(news), file=sys.stderr, flush=True)
+        if self._complaints_of_refusals.due and (news := self._refusals.news()) is not None:
+            self._complaints_of_refusals.say(news)
 
     def _measured_load(self) -> CoordinatorLoad:
         open_now, limit = descriptors.open_now(), descriptors.limit()
         if open_now > DESCRIPTORS_SHARE * limit:
-            self._complain(f"{open_now} of {limit} files and connections are open: raise the limit (ulimit -n)")
+            self._complaints.say(f"{open_now} of {limit} files and connections are open: raise the limit (ulimit -n)")
         return CoordinatorLoad(self._watch.longest_s, self._watch.longest_ever_s, open_now, limit)
 
     def _handle(self, event: Event) -> None:
@@ -371,7 +364,7 @@ class Service:
         try:
             self._socket.send(send.peer, send.envelope)
         except CodecError as error:
-            self._complain(f"to {send.peer!r}: {error}")
+            self._complaints.say(f"to {send.peer!r}: {error}")
 
     def _refuse(self, event: Malformed) -> None:
         """Answer garbage: a peer of another protocol gets an answer in its own, a worker of an earlier coordinator is
@@ -379,16 +372,12 @@ class Service:
         if isinstance(event.error, TooEarlyError):
             self._socket.send(event.peer, Envelope(0, 0, 1, UNKNOWN))
             return
-        self._complain(f"malformed message from {event.peer!r} (the {self._socket.malformed}. in all): {event.error}")
+        self._complaints.say(
+            f"malformed message from {event.peer!r} (the {self._socket.malformed}. in all): {event.error}"
+        )
         if isinstance(event.error, ProtocolMismatchError):
             answer = Envelope(0, 0, 1, Rejected("protocol", str(event.error)))
             self._socket.send(event.peer, answer, protocol=event.error.theirs)
-
-    def _complain(self, text: str) -> None:
-        now_s = time.monotonic()
-        if now_s >= self._next_complaint_s:
-            self._next_complaint_s = now_s + COMPLAINT_INTERVAL_S
-            print(unforgeable(text), file=sys.stderr, flush=True)
 
     # --- beginning and end ---
 
@@ -401,35 +390,12 @@ class Service:
         except OSError as error:
             self._socket.close()
             raise CannotListenForStreamsError(f"{host}:{port}: {error.strerror}") from error
-        return StreamServerProcess(listener, self._settings.runs_dir, self._keys.path, self._complain)
-
-    def _connection(self) -> ConnectionFile:
-        return ConnectionFile(
-            coordinator=self._id,
-            address=self._address,
-            protocol=PROTOCOL_VERSION,
-            host=platform.node(),
-            pid=os.getpid(),
-            epoch=self._epoch,
-            server_key=self._keys.server.public,
-            keys_dir=str(self._keys.path.absolute()),
-        )
-
-    def _remove_former_token(self) -> None:
-        """Remove the token of the coordinator before this one, if it was killed: then its connection file is still
-        there, and this process owns now what it owned."""
-        with contextlib.suppress(ConnectionFileError):
-            former = connection_file.read(self._settings.connection_file).coordinator
-            FolderToken(self._settings.runs_dir, former).remove()
+        return StreamServerProcess(listener, self._settings.runs_dir, self._keys.path, self._complaints.say)
 
     def _remove_connection_file(self) -> None:
-        """Remove the connection file, unless another coordinator has put its own there, or workers are to wait."""
-        if self._asked_to_end and self._settings.hands_over:
-            return
-        path = self._settings.connection_file
-        with contextlib.suppress(ConnectionFileError):
-            if connection_file.read(path).coordinator == self._id:
-                path.unlink(missing_ok=True)
+        """Unless workers are to wait for the next coordinator."""
+        if not (self._asked_to_end and self._settings.hands_over):
+            self._presence.remove_connection_file()
 
     def _close_disk(self) -> None:
         for experiment in self._disk.close():

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from remuda.wire.child_end import end_within
 from remuda.wire.door import added
 from remuda.wire.messages import RefusalCounts
 
@@ -91,11 +92,7 @@ class StreamServerProcess:
         self._break_lifeline()
         if self._process is None:
             return
-        try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_within(self._process, END_S)
         self._process = None
         self._told.end()
 

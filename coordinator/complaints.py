@@ -1,0 +1,31 @@
+"""Lines about what strangers and faulty peers do: now and then, since whoever causes them must not fill the disk."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+from remuda.logbook.lines import unforgeable
+
+INTERVAL_S = 5.0
+"""Time between two lines of one kind."""
+
+
+class Complaints:
+    """One kind of lines on standard error; those that come too soon after another are left out."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due_s = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether the next line would be printed."""
+        return self._clock() >= self._due_s
+
+    def say(self, text: str) -> None:
+        """Print a line, if it is due."""
+        if self.due:
+            self._due_s = self._clock() + INTERVAL_S
+            print(unforgeable(text), file=sys.stderr, flush=True)

@@ -104,4 +104,4 @@ def _kind(loaded: LoadedConfig) -> tuple[Kind, bool]:
     seen = ObservationSpec.of(observation)
     if seen.is_image:
         return "images", False
-    return "Box actions" if ActionSpec.of(action).n is None else "Discrete actions", bool(seen.parts)
+    return "Box actions" if ActionSpec.of(action).is_box else "Discrete actions", bool(seen.parts)

@@ -10,13 +10,14 @@ import numpy as np
 
 from remuda.buffer.chunk import chunk_name
 from remuda.collector.episodes import EpisodeTotals
+from remuda.collector.masks import Masks
 from remuda.collector.metrics import metric_means
 from remuda.collector.n_step import Bools
 from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
 from remuda.environments.atari import LIFE_LOST
 from remuda.environments.episode_info import DISCOUNTED_RETURN, of_vector
-from remuda.environments.legal_actions import ACTION_MASK, actions_of, legal_of_vector, without_any
+from remuda.environments.legal_actions import ACTION_MASK, components_of
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, clips_rewards, reset_with_info, single_spaces, tell_legal_actions
 from remuda.logbook.timers import Timers
@@ -127,9 +128,8 @@ class Rollout:
         self._progress = progress
         self._timers = timers or Timers()
         observation, action = single_spaces(vector_env)
-        self._actions = actions_of(action) if policy.uses_legal_actions else None
-        """How many there are, where the policy is told which of them are legal."""
-        if self._actions is not None:
+        components = components_of(action) if policy.uses_legal_actions else ()
+        if components:
             tell_legal_actions(vector_env)
         self._trace = Trace(
             observation,
@@ -141,6 +141,7 @@ class Rollout:
             keeps_float64=policy.keeps_float64,
             state_size=policy.state_size,
         )
+        self._masks = Masks(self._trace, components)
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
         self._episodes = EpisodeTotals(vector_env.num_envs, discount=rows.discount)
         self._info_names = tuple(episode_info)
@@ -213,10 +214,8 @@ class Rollout:
         observations, info = reset_with_info(self._env, self._seeds)
         self._seeds = None  # a later reset goes on with the environments' random streams
         self._trace.append_reset(observations)
-        if first and self._actions is not None and ACTION_MASK in info:
-            self._trace.keep_legal(self._actions)
-        self._note_legal(info)
         self._episodes.abandon()
+        self._note_legal(info, first=first)
 
     def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int, end_s: float) -> int:
         """Fill the trace until `env_steps` real steps were taken, up to `last_slot` and `end_s`; return how many."""
@@ -240,26 +239,15 @@ class Rollout:
                 trace.record(recorded)
             life_lost = info.get(LIFE_LOST)
             resets = trace.append(actions, observations, reward, terminated, truncated, life_lost=life_lost)
-            self._note_legal(info)
+            if trace.keeps_legal or ACTION_MASK in info:
+                self._note_legal(info)
         return taken
 
-    def _note_legal(self, info: Mapping[str, object]) -> None:
-        """Keep what environments say of the newest observations. Where an episode is over, no action needs to be
-        legal: what is chosen there is not used. Raises CorruptExperienceError."""
-        if self._actions is None:
-            return
-        trace = self._trace
-        legal = legal_of_vector(info, num_envs=self._env.num_envs, actions=self._actions)
-        if legal is not None and (stuck := without_any(legal)).any():
-            goes_on = ~trace.over[trace.end - 1]
-            self._refuse_now(stuck & goes_on, f"has no legal action in an episode that goes on (info[{ACTION_MASK!r}])")
-            legal[stuck] = True
-        if trace.keeps_legal:
-            trace.note_legal(legal)
-        elif legal is not None:
-            late = f"says which actions are legal (info[{ACTION_MASK!r}]), but did not with its first reset,"
-            forbids: Bools = ~np.all(legal, axis=1)
-            self._refuse_now(forbids, late)
+    def _note_legal(self, info: Mapping[str, object], *, first: bool = False) -> None:
+        wrong = self._masks.note(info, first=first)
+        if wrong is not None:
+            step = self._vector_steps + self._trace.end - 1 - self._trace.kept
+            raise CorruptExperienceError(wrong[1], env_index=wrong[0], vector_step=step)
 
     def _note_info(self, info: Mapping[str, object], over: Array) -> None:
         if over.any():
@@ -293,12 +281,6 @@ class Rollout:
             return {}
         columns = {name: values[self._trace.new][real] for name, values in self._trace.noted.items()}
         return metric_means(self.policy, columns, self._metric_names, steps=steps)
-
-    def _refuse_now(self, bad: Bools, problem: str) -> None:
-        """Raise for the first of `bad` [env], in the newest slot."""
-        if bad.any():
-            step = self._vector_steps + self._trace.end - 1 - self._trace.kept
-            raise CorruptExperienceError(problem, env_index=int(bad.argmax()), vector_step=step)
 
     def _refuse(self, bad: Bools, problem: str) -> None:
         """Raise for the first of `bad` [time, env, …]."""

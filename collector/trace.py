@@ -47,7 +47,9 @@ class Trace:
         seen = column_layout(observation, what="observation", keeps_float64=keeps_float64)
         self._layouts = (seen, column_layout(action, what="action"))
         self._state_size = state_size
-        self._actions = 0  # whose legality is kept
+        self.keeps_legal = False
+        """Whether `keep_legal` was called."""
+        self._legal_values = 0  # of all components of an action
         self._allocate(kept)
 
     def _allocate(self, slots: int) -> None:
@@ -57,7 +59,7 @@ class Trace:
         # zeros, since pages that are never written then cost no memory: most slots are there for the worst case.
         self.observations: Array = np.zeros((slots + 1, self.num_envs, *seen_shape), seen_dtype)
         self.state: Array = np.zeros((slots + 1, self.num_envs, self._state_size), np.float32)
-        self.legal: Bools = np.ones((slots + 1, self.num_envs, self._actions), np.bool_)
+        self.legal: Bools = np.ones((slots + 1, self.num_envs, self._legal_values), np.bool_)
         self.actions: Array = np.zeros((*size, *acted_shape), acted_dtype)
         self.reward: Floats = np.zeros(size)
         self.terminated: Bools = np.zeros(size, np.bool_)
@@ -91,24 +93,21 @@ class Trace:
         after[:] = self.state[self.end]
         return after
 
-    def keep_legal(self, actions: int) -> None:
-        """Keep from now on which of so many actions are legal in each observation; before, all were."""
-        self._actions = actions
-        self.legal = np.ones((self.slots + 1, self.num_envs, actions), np.bool_)
-
-    @property
-    def keeps_legal(self) -> bool:
-        """Whether `keep_legal` was called."""
-        return self._actions > 0
+    def keep_legal(self, values: int) -> None:
+        """Keep from now on which of so many values of actions are legal in each observation; before, all were."""
+        self.keeps_legal, self._legal_values = True, values
+        self.legal = np.ones((self.slots + 1, self.num_envs, values), np.bool_)
 
     def note_legal(self, legal: Bools | None) -> None:
-        """Which actions [env, actions] are legal in the newest observations; None: all are."""
+        """Which actions [env, values] are legal in the newest observations; None: all are."""
         self.legal[self.end] = True if legal is None else legal
 
     def legal_now(self) -> Bools | None:
         """What was noted of the newest observations; None where nothing is kept: all are legal."""
+        if not self.keeps_legal:
+            return None
         legal: Bools = self.legal[self.end]
-        return legal if self._actions else None
+        return legal
 
     def append(
         self,

@@ -1,9 +1,13 @@
 """Which actions are legal now: what environments put into `info["action_mask"]`, as gymnasium's own do."""
 
+# gymnasium's spaces are generic without bounds: isinstance leaves pyright with a space of unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -12,19 +16,33 @@ from numpy.typing import NDArray
 from remuda.environments.spaces import Array, Space
 
 ACTION_MASK = "action_mask"
-"""Key in `info`: one number for each action of a Discrete space, 0 where it is illegal in what is observed now."""
+"""Key in `info`: one number for each action of a Discrete space, 0 where it is illegal in what is observed now. Where
+actions have several components, one for each value of each: in one array, in their order, or an array each."""
 
 Legal = NDArray[np.bool_]
+Components = tuple[int, ...]
+"""How many values each component of an action has: so many numbers of a mask are about it."""
 
 
-def actions_of(space: Space) -> int | None:
-    """How many actions a mask tells of; None where the space is not Discrete: then there are no masks."""
-    return int(space.n) if isinstance(space, spaces.Discrete) else None
+def components_of(space: Space) -> Components:
+    """One component for Discrete; one for each number of MultiDiscrete and MultiBinary; those of all parts of a Tuple
+    or Dict. None where some part is not counted: then there are no masks."""
+    if isinstance(space, spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(int(count) for count in space.nvec.flat)
+    if isinstance(space, spaces.MultiBinary):
+        return (2,) * math.prod(space.shape)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        parts = [components_of(part) for part in inner]
+        return sum(parts, ()) if all(parts) else ()
+    return ()
 
 
-def legal_of_vector(info: Mapping[str, object], *, num_envs: int, actions: int) -> Legal | None:
-    """Return bool [num_envs, actions]: which actions are legal in each environment of a vector, by the `info` of its
-    step or reset; None where no environment says so.
+def legal_of_vector(info: Mapping[str, object], *, num_envs: int, components: Components) -> Legal | None:
+    """Return bool [num_envs, values]: which actions are legal in each environment of a vector, by the `info` of its
+    step or reset; None where no environment says so. Of several components, values are those of all.
 
     All are legal in an environment that says nothing. Raises ValueError for a mask of another shape.
     """
@@ -32,47 +50,63 @@ def legal_of_vector(info: Mapping[str, object], *, num_envs: int, actions: int) 
     if not isinstance(masks, np.ndarray):
         return None
     each = cast(Array, masks)
-    if each.dtype != object and each.shape == (num_envs, actions):
+    if each.dtype != object and each.shape == (num_envs, sum(components)):
         legal: Legal = each != 0
         return legal if told is None else legal | ~told[:, None]
     those = range(num_envs) if told is None else np.flatnonzero(told)
-    return _legal({int(index): each[index] for index in those}, num_envs, actions)
+    return _legal({int(index): each[index] for index in those}, num_envs, components)
 
 
-def legal_of_each(infos: Sequence[Mapping[str, object]], *, actions: int) -> Legal | None:
+def legal_of_each(infos: Sequence[Mapping[str, object]], *, components: Components) -> Legal | None:
     """The same of environments that are stepped one by one; `infos` are of the newest step or reset of each."""
     masks = {index: info[ACTION_MASK] for index, info in enumerate(infos) if ACTION_MASK in info}
-    return _legal(masks, len(infos), actions) if masks else None
+    return _legal(masks, len(infos), components) if masks else None
 
 
-def legal_of_mask(mask: object, *, actions: int) -> Legal:
-    """The same of a single mask: bool [1, actions]."""
-    return _legal({0: mask}, 1, actions)
+def legal_of_mask(mask: object, *, components: Components) -> Legal:
+    """The same of a single mask: bool [1, values]."""
+    return _legal({0: mask}, 1, components)
 
 
-def sample_legal(space: Space, info: Mapping[str, object]) -> object:
-    """Draw an action as `space.sample` does, after a step or reset of a single environment that said `info`: one of
-    the legal ones."""
-    mask, actions = info.get(ACTION_MASK), actions_of(space)
-    if mask is None or actions is None:
+def without_any(legal: Legal, components: Components) -> NDArray[np.bool_]:
+    """Which rows of `legal` [n, values] have a component of which no value is legal: bool [n]."""
+    if len(components) == 1:
+        none: Legal = ~np.any(legal, axis=1)
+        return none
+    firsts = np.cumsum((0, *components[:-1]))
+    some: Legal = ~np.all(np.logical_or.reduceat(legal, firsts, axis=1), axis=1)
+    return some
+
+
+def sample_legal(space: Space, info: Mapping[str, object]) -> Any:
+    """Draw an action evenly from the legal ones, after a step or reset of a single environment that said `info`."""
+    components = components_of(space)
+    if ACTION_MASK not in info or not components:
         return space.sample()
-    return space.sample(legal_of_mask(mask, actions=actions)[0].astype(np.int8))
+    legal = legal_of_mask(info[ACTION_MASK], components=components)[0]
+    parts = np.split(legal, np.cumsum(components)[:-1])
+    drawn = [space.np_random.choice(np.flatnonzero(part)) for part in parts]
+    return (np.reshape(drawn, space.shape or ()) + getattr(space, "start", 0)).astype(space.dtype)[()]
 
 
-def without_any(legal: Legal) -> NDArray[np.bool_]:
-    """Which rows of `legal` [n, actions] have no legal action: bool [n]."""
-    rows: Legal = ~np.any(legal, axis=1)
-    return rows
-
-
-def _legal(masks: Mapping[int, object], num_envs: int, actions: int) -> Legal:
-    legal = np.ones((num_envs, actions), np.bool_)
+def _legal(masks: Mapping[int, object], num_envs: int, components: Components) -> Legal:
+    values = sum(components)
+    legal = np.ones((num_envs, values), np.bool_)
     for index, mask in masks.items():
-        row: Legal = np.asarray(mask) != 0
-        if row.shape != (actions,):
+        row: Legal = _joined(mask) != 0
+        if len(components) > 1 and {row.shape} == {(len(components), count) for count in components}:
+            row = row.ravel()  # as many values of each
+        if row.shape != (values,):
             raise ValueError(
-                f"info[{ACTION_MASK!r}] of an environment has shape {row.shape}, not ({actions},): it should have one "
+                f"info[{ACTION_MASK!r}] of an environment has shape {row.shape}, not ({values},): it should have one "
                 "number for each action"
             )
         legal[index] = row
     return legal
+
+
+def _joined(mask: object) -> Array:
+    """A mask as one array, of which tuples and lists have the parts in order."""
+    if isinstance(mask, tuple | list) and mask:
+        return np.concatenate([np.ravel(_joined(part)) for part in cast("Sequence[object]", mask)])
+    return np.asarray(mask)

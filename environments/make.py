@@ -14,6 +14,7 @@ from remuda.config.user_code import UserCodeError, user_object
 from remuda.environments.atari import AtariGame, atari_settings, is_atari
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.mask_in_observation import MaskToInfo, observes_mask
+from remuda.environments.packed_actions import PackActions, has_parts
 from remuda.environments.packing import PackObservations, is_structured
 from remuda.environments.registered import known_spec, not_taken, obstacle_to_native
 from remuda.environments.spaces import Array, Space, column_layout
@@ -37,6 +38,8 @@ def make_single(env: EnvConfig, *, source_dir: str | None, render_mode: str | No
     try:
         if observes_mask(built.observation_space, built.action_space):
             built = MaskToInfo(built)
+        if has_parts(built.action_space):
+            built = PackActions(built)
         if is_structured(built.observation_space):
             built = PackObservations(built)
     except UnsupportedSpaceError as error:

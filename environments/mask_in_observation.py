@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import gymnasium
 from gymnasium import spaces
 
-from remuda.environments.legal_actions import ACTION_MASK, actions_of
+from remuda.environments.legal_actions import ACTION_MASK, components_of
+from remuda.environments.packing import leaves
 from remuda.environments.spaces import Space
 from remuda.environments.unsupported import UnsupportedSpaceError
 
 
 def observes_mask(observation: Space, action: Space) -> bool:
     """Whether observations are a Dict with a mask of the actions."""
-    return isinstance(observation, spaces.Dict) and ACTION_MASK in observation.spaces and actions_of(action) is not None
+    return isinstance(observation, spaces.Dict) and ACTION_MASK in observation.spaces and bool(components_of(action))
 
 
 class MaskToInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -29,9 +31,9 @@ class MaskToInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         """Raises UnsupportedSpaceError where the mask does not have one number for each action."""
         super().__init__(env)
-        structure, actions = cast(spaces.Dict, env.observation_space), actions_of(env.action_space)
+        structure, actions = cast(spaces.Dict, env.observation_space), sum(components_of(env.action_space))
         mask = structure.spaces[ACTION_MASK]
-        if mask.shape != (actions,):
+        if sum(math.prod(leaf.shape or ()) for _, leaf in leaves(mask)) != actions:
             raise UnsupportedSpaceError(
                 f"the part {ACTION_MASK!r} of the observation is {mask}, but it should have one number for each of the "
                 f"{actions} actions; give it another name if it does not say which actions are legal"

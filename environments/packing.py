@@ -56,7 +56,7 @@ def packed_space(space: Space) -> PackedSpace:
     parts: list[PackedPart] = []
     unused: list[str] = []
     end = 0
-    for name, leaf in _leaves(space, ()):
+    for name, leaf in leaves(space):
         if leaf.dtype is not None and np.dtype(leaf.dtype).kind == "U":  # Text, and Minigrid's space of missions
             unused.append(name)
             continue
@@ -109,13 +109,15 @@ def packs(space: Space) -> TypeGuard[PackedSpace]:
     return isinstance(space, PackedSpace)
 
 
-def _leaves(space: Space, path: tuple[str, ...]) -> Iterator[tuple[str, Space]]:
+def leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Space]]:
+    """The parts of a Dict or Tuple, also of those inside of it, each with its name: keys and positions joined by
+    dots."""
     if isinstance(space, spaces.Dict):
         for key, inner in space.spaces.items():
-            yield from _leaves(inner, (*path, str(key)))
+            yield from leaves(inner, (*path, str(key)))
     elif isinstance(space, spaces.Tuple):
         for index, inner in enumerate(space.spaces):
-            yield from _leaves(inner, (*path, str(index)))
+            yield from leaves(inner, (*path, str(index)))
     else:
         yield ".".join(path), space
 

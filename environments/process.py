@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from remuda.config.exits import NoExit
 from remuda.config.schema import EnvConfig
 from remuda.environments.episode_info import as_columns
-from remuda.environments.legal_actions import legal_of_vector
+from remuda.environments.legal_actions import components_of, legal_of_vector
 from remuda.environments.make import make_single
 from remuda.environments.processes import (
     DONE,
@@ -33,7 +33,7 @@ from remuda.environments.processes import (
     receive_body,
 )
 from remuda.environments.shared_step import SharedStep
-from remuda.environments.vectors import Vector, reset_with_info
+from remuda.environments.vectors import Vector, reset_with_info, single_spaces
 
 GRACE_S = 1.0
 """How long a step may still take after the owner is gone."""
@@ -107,6 +107,7 @@ def _serve(owner: Owner, shared_memory: int) -> None:
     shared = SharedStep(start.layout, mmap.mmap(shared_memory, start.layout.nbytes))
     os.close(shared_memory)
     vector: Vector = SyncVectorEnv([build] * start.count, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+    components = components_of(single_spaces(vector)[1])
     try:
         owner.tell(DONE)
         while command := owner.receive(1):
@@ -120,7 +121,7 @@ def _serve(owner: Owner, shared_memory: int) -> None:
                 if env.episode_info:
                     shared.episode_info[part] = as_columns(info, env.episode_info, start.count)
             if shared.wants_legal[0]:
-                legal = legal_of_vector(info, num_envs=start.count, actions=shared.legal.shape[1])
+                legal = legal_of_vector(info, num_envs=start.count, components=components)
                 shared.tells_legal[part] = legal is not None
                 if legal is not None:
                     shared.legal[part] = legal

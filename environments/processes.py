@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from remuda.config.schema import EnvConfig
-from remuda.environments.legal_actions import ACTION_MASK, actions_of
+from remuda.environments.legal_actions import ACTION_MASK, components_of
 from remuda.environments.shared_step import SharedStep, StepLayout
 from remuda.environments.spaces import Array, Space
 
@@ -66,7 +66,7 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space, self.single_action_space = spaces
         self.observation_space, self.action_space = (batch_space(space, num_envs) for space in spaces)
-        self._has_masks = actions_of(spaces[1]) is not None
+        self._has_masks = bool(components_of(spaces[1]))
         self._episode_info = env.episode_info
         layout = StepLayout.of(*spaces, num_envs=num_envs, episode_info=len(env.episode_info))
         descriptor = _anonymous_memory(layout.nbytes)
@@ -124,7 +124,7 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
         )
 
     def tell_legal_actions(self) -> None:
-        """Put action masks into `info` from now on, where environments have them and actions are Discrete."""
+        """Put action masks into `info` from now on, where environments have them and actions are counted."""
         self._shared.wants_legal[0] = self._has_masks
 
     def _action_masks(self) -> dict[str, Any]:

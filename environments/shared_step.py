@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from remuda.environments.legal_actions import actions_of
+from remuda.environments.legal_actions import components_of
 from remuda.environments.spaces import Array, Space
 
 _ALIGNMENT = 64
@@ -37,7 +37,7 @@ class StepLayout(msgspec.Struct, frozen=True):
     episode_info: _Field
     """[num_envs, names]: values of env.episode_info of episodes that have just ended; nan if there is none."""
     legal: _Field
-    """[num_envs, actions]: which actions of a Discrete space are legal now."""
+    """[num_envs, values]: which values of the components of actions are legal now."""
     tells_legal: _Field
     """[num_envs]: whether the environment says so. Both are also filled by a reset."""
     wants_legal: _Field
@@ -54,7 +54,7 @@ class StepLayout(msgspec.Struct, frozen=True):
             _Field("bool", (num_envs,)),
             _Field("bool", (num_envs,)),
             _Field("float64", (num_envs, episode_info)),
-            _Field("bool", (num_envs, actions_of(action) or 0)),
+            _Field("bool", (num_envs, sum(components_of(action)))),
             _Field("bool", (num_envs,)),
             _Field("bool", (1,)),
         )

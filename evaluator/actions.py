@@ -37,7 +37,7 @@ class ActionCounts:
 
     def histograms(self) -> dict[str, Histogram]:
         """Histograms of all actions so far: `action` for discrete ones, `action_0`, `action_1` … for the numbers of a
-        Box, up to MOST_ACTION_DIMENSIONS of them. Empty if there was no action."""
+        Box or the components of others, up to MOST_ACTION_DIMENSIONS of them. Empty if there was no action."""
         self._count()
         return dict(self._counted)
 
@@ -54,14 +54,18 @@ class ActionCounts:
 
 def _edges(action: ActionSpec) -> dict[str, NDArray[np.float64]]:
     if action.n is not None:
-        first, buckets = action.start - 0.5, min(action.n, BUCKETS)
-        return {"action": np.linspace(first, first + action.n, buckets + 1)}
-    bounds = zip(action.low, action.high, strict=True)
-    return {
-        f"action_{number}": _edges_between(low, high)
-        for number, (low, high) in enumerate(bounds)
-        if number < MOST_ACTION_DIMENSIONS
-    }
+        return {"action": _edges_of(action.n, action.start)}
+    if action.counts:
+        each = [_edges_of(count, start) for count, start in zip(action.counts, action.starts, strict=True)]
+    else:
+        each = [_edges_between(low, high) for low, high in zip(action.low, action.high, strict=True)]
+    return {f"action_{number}": edges for number, edges in enumerate(each[:MOST_ACTION_DIMENSIONS])}
+
+
+def _edges_of(count: int, start: int) -> NDArray[np.float64]:
+    """A bucket for each of so many integers, fewer if they are too many."""
+    first = start - 0.5
+    return np.linspace(first, first + count, min(count, BUCKETS) + 1)
 
 
 def _edges_between(low: float | None, high: float | None) -> NDArray[np.float64]:

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from remuda.environments.episode_info import DISCOUNTED_RETURN, of_single
-from remuda.environments.legal_actions import ACTION_MASK, Legal, actions_of, legal_of_each, without_any
+from remuda.environments.legal_actions import (
+    ACTION_MASK,
+    Components,
+    Legal,
+    components_of,
+    legal_of_each,
+    without_any,
+)
 from remuda.environments.make import SingleEnv
 from remuda.environments.spaces import Array, column_layout
 from remuda.logbook.statistics import merged
@@ -139,13 +146,10 @@ def _acting(
 ) -> Callable[[Array, Sequence[_RunningEpisode]], Array]:
     """From the observations of those that are playing to their actions."""
     deterministic, explored = exploration is None, exploration or {}
-    masked = actions_of(env.action_space) if policy.uses_legal_actions else None
+    components = components_of(env.action_space) if policy.uses_legal_actions else ()
 
     def act(observations: Array, playing: Sequence[_RunningEpisode]) -> Array:
-        infos = [running.info for running in playing]
-        legal = None if masked is None else legal_of_each(infos, actions=masked)
-        if legal is not None:
-            _require_any(legal, playing)
+        legal = _legal(playing, components) if components else None
         state = np.stack([running.state for running in playing]) if policy.state_size else None
         actions = policy.act(observations, explored, rng, deterministic=deterministic, legal=legal, state=state)
         if state is not None:
@@ -156,15 +160,16 @@ def _acting(
     return act
 
 
-def _require_any(legal: Legal, playing: Sequence[_RunningEpisode]) -> None:
-    """Raise EvaluationError where an environment says that no action is legal."""
-    stuck = without_any(legal)
-    if stuck.any():
+def _legal(playing: Sequence[_RunningEpisode], components: Components) -> Legal | None:
+    """Which actions are legal: [playing, values]. Raises EvaluationError where an environment says that none is."""
+    legal = legal_of_each([running.info for running in playing], components=components)
+    if legal is not None and (stuck := without_any(legal, components)).any():
         running = playing[int(stuck.argmax())]
         raise EvaluationError(
             f"environment {running.env_index} has no legal action (info[{ACTION_MASK!r}]) after step {running.length} "
             f"of the episode with seed {running.seed}, which goes on"
         )
+    return legal
 
 
 def _step(running: _RunningEpisode, action: object, *, discount: float) -> bool:

@@ -67,8 +67,9 @@ class Actor(ABC):
         """Choose actions [n, …], as environments take them, for observations [n, …].
 
         Deterministic acting reads neither `exploration` nor `rng`. `legal` bool [n, actions] is which actions are legal
-        now, in the order of a Discrete space, at least one for each observation; None: all of them. Environments say it
-        by gymnasium's `info["action_mask"]`; see remuda.environments.legal_actions.
+        now, in the order of a Discrete space, at least one for each observation; None: all of them. Of actions with
+        several components it has the values of each component after those of the one before (ActionSpec.components).
+        Environments say it by gymnasium's `info["action_mask"]`; see remuda.environments.legal_actions.
 
         `state` float32 [n, state_size] is what the actor carries through the episode of each environment: all 0 at the
         first observation. It is read, and overwritten with what to give with the next observation.

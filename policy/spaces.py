@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 _OBSERVATIONS = "Box of numbers or booleans (one axis at least, none of them empty), Discrete"
-_ACTIONS = "Discrete, Box of floats"
+_ACTIONS = "Discrete, MultiDiscrete, MultiBinary, Tuple and Dict of these, Box of floats"
 
 Numbers = Literal["float32", "float64"]
 """The type of observations that are numbers, by numpy's name."""
@@ -153,10 +153,10 @@ class ObservationSpec:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """A single environment's actions: the integers start … start + n - 1, or a Box of floats."""
+    """A single environment's actions: the integers start … start + n - 1, several integers, or a Box of floats."""
 
     n: int | None
-    """Number of values of a Discrete space; null for a Box."""
+    """Number of values of a Discrete space; null for others."""
     start: int = 0
     dtype: str = "int64"
     """numpy's name, as the environment takes them."""
@@ -164,41 +164,57 @@ class ActionSpec:
     low: tuple[float | None, ...] = ()
     """Least value of each number of a Box, flattened; null where it is unbounded."""
     high: tuple[float | None, ...] = ()
+    counts: tuple[int, ...] = ()
+    """How many values each integer of a MultiDiscrete or MultiBinary space has, flattened; empty for others."""
+    starts: tuple[int, ...] = ()
+    """Their least values."""
 
     @classmethod
     def of(cls, space: gymnasium.Space[Any]) -> ActionSpec:
         """Describe a single (not batched) action space. Raises UnsupportedSpaceError."""
-        from gymnasium.spaces import Box, Discrete
+        from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
         if isinstance(space, Discrete):
             return cls(n=int(space.n), start=int(space.start), dtype=str(space.dtype))
+        if isinstance(space, MultiDiscrete) and space.nvec.size:
+            counts, starts = (tuple(int(one) for one in side.flat) for side in (space.nvec, space.start))
+            return cls(None, 0, str(space.dtype), tuple(space.nvec.shape), counts=counts, starts=starts)
+        if isinstance(space, MultiBinary) and 0 not in space.shape:
+            each = math.prod(space.shape)
+            return cls(None, 0, str(space.dtype), tuple(space.shape), counts=(2,) * each, starts=(0,) * each)
         if isinstance(space, Box) and space.dtype.kind == "f" and 0 not in space.shape:
             low, high = (tuple(_finite(float(bound)) for bound in side.flat) for side in (space.low, space.high))
             return cls(None, 0, str(space.dtype), tuple(space.shape), low, high)
         raise UnsupportedSpaceError(f"action space {_shown(space)} is not supported; supported: {_ACTIONS}")
 
     @property
+    def is_box(self) -> bool:
+        """Whether actions are a Box of floats, and not counted."""
+        return not self.components
+
+    @property
     def components(self) -> tuple[int, ...]:
         """How many values each counted component of an action has: one component for Discrete, none for a Box."""
-        return () if self.n is None else (self.n,)
+        return self.counts if self.n is None else (self.n,)
 
     @property
     def outputs(self) -> int:
-        """Numbers that a policy network gives per observation: a logit per value, or a mean per number of the Box."""
-        return math.prod(self.shape) if self.n is None else self.n
+        """Numbers that a policy network gives per observation: a logit per value, those of each component after those
+        of the one before, or a mean per number of the Box."""
+        return math.prod(self.shape) if self.is_box else sum(self.components)
 
     def counted(self, *, by: str) -> int:
-        """The number of values of a Discrete space. Raises UnsupportedSpaceError for a Box, which names the algorithm
+        """The number of values of a Discrete space. Raises UnsupportedSpaceError for others, which names the algorithm
         that needs it (`by`)."""
         if self.n is None:
-            raise UnsupportedSpaceError(f"action space Box{self.shape} is not supported by {by}; supported: Discrete")
+            raise self._unsupported(by, "Discrete")
         return self.n
 
     def bounded(self, *, by: str) -> UnitBox:
         """Its Box, whose numbers must all be bounded on both sides. Raises UnsupportedSpaceError, which names the
         algorithm that needs it (`by`)."""
-        if self.n is not None:
-            raise UnsupportedSpaceError(f"action space Discrete({self.n}) is not supported by {by}; supported: Box")
+        if not self.is_box:
+            raise self._unsupported(by, "Box")
         bounds = list(zip(self.low, self.high, strict=True))
         if any(low is None or high is None or low >= high for low, high in bounds):
             raise UnsupportedSpaceError(
@@ -207,18 +223,35 @@ class ActionSpec:
             )
         return UnitBox(self)
 
+    def _unsupported(self, by: str, supported: str) -> UnsupportedSpaceError:
+        named = f"Box{self.shape}" if self.n is None else f"Discrete({self.n})"
+        instead = ""
+        if self.counts:
+            named = f"MultiDiscrete({list(self.counts)})"
+            instead = ". Set policy.type to ppo or impala, which take it, or make it one Discrete action by a wrapper"
+        return UnsupportedSpaceError(f"action space {named} is not supported by {by}; supported: {supported}{instead}")
+
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Turn a policy's choice into the action that the environment takes.
 
-        Discrete: indices [n] get their start. Box: numbers float32 [n, outputs] are clipped to its bounds, [n, *shape].
+        Discrete: indices [n] get their start; of several integers, indices [n, components], which become [n, *shape].
+        Box: numbers float32 [n, outputs] are clipped to its bounds, [n, *shape].
         """
-        if self.n is not None:
-            indices: np.ndarray = actions + self.start
-            return indices.astype(self.dtype, copy=False)
+        if not self.is_box:
+            numbers: np.ndarray = actions + (self.start if self.n is not None else np.array(self.starts))
+            return numbers.astype(self.dtype, copy=False).reshape(len(actions), *self.shape)
         low, high = _limits(self.low, -math.inf, self.dtype), _limits(self.high, math.inf, self.dtype)
         # Clipped last: what is at most 0.2 as float32 may be more as float64.
         clipped: np.ndarray = np.clip(actions.astype(self.dtype, copy=False), low, high)
         return clipped.reshape(len(actions), *self.shape)
+
+    def indices(self, actions: np.ndarray) -> np.ndarray:
+        """The choice that counted actions [n, *shape], as rows hold them, stand for: int64 [n], or of several integers
+        [n, components]."""
+        if self.n is not None:
+            return actions.astype(np.int64, copy=False) - self.start
+        numbers: np.ndarray = actions.reshape(len(actions), -1).astype(np.int64, copy=False) - np.array(self.starts)
+        return numbers
 
 
 class UnitBox:

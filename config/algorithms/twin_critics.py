@@ -60,7 +60,7 @@ class SacConfig(TwinCriticConfig):
     """The temperature before the first update, if it is learned."""
     target_entropy: Float | None = None
     """Entropy in nats that a learned temperature aims at, of actions in -1 … 1. Higher ones explore more. Null is minus
-    the numbers of an action, and for Discrete actions `target_entropy_share` of the largest there is."""
+    the numbers of an action, and for Discrete actions `target_entropy_share` of the largest that legal ones allow."""
     target_entropy_share: Fraction = 0.98
     """Discrete actions only: see `target_entropy`. The default (Christodoulou's) keeps the policy almost uniformly
     random; where a single wrong action can end the episode, use less, such as 0.3."""

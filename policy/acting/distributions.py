@@ -8,6 +8,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from remuda.policy.acting.components import runs_of
+
 _LOG_2_PI = math.log(2.0 * math.pi)
 
 
@@ -117,6 +119,49 @@ class Categorical:
     def _log_probs(self) -> NDArray[np.float32]:
         log_probs: NDArray[np.float32] = self._shifted - np.log(self._exponentials.sum(axis=1, keepdims=True))
         return log_probs
+
+
+class MultiCategorical:
+    """Independent indices per row, one of each component: logits float32 [rows, sum of counts], those of the first
+    component first. Those of -inf are never drawn."""
+
+    def __init__(self, logits: NDArray[np.float32], counts: tuple[int, ...]) -> None:
+        """`counts`: how many values each component has."""
+        self._rows = len(logits)
+        self._runs = [(Categorical(logits[:, run.logits].reshape(-1, run.values)), run) for run in runs_of(counts)]
+
+    def sample(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw int64 [rows, components], one uniform number for each."""
+        return self._joined([one.sample(rng) for one, _ in self._runs])
+
+    def mode(self) -> NDArray[np.int64]:
+        """The likeliest: int64 [rows, components]."""
+        return self._joined([one.mode() for one, _ in self._runs])
+
+    def log_prob(self, actions: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Log probability of indices [rows, components], the sum over the components: float32 [rows]."""
+        return self._summed([one.log_prob(actions[:, run.components].ravel()) for one, run in self._runs])
+
+    def entropy(self) -> NDArray[np.float32]:
+        """In nats, the sum over the components: float32 [rows]."""
+        return self._summed([one.entropy() for one, _ in self._runs])
+
+    def _joined(self, indices: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+        own = zip(indices, self._runs, strict=True)
+        return np.concatenate([each.reshape(self._rows, run.number) for each, (_, run) in own], axis=1)
+
+    def _summed(self, numbers: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+        own = zip(numbers, self._runs, strict=True)
+        total = np.zeros(self._rows, np.float32)
+        for each, (_, run) in own:
+            total += each.reshape(self._rows, run.number).sum(axis=1)
+        return total
+
+
+def categorical(logits: NDArray[np.float32], counts: tuple[int, ...]) -> Categorical | MultiCategorical:
+    """Over a Discrete space's values, or, where `counts` says how many values each component has, over each of them;
+    see ActionSpec."""
+    return MultiCategorical(logits, counts) if counts else Categorical(logits)
 
 
 class Gaussian:

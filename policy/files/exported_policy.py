@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from remuda.policy.acting.distributions import (
-    Categorical,
     Gaussian,
     SquashedGaussian,
+    categorical,
     epsilon_greedy,
     masked,
     with_normal_noise,
@@ -60,11 +60,11 @@ class ExportedPolicy(ValuingActor):
             return self._asked(self._model.act, observations, state)
         outputs = masked(self._asked(self._model, observations, state), legal)
         if deterministic:
-            drawn: np.ndarray = outputs.argmax(axis=1)
+            drawn: np.ndarray = categorical(outputs, self.info.action.counts).mode()
         elif self._output_name == "q_values":
             drawn = epsilon_greedy(outputs, exploration["epsilon"], rng, legal)
         elif self._output_name == "logits":
-            drawn = Categorical(outputs).sample(rng)
+            drawn = categorical(outputs, self.info.action.counts).sample(rng)
         elif self._output_name == "squashed_gaussian":
             return self._box.to_environment(SquashedGaussian(outputs).sample(rng))
         elif self._output_name == "unit_action":

@@ -22,7 +22,7 @@ Which = int | Literal["best", "last", "model"]
 
 class GetAction(Protocol):
     """Maps one observation, as the environment gives it, to one action, as the environment takes it: an int for
-    Discrete actions, otherwise an array.
+    Discrete actions, otherwise an array. Of a Tuple or Dict of actions, which is packed, it has all integers in order.
 
     `legal_actions` has a number for each action, 0 where it is illegal now, as environments give it in
     `info["action_mask"]`; None: all are legal. Algorithms that do not use it choose without. Raises ValueError where
@@ -164,11 +164,11 @@ class _Function(_Memory):
     def __call__(
         self, observation: object, *, deterministic: bool = True, legal_actions: object = None
     ) -> int | np.ndarray:
-        actor, exploration, actions = self._actor, self._playable.exploration, self._playable.action.n
+        actor, exploration, spec = self._actor, self._playable.exploration, self._playable.action
         legal = None
-        if actor.uses_legal_actions and legal_actions is not None and actions is not None:
-            legal = legal_of_mask(legal_actions, actions=actions)
-            if without_any(legal).any():
+        if actor.uses_legal_actions and legal_actions is not None and spec.components:
+            legal = legal_of_mask(legal_actions, components=spec.components)
+            if without_any(legal, spec.components).any():
                 raise ValueError("legal_actions has no legal action, so there is nothing to choose")
         with threads(1):
             seen = np.asarray(observation)[None]
@@ -176,4 +176,4 @@ class _Function(_Memory):
                 seen, exploration, self._rng, deterministic=deterministic, legal=legal, state=self._state
             )
         action: np.ndarray = chosen[0]
-        return int(action) if actions is not None else action
+        return int(action) if spec.n is not None else action

@@ -83,14 +83,21 @@ def require_fit(playable: Playable, env: SingleEnv) -> None:
         ("actions", playable.action, action),
     ]
     for what, policy, there in pairs:
-        if (policy.n, policy.shape) != (there.n, there.shape):
+        if _form(policy) != _form(there):
             raise EnvironmentBuildError(
                 f"the policy does not fit {shown(env)}: its {what} are {_told(policy)}, not {_told(there)}"
             )
 
 
+def _form(spec: ObservationSpec | ActionSpec) -> tuple[object, ...]:
+    return spec.n, spec.shape, spec.counts if isinstance(spec, ActionSpec) else ()
+
+
 def _told(spec: ObservationSpec | ActionSpec) -> str:
-    return f"{spec.n} whole numbers" if spec.n is not None else f"arrays of shape {spec.shape}"
+    if spec.n is not None:
+        return f"{spec.n} whole numbers"
+    arrays = f"arrays of shape {spec.shape}"
+    return f"{arrays} with {list(spec.counts)} values" if isinstance(spec, ActionSpec) and spec.counts else arrays
 
 
 def of_run(playable: Playable, run_dir: Path) -> Playable:

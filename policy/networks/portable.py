@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -48,6 +49,7 @@ class Portable(nn.Module):
         for name, bounds, unbounded in (("low", action.low, -math.inf), ("high", action.high, math.inf)):
             limits = [unbounded if bound is None else bound for bound in bounds]
             self.register_buffer(name, torch.tensor(limits, dtype=torch_dtype(action.dtype)), persistent=False)
+        self.register_buffer("starts", torch.tensor(action.starts, dtype=torch.int64), persistent=False)
 
     def encoded(self, observation: torch.Tensor) -> torch.Tensor:
         """The same as ObservationSpec.encode."""
@@ -68,6 +70,8 @@ class Portable(nn.Module):
         dtype = torch_dtype(spec.dtype)
         if spec.n is not None:
             return (actions + spec.start).to(dtype)
+        if spec.counts:
+            return (actions + self.get_buffer("starts")).to(dtype).reshape(-1, *spec.shape)
         return actions.to(dtype).clamp(self.get_buffer("low"), self.get_buffer("high")).reshape(-1, *spec.shape)
 
 
@@ -141,7 +145,7 @@ class PortableActorCritic(PortablePolicy):
         """`scaled_rewards`: the network's values are in rewards divided by its running moments."""
         super().__init__(observation, action, normalises=network.normalizes)
         self.network = network
-        self.output_name = "logits" if action.n is not None else "action_mean"
+        self.output_name = "action_mean" if action.is_box else "logits"
         scale = float(network.returns.load().scale[0]) if scaled_rewards else 1.0
         self.register_buffer("return_std", torch.tensor(1.0 / scale, dtype=torch.float32), persistent=False)
         if network.normalizes and network.observations is not None:
@@ -156,13 +160,13 @@ class PortableActorCritic(PortablePolicy):
     def act(self, observation: torch.Tensor) -> torch.Tensor:
         """The likeliest actions."""
         outputs = self.forward(observation)
-        return self.to_environment(outputs if self._action.n is None else outputs.argmax(1))
+        return self.to_environment(outputs if self._action.is_box else self._each(outputs, _likeliest))
 
     def sample(self, observation: torch.Tensor) -> torch.Tensor:
         """Actions drawn from the distribution."""
         outputs = self.forward(observation)
         if self.network.log_std is None:
-            return self.to_environment(outputs.softmax(1).multinomial(1).squeeze(1))
+            return self.to_environment(self._each(outputs, _drawn))
         return self.to_environment(outputs + torch.randn_like(outputs) * self.network.log_std.exp())
 
     def value(self, observation: torch.Tensor) -> torch.Tensor:
@@ -170,6 +174,21 @@ class PortableActorCritic(PortablePolicy):
         features = self.network.features(self.network.normalised(self.encoded(observation)))
         values: torch.Tensor = self.network.value(features)
         return values.squeeze(1) * self.get_buffer("return_std")
+
+    def _each(self, logits: torch.Tensor, choose: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Indices [batch] that are chosen by logits; or [batch, components], each by its own."""
+        counts = list(self._action.counts)
+        if not counts:
+            return choose(logits)
+        return torch.stack([choose(own) for own in torch.split(logits, counts, dim=1)], dim=1)
+
+
+def _likeliest(logits: torch.Tensor) -> torch.Tensor:
+    return logits.argmax(1)
+
+
+def _drawn(logits: torch.Tensor) -> torch.Tensor:
+    return logits.softmax(1).multinomial(1).squeeze(1)
 
 
 def torch_dtype(name: str) -> torch.dtype:

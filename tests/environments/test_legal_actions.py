@@ -7,11 +7,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 from remuda.config.schema import EnvConfig
 from remuda.environments.legal_actions import (
-    actions_of,
+    components_of,
     legal_of_each,
     legal_of_mask,
     legal_of_vector,
@@ -29,37 +30,54 @@ CHOOSY = EnvConfig(make="remuda.tests.environments.masked:make", vectorization="
 def test_masks_of_a_vector_by_hand() -> None:
     masks, told = np.array([[1, 0], [0, 0], [0, 1], [0, 0]], np.int8), np.array([True, True, True, False])
     info = {"action_mask": masks, "_action_mask": told}
-    legal = legal_of_vector(info, num_envs=4, actions=2)
+    legal = legal_of_vector(info, num_envs=4, components=(2,))
     assert legal is not None
     assert legal.tolist() == [[True, False], [False, False], [False, True], [True, True]]
-    assert without_any(legal).tolist() == [False, True, False, False]
+    assert without_any(legal, (2,)).tolist() == [False, True, False, False]
     of_lists = np.array([[1, 0], None, [0, 1]], object)
-    legal = legal_of_vector({"action_mask": of_lists, "_action_mask": told[[0, 3, 2]]}, num_envs=3, actions=2)
+    legal = legal_of_vector({"action_mask": of_lists, "_action_mask": told[[0, 3, 2]]}, num_envs=3, components=(2,))
     assert legal is not None
     assert legal.tolist() == [[True, False], [True, True], [False, True]]
-    assert legal_of_vector({"other": masks}, num_envs=4, actions=2) is None
+    assert legal_of_vector({"other": masks}, num_envs=4, components=(2,)) is None
 
 
 def test_masks_of_single_environments_by_hand() -> None:
-    legal = legal_of_each([{"action_mask": [0, 1, 1]}, {}, {"action_mask": np.zeros(3)}], actions=3)
+    legal = legal_of_each([{"action_mask": [0, 1, 1]}, {}, {"action_mask": np.zeros(3)}], components=(3,))
     assert legal is not None
     assert legal.tolist() == [[False, True, True], [True] * 3, [False] * 3]
-    assert legal_of_each([{}, {"other": 1}], actions=3) is None
-    assert legal_of_mask((True, False), actions=2).tolist() == [[True, False]]
+    assert legal_of_each([{}, {"other": 1}], components=(3,)) is None
+    assert legal_of_mask((True, False), components=(2,)).tolist() == [[True, False]]
 
 
-def test_only_discrete_actions_have_masks() -> None:
-    assert actions_of(gymnasium.spaces.Discrete(5, start=3)) == 5
-    assert actions_of(gymnasium.spaces.Box(0, 1, (2,))) is None
+def test_masks_of_several_components_are_one_array_or_one_for_each() -> None:
+    flat = [True, False, True, False, True]
+    for mask in (flat, np.array(flat, np.int8), (np.array(flat[:3]), [0, 1]), [flat[:3], flat[3:]]):
+        assert legal_of_mask(mask, components=(3, 2)).tolist() == [flat]
+    square = np.array([[1, 0], [0, 1]])
+    assert legal_of_mask(square, components=(2, 2)).tolist() == [[True, False, False, True]]
+    with pytest.raises(ValueError, match=r"has shape \(2, 2\), not \(5,\)"):
+        legal_of_mask(square, components=(3, 2))
+    rows = np.array([[1, 1, 1, 1, 1], [0, 0, 0, 1, 1], [1, 0, 0, 0, 0], [0, 1, 0, 0, 1]], np.bool_)
+    assert without_any(rows, (3, 2)).tolist() == [False, True, True, False]
+
+
+def test_counted_actions_alone_have_masks() -> None:
+    discrete, box = spaces.Discrete(5, start=3), spaces.Box(0, 1, (2,))
+    assert components_of(discrete) == (5,)
+    assert components_of(spaces.MultiDiscrete(np.array([[3, 2], [4, 1]]))) == (3, 2, 4, 1)
+    assert components_of(spaces.MultiBinary(3)) == (2, 2, 2)
+    assert components_of(spaces.Tuple((discrete, spaces.Dict(a=spaces.MultiBinary(2))))) == (5, 2, 2)
+    assert components_of(box) == ()
+    assert components_of(spaces.Dict(a=discrete, b=box)) == ()
 
 
 @pytest.mark.parametrize("mask", [np.ones(3), np.ones((1, 2)), 1, None])
 def test_a_mask_of_another_shape_is_refused(mask: object) -> None:
     said = r"info\['action_mask'\] of an environment has shape .*, not \(2,\)"
     with pytest.raises(ValueError, match=said):
-        legal_of_mask(mask, actions=2)
+        legal_of_mask(mask, components=(2,))
     with pytest.raises(ValueError, match=said):
-        legal_of_each([{"action_mask": mask}], actions=2)
+        legal_of_each([{"action_mask": mask}], components=(2,))
 
 
 def taken(legal: np.ndarray | None, num_envs: int, step: int) -> np.ndarray:
@@ -74,9 +92,9 @@ def assert_told_right(vector: Vector, num_envs: int) -> None:
     for seeds in (list(range(num_envs)), None):
         observations, info = reset_with_info(vector, seeds)
         for step in range(40):
-            legal = legal_of_vector(info, num_envs=num_envs, actions=ACTIONS)
+            legal = legal_of_vector(info, num_envs=num_envs, components=(ACTIONS,))
             told = np.ones((num_envs, ACTIONS), np.bool_) if legal is None else legal
-            told[without_any(told)] = True  # where an episode is over
+            told[without_any(told, (ACTIONS,))] = True  # where an episode is over
             assert told.tolist() == legal_in(observations).tolist()
             observations, _, _, _, info = vector.step(taken(legal, num_envs, step))
 
@@ -84,9 +102,15 @@ def assert_told_right(vector: Vector, num_envs: int) -> None:
 def test_a_copy_that_is_timed_is_stepped_by_legal_actions() -> None:
     """Any other is an error of this environment, and `auto` would know nothing of its speed."""
     assert time_step(Choosy()) > 0.0
-    space = gymnasium.spaces.Discrete(3, start=4, seed=0)
+    space = spaces.Discrete(3, start=4, seed=0)
     assert {sample_legal(space, {"action_mask": [1, 0, 1]}) for _ in range(30)} == {4, 6}
     assert {sample_legal(space, {}) for _ in range(30)} == {4, 5, 6}
+    several, switches = spaces.MultiDiscrete(np.array([[2, 3]]), seed=0), spaces.MultiBinary(2, seed=0)
+    for masked, mask in ((several, [1, 0, 0, 1, 1]), (switches, ([1, 0], [1, 1]))):
+        drawn = [sample_legal(masked, {"action_mask": mask}) for _ in range(30)]
+        assert all(one in masked for one in drawn)
+        assert {int(one.flat[0]) for one in drawn} == {0}
+        assert len({int(one.flat[1]) for one in drawn}) == 2
 
 
 def test_objects_in_one_process_tell() -> None:
@@ -136,7 +160,7 @@ def test_gymnasiums_own_taxi_tells() -> None:
     """At its walls the taxi cannot go on, and it can let nobody in or out where nobody is."""
     vector: Vector = SyncVectorEnv([lambda: gymnasium.make("Taxi-v4")] * 2)
     seen, info = reset_with_info(vector, [1, 2])
-    legal = legal_of_vector(info, num_envs=2, actions=6)
+    legal = legal_of_vector(info, num_envs=2, components=(6,))
     assert legal is not None
     for state, row in zip(seen.tolist(), legal.tolist(), strict=True):
         lines, column = state // 100, state // 20 % 5

@@ -19,6 +19,7 @@ from remuda.environments.mask_in_observation import observes_mask
 from remuda.environments.packing import packs
 from remuda.environments.spaces import Array
 from remuda.tests.environments.masked import ACTIONS, Choosy
+from remuda.tests.environments.several_actions import NamedDials
 
 MODULE = "remuda.tests.environments.test_mask_in_observation"
 
@@ -94,6 +95,29 @@ def test_of_several_other_parts_each_is_read() -> None:
 def test_a_mask_that_does_not_fit_the_actions_is_refused_by_name() -> None:
     with pytest.raises(EnvironmentBuildError, match="the part 'action_mask' of the observation is MultiBinary"):
         built("Misshapen")
+
+
+class Dialed(NamedDials):
+    """Nested masks in observations."""
+
+    observation_space = spaces.Dict(  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+        {
+            "seen": NamedDials.observation_space,
+            "action_mask": spaces.Dict(
+                {"first": spaces.MultiBinary(3), "others": spaces.Tuple((spaces.MultiBinary(4), spaces.MultiBinary(2)))}
+            ),
+        }
+    )
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        seen, info = super().reset(**how)
+        return {"seen": seen, **info}, {}
+
+
+def test_masks_may_be_nested_as_actions_are() -> None:
+    env = built("Dialed")
+    _, info = env.reset(seed=1)
+    assert info["action_mask"].tolist() == [True, True, False] + [True] * 6
 
 
 def test_without_counted_actions_it_is_a_part_like_any_other() -> None:

@@ -32,6 +32,15 @@ def test_discrete_actions_have_a_bucket_each() -> None:
     }
 
 
+def test_each_of_several_integers_has_a_histogram() -> None:
+    spec = ActionSpec(None, shape=(2,), counts=(2, 3), starts=(0, -1))
+    found = histograms(spec, np.array([[0, -1], [1, 1]]), np.array([[1, 1]]))
+    assert found == {
+        "action_0": Histogram(left=-0.5, rights=[0.5, 1.5], counts=[1, 2], total=2.0, total_squares=2.0),
+        "action_1": Histogram(left=-1.5, rights=[-0.5, 0.5, 1.5], counts=[1, 0, 2], total=1.0, total_squares=3.0),
+    }
+
+
 def test_many_discrete_actions_share_buckets() -> None:
     found = histograms(ActionSpec(1_000), np.arange(1_000))["action"]
     assert len(found.counts) == BUCKETS <= MOST_BUCKETS

@@ -49,9 +49,9 @@ def test_unsupported_observations_are_named_with_what_is_supported(space: gymnas
     assert "supported: Box" in str(caught.value)
 
 
-@pytest.mark.parametrize("space", [spaces.Box(0, 9, (2,), np.int64), spaces.MultiDiscrete([2, 3])])
+@pytest.mark.parametrize("space", [spaces.Box(0, 9, (2,), np.int64), spaces.Text(3)])
 def test_unsupported_actions_are_named_with_what_is_supported(space: gymnasium.Space[Any]) -> None:
-    with pytest.raises(UnsupportedSpaceError, match="supported: Discrete, Box of floats"):
+    with pytest.raises(UnsupportedSpaceError, match="supported: Discrete, MultiDiscrete, MultiBinary, Tuple and Dict"):
         ActionSpec.of(space)
 
 
@@ -192,6 +192,36 @@ def test_what_a_policy_chose_becomes_what_the_environment_takes() -> None:
     indices = ActionSpec(3, start=7, dtype="int32").to_environment(np.array([0, 2]))
     assert indices.tolist() == [7, 9]
     assert indices.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.MultiDiscrete([3, 2]),
+        spaces.MultiDiscrete(np.array([[3, 2], [1, 4]]), dtype=np.int32, start=np.array([[1, 0], [0, -5]])),
+        spaces.MultiBinary(3),
+        spaces.MultiBinary([2, 2]),
+    ],
+)
+def test_several_integers_at_once(space: Any) -> None:
+    spec = ActionSpec.of(space)
+    assert (spec.n, spec.is_box, spec.shape, spec.dtype) == (None, False, space.shape, str(space.dtype))
+    assert spec.outputs == sum(spec.counts)
+    assert spec.components == spec.counts
+    indices = np.random.default_rng(0).integers(0, spec.counts, (50, len(spec.counts)))
+    taken = spec.to_environment(indices)
+    assert all(row in space for row in taken)
+    np.testing.assert_array_equal(spec.indices(taken), indices)
+    assert spec.indices(taken).dtype == np.int64
+
+
+def test_several_integers_are_refused_by_who_values_each_action() -> None:
+    several = ActionSpec.of(spaces.MultiDiscrete([3, 2]))
+    said = r"MultiDiscrete\(\[3, 2\]\) is not supported by dqn; supported: Discrete\. Set policy\.type to ppo or impala"
+    with pytest.raises(UnsupportedSpaceError, match=said):
+        several.counted(by="dqn")
+    with pytest.raises(UnsupportedSpaceError, match=r"is not supported by td3; supported: Box\. Set policy\.type"):
+        several.bounded(by="td3")
 
 
 @given(shape=st.lists(st.integers(1, 3), max_size=3).map(tuple), rows=st.integers(1, 4), seed=st.integers(0, 99))

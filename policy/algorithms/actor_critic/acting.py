@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.correlated_noise import CorrelatedNoise
-from remuda.policy.acting.distributions import Categorical, Gaussian, masked
+from remuda.policy.acting.distributions import Categorical, Gaussian, MultiCategorical, categorical, masked
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.acting.weights import Dense, Weights, weights_of
@@ -124,7 +124,7 @@ class ActorCriticPolicy(Policy):
     ) -> None:
         """`chosen` and `device` are Inference's."""
         self._config, self._observation, self._action = config, observation, action
-        self.uses_legal_actions = action.n is not None
+        self.uses_legal_actions = not action.is_box
         self.keeps_float64 = config.normalize_observations
         self._numbers: Numbers = observation.numbers(normalised=config.normalize_observations)
         self._network = network_shape(config, observation)
@@ -138,7 +138,7 @@ class ActorCriticPolicy(Policy):
         require_fit(self._shapes, state, what="policy")
         self._policy.load(self._weights(state, "policy"))
         self._value.load(self._weights(state, "value"))
-        if self._action.n is None:
+        if self._action.is_box:
             self._log_std: NDArray[np.float32] = state["log_std"]
         if self._config.normalize_observations:
             observations = _moments(state, "observations")
@@ -168,7 +168,7 @@ class ActorCriticPolicy(Policy):
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """See Policy."""
         log_prob: dict[str, tuple[tuple[int, ...], str]] = {"log_prob": ((), "float32")}
-        return log_prob if self._action.n is not None else log_prob | {"action": (self._action.shape, "float32")}
+        return log_prob | {"action": (self._action.shape, "float32")} if self._action.is_box else log_prob
 
     def act_recording(
         self,
@@ -184,7 +184,7 @@ class ActorCriticPolicy(Policy):
         With `noise_correlation` rows must be the same environments at each call.
         """
         distribution = self._distribution(observations, legal)
-        if isinstance(distribution, Categorical):
+        if not isinstance(distribution, Gaussian):
             indices = distribution.sample(rng)
             return self._action.to_environment(indices), {"log_prob": distribution.log_prob(indices)}
         drawn = distribution.drawn_by(self._noise.draw((len(observations), self._action.outputs), rng))
@@ -199,11 +199,13 @@ class ActorCriticPolicy(Policy):
         values: NDArray[np.float32] = self._value(self._encoded(observations))[:, 0]
         return values * self._return_std
 
-    def _distribution(self, observations: np.ndarray, legal: np.ndarray | None) -> Categorical | Gaussian:
+    def _distribution(
+        self, observations: np.ndarray, legal: np.ndarray | None
+    ) -> Categorical | MultiCategorical | Gaussian:
         outputs = self.outputs(observations)
-        if self._action.n is None:
+        if self._action.is_box:
             return Gaussian(outputs, self._log_std)
-        return Categorical(masked(outputs, legal))
+        return categorical(masked(outputs, legal), self._action.counts)
 
     def _encoded(self, observations: np.ndarray) -> np.ndarray:
         encoded = self._observation.encode(observations, self._numbers)
@@ -235,7 +237,7 @@ _CONVOLUTIONS = "trunk.0"
 
 def _shapes(network: NetworkShape, features: int, action: ActionSpec) -> dict[str, tuple[int, ...]]:
     """The tensors of ActorCriticNetwork by name (a test compares the two)."""
-    shapes: dict[str, tuple[int, ...]] = {} if action.n is not None else {"log_std": (action.outputs,)}
+    shapes: dict[str, tuple[int, ...]] = {"log_std": (action.outputs,)} if action.is_box else {}
     hidden, image = network.hidden, network.image
     if image is None:
         shapes |= _moments_shapes("observations", features)

@@ -24,7 +24,7 @@ from remuda.policy.algorithms.actor_critic.outputs import (
 )
 from remuda.policy.algorithms.actor_critic.returns import Outcome
 from remuda.policy.algorithms.actor_critic.segments import Losses, Segments, Slopes
-from remuda.policy.algorithms.actor_critic.torch_distributions import Categorical, Gaussian
+from remuda.policy.algorithms.actor_critic.torch_distributions import Distribution, Gaussian, categorical
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
@@ -143,13 +143,15 @@ class ActorCritic(Algorithm):
         return remaining
 
     def _as_drawn(self, actions: np.ndarray) -> np.ndarray:
-        if self.action.n is not None:
-            return actions.astype(np.int64) - self.action.start
+        if not self.action.is_box:
+            return self.action.indices(actions)
         return actions.reshape(len(actions), self.action.outputs).astype(np.float32, copy=False)
 
-    def _distribution(self, outputs: torch.Tensor, legal: torch.Tensor | None) -> Categorical | Gaussian:
+    def _distribution(self, outputs: torch.Tensor, legal: torch.Tensor | None) -> Distribution:
         """The policy's distribution over the legal actions [n, actions], given the network's outputs [n, outputs]."""
-        return Categorical(masked(outputs, legal)) if self._log_std is None else Gaussian(outputs, self._log_std)
+        if self._log_std is not None:
+            return Gaussian(outputs, self._log_std)
+        return categorical(masked(outputs, legal), self.action.counts)
 
     def _losses(self, policy: torch.Tensor, value: torch.Tensor, entropy: torch.Tensor) -> Losses:
         """Weigh the parts of the loss."""
@@ -164,7 +166,7 @@ class ActorCritic(Algorithm):
 
     def _descend(
         self,
-        distribution: Categorical | Gaussian,
+        distribution: Distribution,
         actions: torch.Tensor,
         slopes: Slopes,
         backward: Backward,

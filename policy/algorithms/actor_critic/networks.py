@@ -16,7 +16,7 @@ def make_network(
     config: PpoConfig | ImpalaConfig, observation: ObservationSpec, action: ActionSpec
 ) -> ActorCriticNetwork | RecurrentActorCritic:
     """A network as torch's generator begins it. Raises UnsupportedSpaceError."""
-    shape, gaussian = network_shape(config, observation), action.n is None
+    shape, gaussian = network_shape(config, observation), action.is_box
     if config.recurrent is not None:
         layout = recurrent_layout(config, observation)
         head = ActorCriticNetwork(

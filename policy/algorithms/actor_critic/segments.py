@@ -28,7 +28,7 @@ class Segments:
     steps: torch.Tensor
     """int64 [n]: indices of the observations in which the valid actions were taken."""
     actions: torch.Tensor
-    """Indices int64 [n], or numbers float32 [n, outputs]."""
+    """Indices int64 [n], or [n, components] of several; or numbers float32 [n, outputs]."""
     log_prob: torch.Tensor
     """float32 [n]: by the policy that acted."""
     legal: torch.Tensor | None

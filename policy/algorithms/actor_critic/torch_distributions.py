@@ -12,6 +12,8 @@ import math
 
 import torch
 
+from remuda.policy.acting.components import runs_of
+
 _LOG_2_PI = math.log(2.0 * math.pi)
 
 
@@ -39,6 +41,43 @@ class Categorical:
             surprise = self._log_probs.clamp(min=_SMALLEST) + self.entropy().unsqueeze(1)
             gradient.addcmul_(self._probs, surprise, value=-by_entropy)
         return gradient
+
+
+class MultiCategorical:
+    """Independent indices per row, one of each component: logits float32 [rows, sum of counts], those of the first
+    component first."""
+
+    def __init__(self, logits: torch.Tensor, counts: tuple[int, ...]) -> None:
+        """`counts`: how many values each component has."""
+        self._rows = len(logits)
+        self._runs = [(Categorical(logits[:, run.logits].reshape(-1, run.values)), run) for run in runs_of(counts)]
+
+    def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
+        """Log probability of indices int64 [rows, components], the sum over the components: float32 [rows]."""
+        return self._summed([one.log_prob(actions[:, run.components].reshape(-1)) for one, run in self._runs])
+
+    def entropy(self) -> torch.Tensor:
+        """In nats, the sum over the components: float32 [rows]."""
+        return self._summed([one.entropy() for one, _ in self._runs])
+
+    def gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
+        """As Categorical's: [rows, sum of counts]. Every component's part of a sum has the gradient of the sum."""
+        parts = [
+            one.gradient(
+                actions[:, run.components].reshape(-1), by_log_prob.repeat_interleave(run.number), by_entropy
+            ).reshape(self._rows, run.number * run.values)
+            for one, run in self._runs
+        ]
+        return torch.cat(parts, dim=1)
+
+    def _summed(self, numbers: list[torch.Tensor]) -> torch.Tensor:
+        own = zip(numbers, self._runs, strict=True)
+        return torch.cat([each.reshape(self._rows, run.number) for each, (_, run) in own], dim=1).sum(dim=1)
+
+
+def categorical(logits: torch.Tensor, counts: tuple[int, ...]) -> Categorical | MultiCategorical:
+    """As remuda.policy.acting.distributions.categorical."""
+    return MultiCategorical(logits, counts) if counts else Categorical(logits)
 
 
 class Gaussian:
@@ -74,3 +113,5 @@ class Gaussian:
 
 _SMALLEST = torch.finfo(torch.float32).min
 """Keeps 0 * log 0 from being no number."""
+Distribution = Categorical | MultiCategorical | Gaussian
+"""What a policy may be."""

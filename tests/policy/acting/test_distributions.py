@@ -112,8 +112,8 @@ def test_random_actions_are_spread_evenly_over_the_legal_ones() -> None:
         np.testing.assert_allclose(shares, [1 / 3, 0, 1 / 3, 1 / 3, 0], atol=0.015)
 
 
-@settings(max_examples=60, deadline=None)
-@given(rows=st.integers(1, 20), n=st.integers(1, 7), by_entropy=st.sampled_from([0.0, -0.7]), seed=seeds)
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 8), n=st.integers(1, 7), by_entropy=st.sampled_from([0.0, -0.7]), seed=seeds)
 def test_masked_distributions_are_those_of_torch_over_the_legal_actions(
     rows: int, n: int, by_entropy: float, seed: int
 ) -> None:
@@ -141,6 +141,56 @@ def test_masked_distributions_are_those_of_torch_over_the_legal_actions(
     gradient = learning.gradient(torch.tensor(indices), by_log_prob, by_entropy)
     torch.testing.assert_close(gradient, torch.autograd.grad(loss, logits)[0])
     assert (gradient[torch.tensor(~legal)] == 0.0).all()
+
+
+COUNTS = st.lists(st.integers(1, 4), min_size=1, max_size=6).map(tuple)
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(0, 8), counts=COUNTS, by_entropy=st.sampled_from([0.0, -0.7]), masks=st.booleans(), seed=seeds)
+def test_several_indices_are_independent(
+    rows: int, counts: tuple[int, ...], by_entropy: float, masks: bool, seed: int
+) -> None:
+    """Log probabilities and entropies are sums of those that torch has of each component; gradients are autograd's."""
+    rng = np.random.default_rng(seed)
+    outputs, indices = rng.normal(size=(rows, sum(counts))), rng.integers(0, counts, (rows, len(counts)))
+    legal = rng.random(outputs.shape) < (0.5 if masks else 1.0)
+    np.put_along_axis(legal, indices + np.cumsum((0, *counts[:-1])), True, axis=1)
+    low = np.where(legal, outputs, -1e9)
+    logits, by_log_prob = torch.tensor(low, requires_grad=True), torch.tensor(rng.normal(size=rows))
+    log_prob, entropy = torch.zeros(rows), torch.zeros(rows)
+    for own, chosen in zip(torch.split(logits, list(counts), dim=1), torch.tensor(indices).unbind(1), strict=True):
+        theirs = torch.distributions.Categorical(logits=own, validate_args=False)
+        log_prob = log_prob + theirs.log_prob(chosen)  # type: ignore[no-untyped-call]
+        entropy = entropy + theirs.entropy()  # type: ignore[no-untyped-call]
+    loss = (by_log_prob * log_prob).sum() + by_entropy * entropy.sum()
+
+    masked = np.where(legal, outputs, -np.inf)
+    learning = torch_distributions.MultiCategorical(torch.tensor(masked), counts)
+    ours = distributions.MultiCategorical(masked.astype(np.float32), counts)
+    for got in (learning.log_prob(torch.tensor(indices)), ours.log_prob(indices)):
+        np.testing.assert_allclose(got, log_prob.detach(), atol=1e-4)
+    for got in (learning.entropy(), ours.entropy()):
+        np.testing.assert_allclose(got, entropy.detach(), atol=1e-4)
+    gradient = learning.gradient(torch.tensor(indices), by_log_prob, by_entropy)
+    torch.testing.assert_close(gradient, torch.autograd.grad(loss, logits)[0], rtol=1e-6, atol=1e-6)
+    assert (gradient[torch.tensor(~legal)] == 0.0).all()
+    for drawn in (ours.sample(rng), ours.mode()):
+        assert drawn.shape == indices.shape
+        assert np.take_along_axis(legal, drawn + np.cumsum((0, *counts[:-1])), axis=1).all()
+
+
+def test_several_indices_by_hand() -> None:
+    """Two coins, of which the second falls on its head three times in four, and a die that always shows its last."""
+    logits = np.log(np.array([[0.5, 0.5, 0.25, 0.75, 1e-30, 1e-30, 1.0]], np.float32))
+    three = distributions.MultiCategorical(logits, (2, 2, 3))
+    assert three.mode().tolist() == [[0, 1, 2]]
+    assert three.log_prob(np.array([[1, 0, 2]])).tolist() == [pytest.approx(np.log(0.5 * 0.25))]
+    coins = np.log(2.0) - 0.25 * np.log(0.25) - 0.75 * np.log(0.75)
+    assert three.entropy().tolist() == [pytest.approx(coins)]
+    many = distributions.MultiCategorical(np.tile(logits, (20_000, 1)), (2, 2, 3)).sample(np.random.default_rng(0))
+    np.testing.assert_allclose(many.mean(axis=0), [0.5, 0.75, 2.0], atol=0.02)
+    assert np.corrcoef(many[:, 0], many[:, 1])[0, 1] == pytest.approx(0.0, abs=0.03)
 
 
 def test_drawn_numbers_have_the_mean_and_deviation() -> None:

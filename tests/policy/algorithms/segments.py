@@ -23,6 +23,8 @@ Batch = dict[str, np.ndarray]
 
 PUSH = ActionSpec(None, 0, "float32", (2,), (-1.0, None), (1.0, None))
 """Two numbers, the first of them bounded."""
+SEVERAL = ActionSpec(None, 0, "int32", (2, 2), counts=(3, 2, 2, 4), starts=(1, 0, 0, -2))
+"""Four integers, of which the two in the middle have as many values."""
 
 
 def on_policy(
@@ -59,10 +61,9 @@ def batch(
 ) -> Batch:
     happened = outcome(rng, segments, slots, ending=ending)
     shape = (segments, slots)
-    numbers = rng.normal(size=(*shape, *action.shape)).astype(np.float32)
     return {
         "obs": rng.normal(size=(segments, slots + 1, 4)).astype(np.float32),
-        "action": numbers if action.n is None else action.start + rng.integers(0, action.n, shape),
+        "action": acted(rng, action, shape),
         "reward": happened.reward,
         "terminated": happened.terminated,
         "done": happened.done,
@@ -71,6 +72,16 @@ def batch(
         "version": np.zeros(segments, np.int64),
         "return_so_far": np.zeros(segments, np.float32),
     }
+
+
+def acted(rng: np.random.Generator, action: ActionSpec, shape: tuple[int, int]) -> np.ndarray:
+    """Actions [*shape, …] as rows hold them."""
+    if action.is_box:
+        return rng.normal(size=(*shape, *action.shape)).astype(np.float32)
+    if action.n is not None:
+        return action.start + rng.integers(0, action.n, shape)
+    indices = rng.integers(0, action.counts, (shape[0] * shape[1], len(action.counts)))
+    return action.to_environment(indices).reshape(*shape, *action.shape)
 
 
 def one_slot(*, reward: float, log_prob: float, action: int = 1) -> Batch:

@@ -22,7 +22,16 @@ from remuda.policy.files.policy_file import load, publish
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.imports import imported_by
-from remuda.tests.policy.algorithms.segments import PUSH, Collecting, batch, experiment, numbers, on_policy, one_slot
+from remuda.tests.policy.algorithms.segments import (
+    PUSH,
+    SEVERAL,
+    Collecting,
+    batch,
+    experiment,
+    numbers,
+    on_policy,
+    one_slot,
+)
 from remuda.tests.policy.cases import ACTION, OBSERVATION
 from remuda.wire.messages import PolicyRef
 
@@ -32,7 +41,7 @@ POLICIES = [
     ImpalaConfig(hidden=(16, 8), shared_hidden=True, normalize_observations=True),
 ]
 both = pytest.mark.parametrize("policy", POLICIES, ids=["ppo", "impala", "shared"])
-actions = pytest.mark.parametrize("action", [ActionSpec(3, start=5), PUSH], ids=["discrete", "box"])
+actions = pytest.mark.parametrize("action", [ActionSpec(3, start=5), SEVERAL, PUSH], ids=["discrete", "several", "box"])
 
 OnPolicy = PpoConfig | ImpalaConfig
 
@@ -63,7 +72,7 @@ def same(first: Algorithm, second: Algorithm) -> bool:
     hidden=st.lists(st.integers(1, 40), max_size=3).map(tuple),
     activation=st.sampled_from(["tanh", "relu"]),
     how=st.tuples(st.booleans(), st.booleans()),
-    action=st.sampled_from([ActionSpec(1), ActionSpec(4), PUSH]),
+    action=st.sampled_from([ActionSpec(1), ActionSpec(4), SEVERAL, PUSH]),
     seed=st.integers(0, 1000),
 )
 def test_numpy_and_torch_agree(
@@ -90,6 +99,10 @@ def test_numpy_and_torch_agree(
     outputs = acts.outputs(observations)
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
     best = outputs.argmax(axis=1) if action.n is not None else outputs
+    if action.counts:
+        best = np.stack(
+            [own.argmax(axis=1) for own in np.split(outputs, np.cumsum(action.counts)[:-1], axis=1)], axis=1
+        )
     chosen = acts.act(observations, {}, np.random.default_rng(0), deterministic=True)
     np.testing.assert_array_equal(chosen, action.to_environment(best))
 

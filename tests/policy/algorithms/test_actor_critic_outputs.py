@@ -30,8 +30,8 @@ from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.images import ImageLayout
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.tests.policy.algorithms.likelihoods import categorical, gaussian
-from remuda.tests.policy.algorithms.segments import PUSH, Batch, batch, numbers, on_policy
+from remuda.tests.policy.algorithms.likelihoods import categorical, gaussian, several
+from remuda.tests.policy.algorithms.segments import PUSH, SEVERAL, Batch, batch, numbers, on_policy
 
 Activation = Literal["tanh", "relu"]
 OnPolicy = PpoConfig | ImpalaConfig
@@ -103,9 +103,14 @@ def losses(algorithm: ActorCritic, rows: Batch, policy: OnPolicy, old_values: to
     valid = rows["valid"]
     features, values = made.features(torch.tensor(rows["obs"]).reshape(-1, 4)), values_of(algorithm, rows)
     outputs = made.policy(features).reshape(*values.shape, -1)[:, :-1][torch.tensor(valid)]
-    actions = torch.tensor(rows["action"][valid])
-    if made.log_std is None:
-        log_prob, entropy = categorical(outputs, actions - algorithm.action.start)
+    actions, spec = torch.tensor(rows["action"][valid]), algorithm.action
+    if "legal" in rows:  # a finite number, which autograd can work with
+        outputs = torch.where(torch.tensor(rows["legal"][:, :-1][valid]), outputs, -1e9)
+    if spec.counts:
+        indices = actions.flatten(1).long() - torch.tensor(spec.starts)
+        log_prob, entropy = several(outputs, indices, spec.counts)
+    elif made.log_std is None:
+        log_prob, entropy = categorical(outputs, actions - spec.start)
     else:
         log_prob, entropy = gaussian(outputs, made.log_std, actions)
     outcome = Outcome(rows["reward"], rows["terminated"], rows["done"], valid)
@@ -165,7 +170,8 @@ def assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
     hidden=HIDDEN,
     how=st.tuples(ACTIVATION, st.booleans()),
     entropy_coefficient=st.sampled_from([0.0, 0.3]),
-    action=st.sampled_from([ActionSpec(1), ActionSpec(3, start=-1), PUSH]),
+    action=st.sampled_from([ActionSpec(1), ActionSpec(3, start=-1), SEVERAL, PUSH]),
+    masks=st.booleans(),
     seed=SEED,
 )
 def test_an_update_descends_the_loss_of_the_paper(
@@ -174,6 +180,7 @@ def test_an_update_descends_the_loss_of_the_paper(
     how: tuple[Activation, bool],
     entropy_coefficient: float,
     action: ActionSpec,
+    masks: bool,
     seed: int,
 ) -> None:
     activation, shared = how
@@ -191,6 +198,8 @@ def test_an_update_descends_the_loss_of_the_paper(
     )
     rng = np.random.default_rng(seed)
     rows = batch(rng, action=action)
+    if masks and not action.is_box:
+        rows["legal"] = legal_besides_taken(rng, rows, action)
     algorithm = cast("ActorCritic", on_policy(policy, LearnerConfig(max_grad_norm=None), action=action, seed=seed % 99))
     of_the_paper = losses(algorithm, rows, policy, values_of(algorithm, rows))
     expected = gradient_of(of_the_paper["total_loss"], algorithm)
@@ -203,7 +212,17 @@ def test_an_update_descends_the_loss_of_the_paper(
     assert got["grad_norm"] == pytest.approx(float(expected.norm()), rel=1e-5)
 
 
-@pytest.mark.parametrize("action", [ActionSpec(3), PUSH], ids=["discrete", "box"])
+def legal_besides_taken(rng: np.random.Generator, rows: Batch, action: ActionSpec) -> np.ndarray:
+    """Masks [B, T + 1, values] in which the actions that were taken are legal, and half of the others."""
+    shape = rows["valid"].shape
+    legal = rng.random((shape[0], shape[1] + 1, sum(action.components))) < 0.5
+    taken = action.indices(rows["action"].reshape(-1, *action.shape)).reshape(*shape, -1)
+    firsts = np.cumsum((0, *action.components[:-1]))
+    np.put_along_axis(legal[:, :-1], taken + firsts, True, axis=2)
+    return legal
+
+
+@pytest.mark.parametrize("action", [ActionSpec(3), SEVERAL, PUSH], ids=["discrete", "several", "box"])
 @pytest.mark.parametrize("value_clip", [None, 0.003, 0.02, 10.0])
 def test_a_second_step_descends_the_loss_that_the_first_left(value_clip: float | None, action: ActionSpec) -> None:
     """Ratios and values have moved: some are clipped, some are not."""

@@ -62,6 +62,7 @@ PLACES = ObservationSpec((), "int64", n=7, start=5)
 FRAMES = ObservationSpec((4, 36, 40), "uint8", 0.0, 255.0)
 BOARDS = ObservationSpec((10, 10, 4), "bool", 0.0, 1.0)
 TWO, FROM_MINUS_ONE = ActionSpec(2), ActionSpec(3, -1, "int32")
+SEVERAL = ActionSpec(None, 0, "int8", (2, 2), counts=(3, 2, 2, 4), starts=(1, 0, 0, -2))
 PULL = ActionSpec(None, 0, "float64", (1, 2), (-0.2, 1.0), (0.2, 6.0))
 PUSH = ActionSpec(None, 0, "float64", (1, 2), (-0.2, None), (0.2, None))
 
@@ -75,6 +76,7 @@ CASES = {
     ),
     "ppo, discrete": Case(PpoConfig(normalize_observations=True), VECTOR, FROM_MINUS_ONE, numbers),
     "ppo, continuous": Case(PpoConfig(normalize_observations=True, normalize_rewards=True), MATRIX, PUSH, wide),
+    "ppo, several": Case(PpoConfig(normalize_observations=True), VECTOR, SEVERAL, numbers),
     "ppo, far away": Case(PpoConfig(normalize_observations=True), FAR_AWAY, TWO, far_away),
     "ppo, boards": Case(PpoConfig(hidden=(16,)), BOARDS, TWO, boards),
     "impala": Case(ImpalaConfig(normalize_observations=True), VECTOR, TWO, numbers),
@@ -149,20 +151,28 @@ def transitions(case: Case, rng: np.random.Generator, rows: int = 16) -> dict[st
 
 
 def _acted(action: ActionSpec, rng: np.random.Generator, rows: int) -> np.ndarray:
-    if action.n is not None:
-        return action.start + rng.integers(0, action.n, rows)
+    if not action.is_box:
+        return counted(action, rng, rows)
     low, high = (np.array(side, np.float64).reshape(action.shape) for side in (action.low, action.high))
     return rng.uniform(low, high, (rows, *action.shape))
+
+
+def counted(action: ActionSpec, rng: np.random.Generator, rows: int) -> np.ndarray:
+    if action.n is not None:
+        return action.start + rng.integers(0, action.n, rows)
+    return action.to_environment(rng.integers(0, action.counts, (rows, len(action.counts))))
 
 
 def segments(case: Case, rng: np.random.Generator, number: int = 4, slots: int = 8) -> dict[str, np.ndarray]:
     shape, action = (number, slots), case.action
     drawn = rng.normal(size=(*shape, *action.shape)).astype(np.float32)
+    if not action.is_box:
+        drawn = counted(action, rng, number * slots).reshape(*shape, *action.shape)
     no = np.zeros(shape, np.bool_)
     seen = case.seen(rng, number * (slots + 1))
     return {
         "obs": seen.reshape(number, slots + 1, *seen.shape[1:]),
-        "action": drawn if action.n is None else action.start + rng.integers(0, action.n, shape),
+        "action": drawn,
         "reward": rng.normal(0.0, 5.0, size=shape).astype(np.float32),
         "terminated": no,
         "done": no,

@@ -35,28 +35,24 @@ def test_it_acts_and_values_as_its_checkpoint(tmp_path: Path, name: str) -> None
     np.testing.assert_allclose(exported.value(seen), trained.value(seen), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.action.n is not None])
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.action.components])
 def test_it_chooses_among_the_legal_actions_as_its_checkpoint(tmp_path: Path, name: str) -> None:
     case, rng = CASES[name], np.random.default_rng(1)
     trained = load_checkpoint_policy(leave_behind(case, tmp_path)).policy
     exported = ExportedPolicy(tmp_path / "model")
     assert exported.uses_legal_actions
-    seen, actions = case.seen(rng, 31), case.action.components[0]
-    legal = rng.random((31, actions)) < 0.4
-    legal[np.arange(31), rng.integers(0, actions, 31)] = True
+    seen, components = case.seen(rng, 31), case.action.components
+    legal, firsts = rng.random((31, sum(components))) < 0.4, np.cumsum((0, *components[:-1]))
+    np.put_along_axis(legal, rng.integers(0, components, (31, len(components))) + firsts, True, axis=1)
     for deterministic in (True, False):
+        explores, seed = {"epsilon": 0.5, "random": 0.0}, 5
         first, second = (
-            actor.act(
-                seen,
-                {"epsilon": 0.5, "random": 0.0},
-                np.random.default_rng(5),
-                deterministic=deterministic,
-                legal=legal,
-            )
+            actor.act(seen, explores, np.random.default_rng(seed), deterministic=deterministic, legal=legal)
             for actor in (trained, exported)
         )
         np.testing.assert_array_equal(second, first)
-        assert legal[np.arange(31), first - case.action.start].all()
+        chosen = case.action.indices(first).reshape(31, -1)
+        assert np.take_along_axis(legal, chosen + firsts, axis=1).all()
 
 
 def test_how_much_it_explores_is_its_callers_affair(tmp_path: Path) -> None:

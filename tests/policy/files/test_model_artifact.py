@@ -145,7 +145,11 @@ def test_without_remuda_it_draws_actions_that_the_environment_takes(left: dict[s
     assert drawn.shape == (50, *acted.shape)
     assert drawn.dtype == acted.dtype
     assert (drawn != drawn[0]).any()
-    if action.n is not None:
+    if action.counts:
+        indices = action.indices(drawn.reshape(-1, *action.shape))
+        assert (indices >= 0).all()
+        assert indices.max(axis=0).tolist() == [count - 1 for count in action.counts]
+    elif action.n is not None:
         assert set(np.unique(drawn)) <= set(range(action.start, action.start + action.n))
         share = float((drawn == acted).mean())
         assert share > (0.9 if there.info["algorithm"] == "dqn" else 0.3)  # epsilon is 5 %
@@ -168,7 +172,7 @@ def test_the_description_says_what_goes_in_and_what_comes_out(left: dict[str, Le
         assert output["dtype"] == str(answer.dtype)
         assert output["shape"] == ["batch", *answer.shape[1:]]
         assert output["meaning"]
-    actors = "action_mean" if case.action.n is None else "logits"
+    actors = "action_mean" if case.action.is_box else "logits"
     gives = {"dqn": "q_values", "rainbow": "q_values", "td3": "unit_action"}.get(case.policy.type, actors)
     if case.policy.type == "sac" and case.action.n is None:
         gives = "squashed_gaussian"
@@ -232,7 +236,8 @@ def test_the_description_word_for_word(tmp_path: Path) -> None:
              "meaning": "what is still to be expected, in the environment's own rewards, discounted"},
         ],
         "observation": {"shape": [], "dtype": "int64", "low": None, "high": None, "n": 7, "start": 5, "parts": []},
-        "action": {"n": 3, "start": -1, "dtype": "int32", "shape": [], "low": [], "high": []},
+        "action": {"n": 3, "start": -1, "dtype": "int32", "shape": [], "low": [], "high": [], "counts": [],
+                       "starts": []},
         "normalisation": None,
         "exploration": {"epsilon": 0.05},
         "env": experiment(case).env.model_dump(mode="json"),

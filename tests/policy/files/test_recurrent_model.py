@@ -24,6 +24,7 @@ from remuda.tests.policy.files.exported import (
     MATRIX,
     PLACES,
     PUSH,
+    SEVERAL,
     TWO,
     VECTOR,
     Case,
@@ -56,6 +57,7 @@ CASES = {
     "ppo, gru, continuous": Case(
         PpoConfig(recurrent="gru", normalize_observations=True, normalize_rewards=True, **CORE), MATRIX, PUSH, wide
     ),
+    "impala, lstm, several": Case(ImpalaConfig(recurrent="lstm", **CORE), VECTOR, SEVERAL, numbers),
     "impala, frames": Case(ImpalaConfig(recurrent="lstm", **CORE), FRAMES, TWO, frames),
     "r2d2, frames": Case(R2d2Config(dueling=False, **SMALL), FRAMES, FROM_MINUS_ONE, frames),
 }

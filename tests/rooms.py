@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
-from remuda.tests.test_house import ROOT, imported, relative, tree
+from remuda.tests.test_house import ROOT, relative, source
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Rooms:
     def _arrows(self) -> Iterator[tuple[str, str, str]]:
         """Place, room and target of each import of another room."""
         for path in self._modules():
-            for line, name in imported(tree(path)):
+            for line, name in source(path).imports:
                 parts = name.split(".")
                 target = parts[2] if len(parts) > 2 else ""
                 if parts[:2] == ["remuda", self.package] and target != self._room_of(path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -20,8 +19,8 @@ from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.policy import algorithms
 from remuda.policy.algorithms import ENTRIES, UnknownAlgorithmError, declaration
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
+from remuda.tests.test_house import ROOT, product_files
 
-ROOT = Path(__file__).parents[2]
 SEQUENCES = Sequences(burn_in_steps=1, sequence_steps=4, overlap_steps=2, n_step=1, discount=0.9)
 SECTIONS: list[PolicyConfig] = [DqnConfig(), RainbowConfig(), PpoConfig(), ImpalaConfig(), MuZeroConfig(), R2d2Config()]
 SECTIONS += [SacConfig(), Td3Config()]
@@ -97,10 +96,8 @@ def test_nobody_outside_the_algorithms_asks_which_one_it_is() -> None:
     asks = re.compile(r"isinstance\([^)]*\.policy\b|policy\.type\s*[!=]=")
     wrong = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in sorted(ROOT.glob("*/**/*.py"))
-        if path.relative_to(ROOT).parts[0] not in {"tests", "benchmarks", "examples"}
-        and not path.relative_to(ROOT).parts[0].startswith(".")  # environments, which hold other people's code
-        and not path.is_relative_to(ROOT / "policy" / "algorithms")
+        for path in product_files()
+        if not path.is_relative_to(ROOT / "policy" / "algorithms")
         for line in path.read_text(encoding="utf-8").splitlines()
         if asks.search(line)
     ]

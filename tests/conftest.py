@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Generator
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import settings
 from zmq.utils import garbage as zmq_garbage
 
+from remuda.tests.faults.sizes import LONG
 from remuda.tests.leftovers import Held, collect, end_children, left_since
+from remuda.tests.warm.popen import Popen, warm
+from remuda.worker.gc_freeze import gc_frozen
 
 # A shell lets what it starts with `&` ignore SIGINT, and children inherit that: the tests send it to their own.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,6 +27,15 @@ settings.register_profile("short", settings.get_profile("ci"), max_examples=40)
 os.environ.setdefault("REMUDA_PAGE", "0")  # a test that wants a page asks for it
 
 _FAILED = pytest.StashKey[bool]()
+_LONG_FORMS = ("cluster", "learning", "faults_long")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting imports and makes stays until the end: Python need not look for garbage in it, neither meanwhile
+    nor whenever a test leaves something to be collected."""
+    with gc_frozen():
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,6 +60,21 @@ def _what_libraries_keep() -> None:
     zmq_garbage.gc.start()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _what_forks(request: pytest.FixtureRequest) -> Generator[None]:
+    """Where tests start processes, they may fork them: see tests/warm. The long forms start the real commands."""
+    marks = {mark.name for item in request.session.items for mark in item.iter_markers()}
+    short = "processes" in marks and not LONG and not marks.intersection(_LONG_FORMS)
+    with warm() if short else nullcontext():
+        yield
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of Remuda's that the test starts, wherever in its process, are forked."""
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(request: pytest.FixtureRequest) -> Generator[None]:
     """No thread, no child process, no open file: or the next tests would fail for what this one did."""
@@ -59,5 +88,6 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Generator[None]:
         end_children(before)
         return
     left = left_since(before)
-    end_children(before)
+    if left:
+        end_children(before)
     assert not left, f"left behind: {left}"

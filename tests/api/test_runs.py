@@ -191,6 +191,7 @@ def test_ctrl_c_saves_and_the_script_goes_on(config: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_launch_a_herd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     user = UserFolder.make(tmp_path / "user")

@@ -54,6 +54,7 @@ def test_a_step_sleeps_and_an_episode_ends() -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("shared_folder", [True, False])
 def test_two_real_collectors_are_measured(shared_folder: bool) -> None:
     """It also checks that those which see the folder do not stream, and that the others do."""

@@ -148,6 +148,7 @@ def interrupted(folder: Path, *arguments: object) -> Ended:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_ctrl_c_sums_up_what_is_over(root: Path, tmp_path: Path) -> None:
     ended = interrupted(tmp_path, "evaluate", root, "-n", 100_000, "-nr")
     assert ended.code == 0, ended.err
@@ -159,6 +160,7 @@ def test_ctrl_c_sums_up_what_is_over(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_after_ctrl_c_there_is_a_film_of_each_episode_that_is_over(painted: Path, tmp_path: Path) -> None:
     ended = interrupted(tmp_path, "evaluate", painted, "-n", 100_000, "-d", "--record", tmp_path / "films")
     assert ended.code == 0, ended.err
@@ -170,6 +172,7 @@ def test_after_ctrl_c_there_is_a_film_of_each_episode_that_is_over(painted: Path
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_a_window_opens_where_there_is_a_display(tmp_path: Path) -> None:
     """SDL has one that shows nothing, for such places as this."""
     leave_behind(CASES["dqn"], tmp_path)
@@ -181,6 +184,7 @@ def test_a_window_opens_where_there_is_a_display(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_a_display_that_does_not_answer_is_explained(tmp_path: Path) -> None:
     leave_behind(CASES["dqn"], tmp_path)
     display = {"DISPLAY": ":0", "SDL_VIDEODRIVER": "offscreen_and_unheard_of"}
@@ -192,6 +196,7 @@ def test_a_display_that_does_not_answer_is_explained(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_a_display_that_is_not_there_is_explained(tmp_path: Path) -> None:
     """As after a session that ended: SDL then draws where nobody sees it, at the pace of somebody who looks."""
     leave_behind(CASES["dqn"], tmp_path)

@@ -11,7 +11,7 @@ import pytest
 
 from remuda.tests.patience import HANG_S
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked")]
 
 CONFIG = """
 name: profiled

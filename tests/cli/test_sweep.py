@@ -22,6 +22,8 @@ from remuda.wire import connection_file
 from remuda.wire.conversation import no_answer
 from remuda.wire.messages import Status
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 ENDLESS = {"env.num_envs": [1], "stop.max_env_steps": [100_000_000]}
 
 
@@ -290,6 +292,7 @@ def search_folder(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.processes
 def test_a_search_runs_its_trials_and_says_what_was_best(terminal: Terminal, search_folder: Path) -> None:
     ended = terminal.remuda("sweep", "grid.yaml", "--on", "local")
     assert ended.code == 0, ended.err
@@ -321,6 +324,7 @@ def test_a_searchs_dry_run_and_wrong_settings_write_nothing(terminal: Terminal, 
     assert listing(search_folder) == before
 
 
+@pytest.mark.processes
 def test_a_search_whose_place_is_wrong_keeps_its_study_even_with_force(terminal: Terminal, search_folder: Path) -> None:
     assert terminal.remuda("sweep", "grid.yaml", "--on", "local").code == 0
     study = search_folder / "runs" / "hills" / "study.log"
@@ -330,6 +334,7 @@ def test_a_search_whose_place_is_wrong_keeps_its_study_even_with_force(terminal:
     assert study.read_bytes() == before
 
 
+@pytest.mark.processes
 def test_every_value_of_a_list_is_checked_first_and_the_next_command_has_what_was_set(
     terminal: Terminal, search_folder: Path
 ) -> None:

@@ -219,6 +219,7 @@ def endless(config: Path, root: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_first_signal_saves_and_ends_well(config: Path, tmp_path: Path, number: signal.Signals) -> None:
     root = tmp_path / "run"
@@ -235,6 +236,7 @@ def test_a_first_signal_saves_and_ends_well(config: Path, tmp_path: Path, number
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_a_run_that_was_killed_can_be_resumed(terminal: Terminal, config: Path, tmp_path: Path) -> None:
     root = tmp_path / "run"
     process = endless(config, root)

@@ -66,6 +66,7 @@ def test_train_ends_when_its_own_stop_says_so(config: Path) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_launch_a_herd_of_its_own(tmp_path: Path) -> None:
     user = UserFolder.make(tmp_path / "user", {"stop": {"max_env_steps": 1000}})
     seen: list[ExperimentStatus] = []

@@ -13,9 +13,9 @@ import pytest
 
 from remuda.tests.cluster.hosts import Hosts, can_make_hosts
 from remuda.tests.faults.herd import Herd, assert_exact
-from remuda.tests.parallel.command import REMUDA
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.tests.patience import HANG_S, until
+from remuda.tests.warm.program import REMUDA
 from remuda.wire import connection_file
 
 pytestmark = [

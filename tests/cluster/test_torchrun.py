@@ -13,10 +13,10 @@ import pytest
 from remuda.tests.cluster.hosts import Hosts, can_make_hosts
 from remuda.tests.faults.herd import Herd, assert_exact, kill
 from remuda.tests.faults.torchrun import agent, ranks, wait_for_rank
-from remuda.tests.parallel.command import REMUDA
 from remuda.tests.parallel.reading import texts
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.tests.patience import until
+from remuda.tests.warm.program import REMUDA
 
 pytestmark = [
     pytest.mark.cluster,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import zmq
 from remuda.client.client import Client
 from remuda.tests.keys import connection_to, raw_dealer
 from remuda.tests.patience import HANG_S, until
+from remuda.tests.warm.popen import Popen
 from remuda.tests.worker.leases import small_config
 from remuda.tests.worker.recording_link import WORKER
 from remuda.wire import connection_file
@@ -43,7 +43,7 @@ class Running:
         arguments = ["--runs-dir", str(self.runs_dir), "--connection-file", str(self.file)]
         more = [] if lifeline is None else ["--lifeline", str(lifeline)]
         with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
+            self.process = Popen(
                 [sys.executable, "-P", "-m", "remuda.coordinator", *arguments, *more],
                 stdout=output,
                 stderr=output,

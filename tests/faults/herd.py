@@ -18,10 +18,11 @@ from remuda.buffer.chunk import read_meta
 from remuda.client.client import Client
 from remuda.config.load import load_config
 from remuda.tests.faults.network import Between
-from remuda.tests.parallel.command import REMUDA
 from remuda.tests.parallel.reading import Joined, index, joined, texts
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
+from remuda.tests.warm.popen import Popen
+from remuda.tests.warm.program import REMUDA
 from remuda.training.journal import RunJournal
 from remuda.training.run_snapshot import RunSnapshot
 from remuda.training.snapshot import LedgerSnapshot
@@ -154,7 +155,7 @@ class Herd:
     ) -> subprocess.Popen[bytes]:
         """Start a process of this herd; what it says goes to `<number>-<name>.err`."""
         with (self.root / f"{len(self.started)}-{name}.err").open("wb") as err:
-            process = subprocess.Popen(
+            process = Popen(
                 [os.fspath(part) if isinstance(part, Path) else str(part) for part in command],
                 cwd=cwd or self.root,
                 stdin=subprocess.DEVNULL,

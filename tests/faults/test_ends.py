@@ -23,10 +23,11 @@ from remuda.tests.faults.sizes import RESUMES, within
 from remuda.tests.faults.test_processes import CHUNK, ENDLESS, LONG, VECTOR
 from remuda.tests.faults.test_registration import link, register
 from remuda.tests.logbook.event_reader import curves
-from remuda.tests.parallel.command import REMUDA, Command
+from remuda.tests.parallel.command import Command
 from remuda.tests.parallel.reading import index, pids, progress, table, texts
 from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
 from remuda.tests.patience import HANG_S, until, until_ended
+from remuda.tests.warm.program import REMUDA
 from remuda.wire.messages import PROTOCOL_VERSION
 from remuda.worker.shutdown_guard import SAME_REQUEST_S
 

@@ -18,9 +18,9 @@ import pytest
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd
 from remuda.tests.faults.sizes import LOGS_S, within
-from remuda.tests.parallel.command import REMUDA
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
+from remuda.tests.warm.program import REMUDA
 
 pytestmark = pytest.mark.processes
 

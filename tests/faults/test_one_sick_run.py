@@ -13,9 +13,9 @@ from remuda.config.load import load_config
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import ENV, assert_exact
 from remuda.tests.faults.test_disk import fill
-from remuda.tests.parallel.command import REMUDA
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
+from remuda.tests.warm.program import REMUDA
 
 pytestmark = pytest.mark.processes
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from remuda.tests.faults.herd import Herd
-from remuda.tests.parallel.command import REMUDA
 from remuda.tests.patience import until
+from remuda.tests.warm.program import REMUDA
 
 RESTARTS = 3
 

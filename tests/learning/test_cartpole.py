@@ -41,6 +41,7 @@ def solve(
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 @pytest.mark.timeout(DEADLINE_S + 10)
 def test_one_seed_in_one_process(tmp_path: Path) -> None:
     """Part of the way: whoever guesses stays below 30. `make learning` goes all of it."""

@@ -12,6 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 @pytest.mark.timeout(2 * DEADLINE_S)
 @pytest.mark.parametrize(("algorithm", "verb"), [("ppo", "train"), ("impala", "launch")])
 def test_one_seed(algorithm: str, verb: str, tmp_path: Path) -> None:

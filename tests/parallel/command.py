@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from remuda.tests.patience import HANG_S
-
-REMUDA = Path(sys.executable).with_name("remuda")
+from remuda.tests.warm.popen import Popen
+from remuda.tests.warm.program import REMUDA
 
 
 @dataclass(frozen=True)
@@ -28,13 +27,16 @@ class Ended:
 class Command:
     """A `remuda` command that runs; its temporary files have their own folder, by which its processes are known."""
 
-    def __init__(self, scratch: Path, cwd: Path, *arguments: object) -> None:
+    def __init__(
+        self, scratch: Path, cwd: Path, *arguments: object, start: type[subprocess.Popen[bytes]] = Popen
+    ) -> None:
+        """`start`: subprocess.Popen where it must be the real command, not one that is forked."""
         scratch.mkdir(parents=True)
         self.scratch = scratch
         self._out, self._err = scratch.with_suffix(".out"), scratch.with_suffix(".err")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_")}
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
+            self.process = start(
                 [REMUDA, *map(str, arguments)],
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from remuda.tests.parallel.command import Command, Ended
 from remuda.tests.parallel.reading import pids, texts
 from remuda.tests.parallel.user_folder import FILMED, HELD, UserFolder
 from remuda.tests.patience import HANG_S, until
+from remuda.tests.warm.popen import Popen
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,9 @@ class Finished:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """One short run, started inside a git repository with a change that is not committed; its evaluations are filmed.
 
-    It would be over in half a second, and whoever joins it later than the others would have no part in it. So its
-    environments wait until both collectors have worked and the evaluator has evaluated the policy to start from.
+    It is the real command, as a user starts it. It would be over in half a second, and whoever joins it later than the
+    others would have no part in it. So its environments wait until both collectors have worked and the evaluator has
+    evaluated the policy to start from.
     """
     place = tmp_path_factory.mktemp("finished")
     user = UserFolder.make(place / "user", HELD | FILMED)
@@ -38,7 +40,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     _commit(user.root)
     user.config.write_text(user.config.read_text() + "# not committed\n")
     run = place / "runs" / "horse"
-    command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
+    launch = ("launch", user.config, "--run-dir", run)
+    command = Command(place / "scratch", user.root, *launch, start=subprocess.Popen)
     try:
         wait_until_held(command, run, user)
         evaluated, log = "evaluation of iteration_0.pth.tar", run / "log" / "commander" / "commander_logger.txt"
@@ -60,15 +63,23 @@ def launched(tmp_path: Path) -> Generator[Launcher]:
         command.end()
 
 
+@pytest.fixture
+def really_launched(launched: Launcher) -> Launcher:
+    """As `launched`, and every process is started by its real command."""
+    return replace(launched, start=subprocess.Popen)
+
+
 @dataclass(frozen=True)
 class Launcher:
     """Starts commands in scratch folders below `place`."""
 
     place: Path
     commands: list[Command]
+    start: type[subprocess.Popen[bytes]] = Popen
+    """See Command."""
 
     def __call__(self, cwd: Path, *arguments: object) -> Command:
-        command = Command(self.place / f"scratch{len(self.commands)}", cwd, *arguments)
+        command = Command(self.place / f"scratch{len(self.commands)}", cwd, *arguments, start=self.start)
         self.commands.append(command)
         return command
 

@@ -23,10 +23,10 @@ def in_the_midst_of_it(command: Command, run: Path) -> None:
     assert command.process.poll() is None
 
 
-def test_a_signal_ends_it_cleanly(tmp_path: Path, launched: Launcher) -> None:
+def test_a_signal_ends_it_cleanly(tmp_path: Path, really_launched: Launcher) -> None:
     env = {**ENDLESS["env"], "kwargs": {"pause_s": 0.001, "says": "a horse is here"}}
     user, run = UserFolder.make(tmp_path / "user", {**ENDLESS, "env": env}), tmp_path / "run"
-    command = launched(user.root, "launch", user.config, "--run-dir", run)
+    command = really_launched(user.root, "launch", user.config, "--run-dir", run)
     in_the_midst_of_it(command, run)
     command.process.terminate()
     ended = command.ended()
@@ -48,10 +48,10 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, launched: Launcher) -> None:
         assert texts(log, "a horse is here"), f"what its environment has printed is in {log}"
 
 
-def test_a_second_signal_ends_it_at_once(tmp_path: Path, launched: Launcher) -> None:
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, really_launched: Launcher) -> None:
     user, run = UserFolder.make(tmp_path / "user", HELD), tmp_path / "run"
     user.hold()
-    command = launched(user.root, "launch", user.config, "--run-dir", run)
+    command = really_launched(user.root, "launch", user.config, "--run-dir", run)
     in_the_midst_of_it(command, run)
     until(lambda: user.held(pids(run, "collector")), "its collectors hang in their environments")
     command.process.send_signal(signal.SIGINT)

@@ -17,9 +17,9 @@ from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact
 from remuda.tests.faults.test_processes import LONG
-from remuda.tests.parallel.command import REMUDA
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
+from remuda.tests.warm.program import REMUDA
 from remuda.wire import connection_file
 from remuda.wire.keys.own import KEY_FILE
 from remuda.wire.keys.secret_file import read_secret

@@ -17,7 +17,7 @@ from remuda.sweeping.sweep import Task, carry_out, tasks
 from remuda.tests.patience import until
 from remuda.tests.sweeping.grids import SHORT, write_grid
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked")]
 
 
 def todo(tmp_path: Path, parameters: Mapping[str, object], *, seeds: int = 1) -> list[Task]:

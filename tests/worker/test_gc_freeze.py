@@ -22,7 +22,8 @@ def test_the_collector_is_off_meanwhile_and_then_as_it_was(enabled: bool) -> Non
         assert gc.isenabled() is enabled
         assert gc.get_freeze_count() > frozen
     finally:
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
         (gc.enable if was_enabled else gc.disable)()
 
 

@@ -19,6 +19,7 @@ from remuda.client.client import Client
 from remuda.coordinator.monitoring.address import listen
 from remuda.tests.coordinator.monitoring.exposition_reader import read
 from remuda.tests.patience import HANG_S, until, until_gone
+from remuda.tests.warm.popen import Popen
 
 pytestmark = pytest.mark.processes
 
@@ -29,7 +30,7 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.log, self.file = folder / "coordinator.txt", folder / "runs" / "connection.json"
         with self.log.open("wb") as output:
-            self.process = subprocess.Popen(command(folder, "0"), stdout=output, stderr=output)
+            self.process = Popen(command(folder, "0"), stdout=output, stderr=output)
         until(lambda: "/metrics\n" in self.log.read_text(), "a line with the address")
         (port,) = re.findall(r"health and metrics: http://127\.0\.0\.1:(\d+)/health", self.log.read_text())
         self.port = int(port)

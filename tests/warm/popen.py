@@ -1,0 +1,124 @@
+"""subprocess.Popen for commands of Remuda's, which forks them from a process that has imported Remuda."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from remuda.tests.warm.command_line import ROOM_BYTES, fits
+from remuda.tests.warm.order import LENGTH_BYTES, Order, receive
+from remuda.tests.warm.program import Program
+from remuda.worker.threads import ONE_THREAD
+
+_PARAMETERS = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass
+class Forker:
+    """The process that forks for this one."""
+
+    control: socket.socket
+    python: dict[str, str]
+    """Settings of Python's own in its environment: those of a command must be the same."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fork(self, order: Order, descriptors: Sequence[int]) -> int:
+        """Returns the process id. The process is a child of this one: while its parent ends, which the forker has put
+        between, this process adopts all orphans among its descendants."""
+        with self._lock, _adopting_orphans():
+            order.send(self.control, descriptors)
+            pid = int.from_bytes(receive(self.control, LENGTH_BYTES))
+        if not pid:
+            raise OSError("the process could not be forked")
+        return pid
+
+
+_forker: Forker | None = None
+
+
+def use(forker: Forker | None) -> None:
+    """Let Popen of this process fork by it; None: let it start real commands."""
+    global _forker
+    _forker = forker
+
+
+@contextmanager
+def warm() -> Generator[None]:
+    """Processes are forked in the body. On systems other than Linux the real commands are started."""
+    if sys.platform != "linux":
+        yield
+        return
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-P", "-m", "remuda.tests.warm.forking", str(theirs.fileno()), " " * ROOM_BYTES]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **ONE_THREAD},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(theirs.fileno(),),
+    )
+    theirs.close()
+    use(Forker(ours, of_python(os.environ)))
+    try:
+        yield
+    finally:
+        use(None)
+        ours.close()
+        process.kill()  # it may still be importing
+        process.wait()
+
+
+class Popen(subprocess.Popen[bytes]):
+    """Forks the process where a forker is in use and what is asked for is a program of Python's; else starts it."""
+
+    def _execute_child(self, *given: Any) -> None:
+        asked: dict[str, Any] = _PARAMETERS.bind(self, *given).arguments
+        order, forker = _order(asked), _forker
+        if forker is None or order is None or of_python(order.env) != forker.python:
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        standard = (asked["p2cread"], asked["c2pwrite"], asked["errwrite"])
+        inherited = [number if given == -1 else given for number, given in enumerate(standard)]
+        self.pid = forker.fork(order, [*inherited, *order.descriptors[3:]])
+        self._child_created = True
+        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(asked[name] for name in pipes))  # type: ignore[attr-defined]
+
+
+def _order(asked: Mapping[str, Any]) -> Order | None:
+    """None where the process must be started by its command."""
+    plain = not asked["shell"] and asked["executable"] is None and asked["preexec_fn"] is None
+    if not plain or isinstance(asked["args"], str | bytes):
+        return None
+    command = [os.fsdecode(part) for part in asked["args"]]
+    cwd = os.path.abspath(asked["cwd"] or ".")
+    env = {os.fsdecode(name): os.fsdecode(value) for name, value in (asked["env"] or os.environ).items()}
+    one_thread = all(env.get(name, value) == value for name, value in ONE_THREAD.items())
+    if Program.of(command) is None or not fits(command) or not one_thread or not os.path.isdir(cwd):
+        return None
+    return Order(command, cwd, env, [0, 1, 2, *asked["pass_fds"]], asked["start_new_session"])
+
+
+def of_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings of Python itself in an environment."""
+    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+
+
+@contextmanager
+def _adopting_orphans() -> Generator[None]:
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

@@ -1,0 +1,162 @@
+"""What is forked is a process like any other: its parent, what it is told, how it ends, what others see of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from remuda.tests.patience import HANG_S, until, until_gone
+from remuda.tests.warm.command_line import ROOM_BYTES, fits
+from remuda.tests.warm.forking import NAME
+from remuda.tests.warm.popen import Popen
+from remuda.tests.warm.program import REMUDA, Program
+
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux alone")]
+
+TELLS = """
+import json, os, sys, tempfile
+print(json.dumps({
+    "warm": "torch" in sys.modules, "pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp(),
+    "cwd": os.getcwd(), "environment": dict(os.environ), "arguments": sys.argv, "first": sys.path[0],
+    "temporary": tempfile.gettempdir(), "name": __name__, "input": sys.stdin.read(),
+}))
+print("and an error", file=sys.stderr)
+sys.exit(3)
+"""
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    with process:
+        return process.wait(HANG_S)
+
+
+def test_it_is_told_what_it_is_started_with(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path / "own"), "GREETING": "hello, äöü"}
+    env |= {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
+    (tmp_path / "own").mkdir()
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", TELLS, "one", "two words"]
+    with Popen(command, cwd=tmp_path, env=env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        out, err = process.communicate(b"some input", timeout=HANG_S)
+    told = json.loads(out)
+    assert told.pop("environment") == env
+    assert told == {
+        "warm": True,
+        "pid": process.pid,
+        "parent": os.getpid(),
+        "group": os.getpgrp(),
+        "cwd": str(tmp_path),
+        "arguments": ["-c", "one", "two words"],
+        "first": "",
+        "temporary": str(tmp_path / "own"),
+        "name": "__main__",
+        "input": "some input",
+    }
+    assert (err, process.returncode) == (b"and an error\n", 3)
+    assert tempfile.gettempdir() != str(tmp_path / "own"), "nothing of it is left here"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_signals_reach_it_from_its_start_and_are_seen_as_its_end(number: signal.Signals) -> None:
+    process = Popen([sys.executable, "-c", "import time\nwhile True: time.sleep(0.1)"])
+    process.send_signal(number)
+    assert ended(process) == -number
+
+
+def test_ctrl_c_is_an_exception_that_can_be_caught() -> None:
+    program = (
+        "import time\ntry:\n    print('go', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('caught')"
+    )
+    with Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"go\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=HANG_S)[0] == b"caught\n"
+    assert process.returncode == 0
+
+
+def test_an_exception_ends_it_with_its_traceback() -> None:
+    with Popen([sys.executable, "-P", "-c", "raise ValueError('no')"], stderr=subprocess.PIPE) as process:
+        _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 1
+    assert err.endswith(b"ValueError: no\n")
+
+
+def test_others_find_it_by_its_command_and_in_its_own_session() -> None:
+    command = [sys.executable, "-P", "-c", "import time; time.sleep(600)", "a place"]
+    process = Popen(command, start_new_session=True)
+    seen = psutil.Process(process.pid)
+    assert [part for part in seen.cmdline() if part] == command
+    assert seen.name() == Path(sys.executable).name
+    assert os.getpgid(process.pid) == os.getsid(process.pid) == process.pid
+    os.killpg(process.pid, signal.SIGKILL)
+    assert ended(process) == -signal.SIGKILL
+
+
+def test_descriptors_keep_their_numbers_and_no_others_are_passed() -> None:
+    pipes = [os.pipe() for _ in range(4)]
+    given, kept = [writing for _, writing in pipes[:2]], [number for pipe in pipes[2:] for number in pipe]
+    program = (
+        "import os, sys\n"
+        "for number in sys.argv[1].split(): os.write(int(number), number.encode())\n"
+        "held = [number for number in sys.argv[2].split() if os.path.exists(f'/proc/self/fd/{number}')]\n"
+        "sys.exit(len(held))"
+    )
+    numbers = [" ".join(map(str, some)) for some in (given, kept)]
+    assert ended(Popen([sys.executable, "-c", program, *numbers], pass_fds=given)) == 0
+    assert [os.read(reading, 100) for reading, _ in pipes[:2]] == [str(number).encode() for number in given]
+    for number in (number for pipe in pipes for number in pipe):
+        os.close(number)
+
+
+def test_the_remuda_command_runs_as_its_script_does() -> None:
+    both: list[bytes] = []
+    for start in (Popen, subprocess.Popen):
+        with start([REMUDA, "--version"], stdout=subprocess.PIPE) as process:
+            both.append(process.communicate(timeout=HANG_S)[0])
+    assert both[0] == both[1] != b""
+
+
+def test_what_a_launch_starts_is_forked_too_and_is_its_own(tmp_path: Path) -> None:
+    """Its forker is its child, which ends with it."""
+    (tmp_path / "config.yaml").write_text("name: idle\nenv: {id: CartPole-v1}\nstop: {max_env_steps: 100000000}\n")
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = Popen(
+        [REMUDA, "launch", "config.yaml", "--run-dir", "run"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    mine = psutil.Process(process.pid)
+    until(lambda: len(mine.children()) == 3, "its forker, a coordinator and a nanny")
+    (forker,) = (child for child in mine.children() if NAME in child.cmdline())
+    (coordinator,) = (child for child in mine.children() if "remuda.coordinator" in child.cmdline())
+    assert os.getsid(coordinator.pid) == coordinator.pid
+    everybody = mine.children(recursive=True)
+    assert forker in everybody
+    process.kill()
+    process.wait()
+    until_gone(everybody)
+
+
+@pytest.mark.parametrize(
+    "command", [["true"], [sys.executable, "-I", "-c", "pass"], [sys.executable, "-c", "#" * ROOM_BYTES]]
+)
+def test_other_commands_are_started(command: list[str]) -> None:
+    assert Program.of(command) is None or not fits(command)
+    assert ended(Popen(command)) == 0
+
+
+def test_one_whose_python_is_set_up_otherwise_is_started() -> None:
+    env = {**os.environ, "PYTHONPATH": "/nowhere"}
+    program = "import sys; sys.exit('torch' in sys.modules)"
+    assert ended(Popen([sys.executable, "-c", program], env=env)) == 0

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from remuda.policy.networks.precision import Products
+from remuda.policy.networks.precision import Products, rounding
 
 Activation = Literal["tanh", "relu"]
 
@@ -53,6 +53,8 @@ class Computed:
     """The inputs [n, inputs], and the outputs of each layer. Between the layers they may be bfloat16."""
     weights: list[torch.Tensor]
     """The weight of each layer as it was computed with: the parameters, or a copy in bfloat16."""
+    rounded: list[bool]
+    """Whether the product of each layer read float32 as bfloat16; see `rounding`."""
 
     @property
     def last(self) -> torch.Tensor:
@@ -82,15 +84,18 @@ class Perceptron:
 
     def forward(self, inputs: torch.Tensor) -> Computed:
         """Compute all layers for the inputs [n, inputs]."""
-        outputs, weights = [inputs], list[torch.Tensor]()
+        outputs, weights, rounded = [inputs], list[torch.Tensor](), list[bool]()
         for index, layer in enumerate(self._layers):
-            number = torch.bfloat16 if self._lowers(index, len(inputs)) else layer.weight.dtype
+            lowers = self._lowers(index, len(inputs))
+            rounded.append(lowers and layer.weight.device.type == "cpu")
+            number = torch.bfloat16 if lowers and not rounded[-1] else layer.weight.dtype
             weights.append(layer.weight.to(number))
-            made = torch.addmm(layer.bias.to(number), outputs[-1].to(number), weights[-1].t())
+            with rounding(rounded[-1]):
+                made = torch.addmm(layer.bias.to(number), outputs[-1].to(number), weights[-1].t())
             if index < self._activated:
                 made = _tanh_(made.to(layer.weight.dtype)) if self._tanh else made.relu_()
             outputs.append(made)
-        return Computed(outputs, weights)
+        return Computed(outputs, weights, rounded)
 
     def backward(self, computed: Computed, gradient: torch.Tensor, *, to_inputs: bool) -> torch.Tensor:
         """Write the gradient of every layer, given what `forward` returned and the gradient of its last outputs.
@@ -103,9 +108,10 @@ class Perceptron:
             if index < self._activated:
                 gradient = self._before_activation(computed.outputs[index + 1], gradient)
             gradient = gradient.to(weight.dtype)
-            layer.backward(computed.outputs[index].to(weight.dtype), gradient)
-            if index > 0 or to_inputs:
-                gradient = gradient @ weight
+            with rounding(computed.rounded[index]):
+                layer.backward(computed.outputs[index].to(weight.dtype), gradient)
+                if index > 0 or to_inputs:
+                    gradient = gradient @ weight
         return gradient
 
     def _lowers(self, index: int, rows: int) -> bool:
@@ -118,8 +124,10 @@ class Perceptron:
         """The gradient of an activation's inputs, in place of that of its outputs."""
         gradient = gradient.to(outputs.dtype)
         if self._tanh:
-            return gradient.addcmul_(gradient * outputs, outputs, value=-1.0)  # the slope is 1 - tanh²
-        return gradient.mul_(outputs.sign())
+            torch.ops.aten.tanh_backward.grad_input(gradient, outputs, grad_input=gradient)
+        else:
+            torch.ops.aten.threshold_backward.grad_input(gradient, outputs, 0.0, grad_input=gradient)
+        return gradient
 
 
 def _tanh_(values: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
 from enum import IntEnum
 from typing import Protocol, cast
 
@@ -24,6 +25,20 @@ class _Multiplying(Protocol):
 
 _ONEDNN = cast("_Multiplying", getattr(torch.backends.mkldnn, "matmul"))  # noqa: B009  (torch's annotations miss it)
 """How oneDNN multiplies matrices of float32: "bf16" rounds them."""
+
+
+@contextmanager
+def rounding(rounds: bool) -> Generator[None]:
+    """Within it products of float32 matrices on a CPU read their operands as bfloat16, if it `rounds`, and add up in
+    float32. oneDNN rounds them as it reads them, which takes half as long as copies of them."""
+    if not rounds:
+        yield
+        return
+    _ONEDNN.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        _ONEDNN.fp32_precision = "none"
 
 
 class Hardware(IntEnum):
@@ -81,12 +96,8 @@ class Products:
         if self.device.type != "cpu":
             product = torch.bmm(left.bfloat16(), right.bfloat16())
             return product.float() if out is None else out.copy_(product)
-        # oneDNN rounds the operands as it reads them, which takes half as long as copies of them.
-        _ONEDNN.fp32_precision = "bf16"
-        try:
+        with rounding(True):
             return torch.bmm(left, right) if out is None else torch.bmm(left, right, out=out)
-        finally:
-            _ONEDNN.fp32_precision = "none"
 
     def of_modules(self) -> AbstractContextManager[object]:
         """A context in which torch's modules compute in this precision; those that end with an OutputLayer give float32

@@ -24,7 +24,7 @@ from remuda.config.suggest import keys_of
 from remuda.config.user_code import UserCodeError
 from remuda.config.yaml_source import read_yaml
 
-__all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config", "load_settings"]
+__all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config", "load_settings", "load_text"]
 
 Origin = Literal["file", "command line", "default"]
 
@@ -149,6 +149,22 @@ def _with_absolute_weights(
     return {**values, loc[0]: learner | absolute}
 
 
+def load_text(
+    text: str, *, folder: Path, overrides: Sequence[str] = (), name: str = "config.yaml", import_algorithm: bool = True
+) -> LoadedConfig:
+    """Take a config as YAML that is in no file; relative paths in it begin in `folder`.
+
+    Messages call it `name`. `import_algorithm` as for `load_config`. Raises ConfigError with every problem.
+    """
+    shown = Path(name)
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise ConfigError([f"{shown}: larger than {MAX_BYTES // 1024} KiB; this is no config"])
+    document = _parsed(read_yaml, text, shown)
+    given = [parse_override(one) for one in overrides]
+    path = folder.resolve() / name
+    return _validated(document, given, path=path, shown=shown, import_algorithm=import_algorithm)
+
+
 def read_document(path: Path) -> Document:
     """Parse a file without validating its settings. Raises ConfigError if it does not have the format of its suffix."""
     reader = _READERS.get(path.suffix.lower())
@@ -157,14 +173,18 @@ def read_document(path: Path) -> Document:
         raise ConfigError([f"{path}: a config is a .yaml, .json or .py file, and this is none of them{hint}"])
     text = _text(path)
     assert reader is not None  # a folder has been refused by now
-    try:
-        document = reader(text)
-    except UnreadableError as problem:
-        where = f"{path}:{problem.line}" if problem.line is not None else str(path)
-        raise ConfigError([f"{where}: {problem.text}"]) from None
+    document = _parsed(reader, text, path)
     if path.suffix.lower() == ".json" and "name" in document.values:
         document.values.pop(EXP_NAME, None)
     return document
+
+
+def _parsed(reader: Callable[[str], Document], text: str, shown: Path) -> Document:
+    try:
+        return reader(text)
+    except UnreadableError as problem:
+        where = f"{shown}:{problem.line}" if problem.line is not None else str(shown)
+        raise ConfigError([f"{where}: {problem.text}"]) from None
 
 
 def _text(path: Path) -> str:

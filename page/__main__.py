@@ -20,8 +20,10 @@ import msgspec
 import uvicorn
 from msgspec import Meta, Struct
 
+from remuda.page.actions import Actions
 from remuda.page.app import make_app
 from remuda.page.coordinator_link import CoordinatorLink
+from remuda.page.guard import Guard
 from remuda.page.tokens import Tokens
 from remuda.page.views import Views
 
@@ -59,15 +61,16 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the process that started this one, which ends it
     with socket.socket(fileno=arguments.listener) as listener:
         views = Views(arguments.runs_dir, CoordinatorLink(arguments.connection_file))
+        actions = Actions(views, arguments.connection_file)
         try:
-            asyncio.run(_serve(views, Tokens(start.viewer, start.operator), listener))
+            asyncio.run(_serve(make_app(views, actions, Tokens(start.viewer, start.operator)), listener))
         finally:
             views.close()
 
 
-async def _serve(views: Views, tokens: Tokens, listener: socket.socket) -> None:
+async def _serve(app: Guard, listener: socket.socket) -> None:
     config = uvicorn.Config(
-        make_app(views, tokens),
+        app,
         log_level="warning",
         access_log=False,  # whoever reads logs needs not know what was looked at
         server_header=False,

@@ -9,6 +9,8 @@ import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
+from remuda.page.actions import BusyError, RefusedByCommandError
+from remuda.page.checking import ConfigProblemsError
 from remuda.page.coordinator_link import NoCoordinatorError
 from remuda.page.curves import UnknownCurveError
 from remuda.page.films import NoFilmError
@@ -23,6 +25,8 @@ _STATUS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     UnknownRunError: (HTTPStatus.NOT_FOUND, "unknown"),
     UnknownLogError: (HTTPStatus.NOT_FOUND, "unknown"),
     NoFilmError: (HTTPStatus.NOT_FOUND, "unknown"),
+    BusyError: (HTTPStatus.TOO_MANY_REQUESTS, "busy"),
+    RefusedByCommandError: (HTTPStatus.CONFLICT, "refused"),
     FileNotFoundError: (HTTPStatus.NOT_FOUND, "unknown"),
     RefusedError: (HTTPStatus.CONFLICT, "refused"),
     NoCoordinatorError: (HTTPStatus.SERVICE_UNAVAILABLE, "coordinator"),
@@ -53,6 +57,8 @@ def failure(status: HTTPStatus, code: str, message: str, problems: Sequence[obje
 
 def told(error: Exception) -> Response | None:
     """The answer to an error that somebody may see; None for a fault of this program."""
+    if isinstance(error, ConfigProblemsError):
+        return failure(HTTPStatus.UNPROCESSABLE_ENTITY, "config", str(error), error.problems)
     for kind, (status, code) in _STATUS.items():
         if isinstance(error, kind):
             text = "it is not there (any more)" if isinstance(error, FileNotFoundError) else str(error)

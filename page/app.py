@@ -19,6 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
+from remuda.page.actions import LONGEST_BODY_BYTES, Actions, allowed
 from remuda.page.answers import failure, json, told
 from remuda.page.guard import RIGHT, Guard
 from remuda.page.query import Query
@@ -28,6 +29,7 @@ from remuda.page.stream import Follower, Position, Wishes
 from remuda.page.stream_messages import Message, batch
 from remuda.page.tokens import PageRight, Tokens
 from remuda.page.views import Session, Views
+from remuda.page.writes import WRITES, Write
 
 STATIC = Path(__file__).resolve().parent / "static"
 """The files of the browser side."""
@@ -44,8 +46,9 @@ _T = TypeVar("_T")
 class Page:
     """Answers requests. Everything that may wait for a disk or for the coordinator runs in one of a few threads."""
 
-    def __init__(self, views: Views, *, round_s: float = ROUND_S) -> None:
+    def __init__(self, views: Views, actions: Actions, *, round_s: float = ROUND_S) -> None:
         self._views = views
+        self._actions = actions
         self._round_s = round_s
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._streams = 0
@@ -60,11 +63,12 @@ class Page:
             Route("/api/film", self._film),
             Route("/api/events", self._events),
             *(Route(path, partial(self._read, read)) for path, read in READS.items()),
+            *(Route(path, partial(self._write, write), methods=["POST"]) for path, write in WRITES.items()),
         ]
 
     def session(self, right: PageRight) -> Session:
         """For somebody with this right."""
-        return self._views.session(right, ())
+        return self._views.session(right, self._actions.names(right))
 
     async def _session(self, request: Request) -> Response:
         return await self._answered(lambda: json(self.session(right_of(request))))
@@ -72,6 +76,18 @@ class Page:
     async def _read(self, read: Read, request: Request) -> Response:
         query = _query(request)
         return await self._answered(lambda: json(read(self._views, query)))
+
+    async def _write(self, write: Write, request: Request) -> Response:
+        if write.action not in allowed(right_of(request)):
+            text = f"the token of this link only reads: {write.action} needs one with the right operator"
+            return failure(HTTPStatus.FORBIDDEN, "right", text)
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return failure(HTTPStatus.BAD_REQUEST, "invalid", "the body must be application/json")
+        body = await _body(request)
+        if body is None:
+            text = f"the body is larger than {LONGEST_BODY_BYTES} bytes"
+            return failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "large", text)
+        return await self._answered(lambda: json(write.carry_out(self._actions, body), write.status))
 
     async def _film(self, request: Request) -> Response:
         query = _query(request)
@@ -132,15 +148,27 @@ class Page:
         return await anyio.to_thread.run_sync(work, limiter=self._threads)
 
 
-def make_app(views: Views, tokens: Tokens, *, static: Path = STATIC, round_s: float = ROUND_S) -> Guard:
-    """The application; `views` are closed by whoever made them."""
-    routes = Page(views, round_s=round_s).routes(static)
+def make_app(
+    views: Views, actions: Actions, tokens: Tokens, *, static: Path = STATIC, round_s: float = ROUND_S
+) -> Guard:
+    """The application; `views` and `actions` are closed by whoever made them."""
+    routes = Page(views, actions, round_s=round_s).routes(static)
     return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _http_error}), tokens)
 
 
 def right_of(request: Request) -> PageRight:
     """The right of a request that the guard has let through."""
     return cast("PageRight", request.scope[RIGHT])
+
+
+async def _body(request: Request) -> bytes | None:
+    """The body; None if it is too large, of which no more is read."""
+    parts = bytearray()
+    async for part in request.stream():
+        parts += part
+        if len(parts) > LONGEST_BODY_BYTES:
+            return None
+    return bytes(parts)
 
 
 def _query(request: Request) -> Query:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
+from remuda.page.evaluations import AskedEvaluation
 from remuda.page.films import Films, FilmView
 from remuda.page.numbers import finite
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
@@ -32,17 +35,19 @@ class Checkpoints(Struct, frozen=True):
 
     checkpoints: list[CheckpointView]
     films: list[FilmView]
+    evaluations: list[AskedEvaluation]
+    """Those that operators asked for, the newest first."""
     problem: str | None = None
     """Why the list cannot be read."""
 
 
-def checkpoints(folder: RunFolder, films: Films) -> Checkpoints:
+def checkpoints(folder: RunFolder, films: Films, evaluations: Sequence[AskedEvaluation] = ()) -> Checkpoints:
     """Those that index.json lists, in order of train_iter. Raises OSError."""
     filmed = films.all()
     try:
         index = CheckpointIndex(folder.ckpt)
     except CheckpointIndexError as error:
-        return Checkpoints([], filmed, str(error))
+        return Checkpoints([], filmed, [*evaluations], str(error))
     with_film = {film.train_iter for film in filmed}
     best = None if index.best is None else index.best.train_iter
     last = None if index.last is None else index.last.train_iter
@@ -62,7 +67,7 @@ def checkpoints(folder: RunFolder, films: Films) -> Checkpoints:
         )
         for record in index.records
     ]
-    return Checkpoints(listed, filmed)
+    return Checkpoints(listed, filmed, [*evaluations])
 
 
 def _size(folder: RunFolder, file: str) -> int | None:

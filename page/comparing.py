@@ -71,7 +71,7 @@ def compared(rows: Sequence[RunRow], settings: Mapping[str, Mapping[str, JsonVal
         *(Column(key, "setting") for key in keys),
         *(Column(name, "result") for name in RESULTS),
     ]
-    cells = [
+    cells: list[list[object]] = [
         [row.run, row.group, row.seed, *(each.get(key) for key in keys), *(getattr(row, name) for name in RESULTS)]
         for row, each in zip(rows, flats, strict=True)
     ]

@@ -60,7 +60,7 @@ class CoordinatorLink:
     ) -> None:
         """Without a connection file there is no coordinator."""
         self._connection_file = connection_file
-        self._make_client = make_client or (lambda path: Client(path, answer_deadline_s=ANSWER_S))
+        self._make_client = make_client or _client
         self._clock = clock
         self._changed = threading.Condition()
         self._seen = Seen("none" if connection_file is None else "silent", None, 0, "it was not asked yet")
@@ -158,3 +158,7 @@ class CoordinatorLink:
         since_s = None if presence == "up" else before.silent_since_s or time.time()
         self._seen = Seen(presence, status or before.status, before.number + 1, why, since_s)
         self._asked_once.set()
+
+
+def _client(connection_file: Path) -> Client:
+    return Client(connection_file, answer_deadline_s=ANSWER_S)

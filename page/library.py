@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from remuda.page.progress_reader import ProgressReader
 from remuda.page.run_ids import RunIds
@@ -54,7 +54,7 @@ class Library:
         self._lock = threading.Condition()
         self._series: OrderedDict[str, _Kept[SeriesReader]] = OrderedDict()
         self._progress: OrderedDict[str, _Kept[ProgressReader]] = OrderedDict()
-        self._unread: deque[tuple[str, _Kept[SeriesReader] | _Kept[ProgressReader]]] = deque()
+        self._unread: deque[tuple[str, _Kept[Any]]] = deque()
         self.whole: dict[str, int] = {}
         """By run, how often the thread has come to the end of a file: when this grows, there is more to show."""
         self._closed = False
@@ -131,11 +131,11 @@ class Library:
                     self._unread.append((run, kept))  # the others have their turn
             time.sleep(_PAUSE_S)
 
-    def _read_piece(self, kept: _Kept[SeriesReader] | _Kept[ProgressReader]) -> bool:
+    def _read_piece(self, kept: _Kept[Any]) -> bool:
         """Read some of a file; whether it is read whole, or cannot be read."""
         with kept.lock:
             try:
-                done = kept.reader.read(Budget(_PIECE_S))
+                done = bool(kept.reader.read(Budget(_PIECE_S)))
             except OSError:
                 done = True  # whoever asks next is told
             if done:

@@ -29,7 +29,9 @@ class Pyramid:
         if most_buckets < 2 or most_buckets % 2:
             raise ValueError(f"{most_buckets} buckets: give an even number of at least 2")
         self._reductions = tuple(reductions)
-        self._columns = {kind: [at for at, one in enumerate(reductions) if one == kind] for kind in set(reductions)}
+        self._columns: dict[Reduction, list[int]] = {
+            kind: [at for at, one in enumerate(reductions) if one == kind] for kind in set(reductions)
+        }
         self._most = most_buckets
         self._width = 1
         self._full = np.empty((0, len(reductions)))

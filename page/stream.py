@@ -12,6 +12,7 @@ from remuda.logbook import tail
 from remuda.logbook.series import Evaluation, Event, Interval, read_whole
 from remuda.page.changes import Changes, row_key, row_summary, worker_summary
 from remuda.page.coordinator_link import Presence, Seen
+from remuda.page.evaluations import AskedEvaluation
 from remuda.page.herd import WorkerView, coordinator_view, hosts, worker_view
 from remuda.page.library import Budget
 from remuda.page.log_files import known_log
@@ -86,13 +87,16 @@ class Follower:
         self._folder = None if wishes.run is None else views.ids.folder(wishes.run)
         if self._folder is not None and wishes.log is not None:
             known_log(self._folder.log, wishes.log)
-        self._position = self._end() if position is None else position
+        self._position: Position = self._end() if position is None else position
         self._presence: Presence | None = None
         self._number = -1
         self._queue: Queue | None = None
         self._workers = Changes[WorkerView](lambda worker: worker.uuid, worker_summary)
         self._runs = Changes[RunRow](row_key, row_summary)
         self._row = Changes[RunRow](row_key, row_summary)
+        self._evaluations = Changes[AskedEvaluation](lambda each: each.id, lambda each: each.state)
+        if position is None:
+            self._evaluations.take(views.evaluations.all)
         self._began = False
         self._whole = dict(views.library.whole)
         self._resumed = position is not None
@@ -107,6 +111,8 @@ class Follower:
             yield from self._of_runs()
         if self._folder is not None and self._wishes.run is not None:
             yield from self._of_run(self._wishes.run, self._folder)
+        for evaluation in self._evaluations.take(self._views.evaluations.all)[0]:
+            yield self._message("evaluation", evaluation)
         for run, times in dict(self._views.library.whole).items():
             if times != self._whole.get(run):
                 self._whole[run] = times

@@ -115,7 +115,7 @@ def shares(
     if total_s <= 0:
         return {**dict.fromkeys(SHARES, 0.0), "wait_workers": 1.0} if absent > 0 else None
     there = 1.0 - absent
-    found = dict.fromkeys(SHARES, 0.0)
+    found: dict[str, float] = dict.fromkeys(SHARES, 0.0)
     for kind, seconds in kinds.items():
         found[_NAMES[kind]] += there * seconds / total_s
     waited = sum(found[name] for name in _WAITS)

@@ -18,6 +18,7 @@ from remuda.page import comparing, log_files
 from remuda.page.checkpoints import Checkpoints, checkpoints
 from remuda.page.coordinator_link import CoordinatorLink, Presence
 from remuda.page.curves import Curves, Quantity, curves
+from remuda.page.evaluations import Evaluations
 from remuda.page.films import Films
 from remuda.page.herd import Failure, Herd, failures_of, herd, newest
 from remuda.page.library import REQUEST_S, Budget, Library
@@ -100,11 +101,13 @@ class Views:
         self.link = link
         self.stored = StoredRuns(self.ids)
         self.library = Library(self.ids)
+        self.evaluations = Evaluations()
         self._films: OrderedDict[str, Films] = OrderedDict()
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """End its threads."""
+        """End its threads, and evaluations that go on."""
+        self.evaluations.close()
         self.library.close()
         self.link.close()
 
@@ -168,7 +171,11 @@ class Views:
         with self.library.progress(run, Budget(0.0)) as table:
             columns = list(table.names)
         files = log_files.log_files(folder.log, self.alive(run))
-        metrics = {"evaluation": list(EVALUATION_NAMES), "interval": list(INTERVAL_NAMES), "progress": columns}
+        metrics: dict[str, list[str]] = {
+            "evaluation": [*EVALUATION_NAMES],
+            "interval": [*INTERVAL_NAMES],
+            "progress": columns,
+        }
         stop = self.stored.settings(run).get("stop")
         return RunView(
             run=row,
@@ -200,7 +207,7 @@ class Views:
 
     def checkpoints(self, run: str) -> Checkpoints:
         """Of one run. Raises UnknownRunError, OSError."""
-        return checkpoints(self.ids.folder(run), self.films(run))
+        return checkpoints(self.ids.folder(run), self.films(run), self.evaluations.of(run))
 
     def films(self, run: str) -> Films:
         """Of one run. Raises UnknownRunError."""

@@ -12,6 +12,8 @@ from remuda.wire.messages import OVER, ROLES, ExperimentState, ExperimentStatus,
 
 _PART = re.compile(rf"(\d+) ({'|'.join(ROLES)})s? \((\d+) free([^)]*)\)")
 
+_BY_NAME: dict[str, Role] = {role: role for role in ROLES}
+
 
 class Lack(Struct, frozen=True):
     """Workers of one role that an experiment needs to begin."""
@@ -81,7 +83,7 @@ def lacks(why: str | None) -> list[Lack]:
         return []
     found: list[Lack] = []
     for count, name, free, note in _PART.findall(why):
-        role = next(role for role in ROLES if role == name)
+        role = _BY_NAME[name]
         needs, there = int(count), int(free)
         found.append(Lack(role, max(needs - there, 0), needs, there, note.removeprefix(", ")))
     return found

@@ -23,4 +23,6 @@ OF_USAGE: dict[str, Wait] = {
 
 def waits_for(activity: str) -> Wait | None:
     """What a worker that does this waits for; None if it does not wait."""
-    return OF_ACTIVITY.get(activity, "other" if activity.startswith("waiting") else None)
+    if activity in OF_ACTIVITY:
+        return OF_ACTIVITY[activity]
+    return "other" if activity.startswith("waiting") else None

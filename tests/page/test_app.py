@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
 
+from remuda.page.actions import Actions
 from remuda.page.app import make_app
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.reads import READS
@@ -41,7 +42,8 @@ def client(runs: Path, tmp_path: Path) -> Generator[TestClient]:
     (static / "views").mkdir()
     (static / "views" / "herd.js").write_text("export {};")
     views = Views(runs, CoordinatorLink(None))
-    with TestClient(make_app(views, TOKENS, static=static), raise_server_exceptions=False) as client:
+    actions = Actions(views, None)
+    with TestClient(make_app(views, actions, TOKENS, static=static), raise_server_exceptions=False) as client:
         yield client
     views.close()
 

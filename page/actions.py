@@ -1,0 +1,231 @@
+"""What operators may do by the page: each action is that of a command, with the same checks and the same messages."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from remuda.coordinator.rights import MAY_SAY
+from remuda.page.checking import NAME, Checked, ConfigProblemsError, checked, problem, valid
+from remuda.page.coordinator_link import NoCoordinatorError
+from remuda.page.evaluations import AskedEvaluation
+from remuda.page.query import InvalidError
+from remuda.page.tokens import PageRight
+from remuda.page.views import Views
+from remuda.wire.messages import AnyMessage, Prioritize, Priority, StopExperiment, Submit
+
+LONGEST_BODY_BYTES = 256 << 10
+NEEDS: Mapping[str, type[AnyMessage]] = {
+    "submit": Submit,
+    "stop": StopExperiment,
+    "priority": Prioritize,
+    "evaluate": Submit,
+    "resume": Submit,
+}
+"""The message that each action leads to, or that somebody must be allowed to send who may do it."""
+_LOCAL = frozenset({"evaluate"})
+"""Actions that need no coordinator."""
+SUBMIT_S = 300.0
+"""How long a submission may take; the environment is built once."""
+_AT_ONCE = 2
+_REFUSED = 3
+_Body = TypeVar("_Body", bound=Struct)
+_WRONG_INPUT = 2
+
+_Text = Annotated[str, Meta(max_length=200_000)]
+_Short = Annotated[str, Meta(max_length=1_000)]
+_Sets = Annotated[list[_Short], Meta(max_length=100)]
+
+
+class Check(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of /api/config/check."""
+
+    text: _Text
+    set: _Sets = []
+
+
+class SubmitBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of /api/submit."""
+
+    text: _Text
+    set: _Sets = []
+    name: _Short | None = None
+    priority: Priority = 0
+    on_exists: Literal["error", "resume", "force", "rename"] = "error"
+
+
+class StopBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of /api/stop."""
+
+    experiment: _Short
+    now: bool = False
+
+
+class PriorityBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of /api/priority."""
+
+    experiment: _Short
+    priority: Priority
+
+
+class ResumeBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of /api/resume."""
+
+    run: _Short
+    priority: Priority = 0
+    set: _Sets = []
+
+
+class EvaluateBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of /api/evaluate."""
+
+    run: _Short
+    train_iter: Annotated[int, Meta(ge=0)] | Literal["best", "last"] = "best"
+    episodes: Annotated[int, Meta(ge=1, le=10_000)] = 20
+    deterministic: bool = True
+
+
+class Submitted(Struct, frozen=True):
+    """The answer to a submission."""
+
+    experiment: str
+    run: str | None
+
+
+class Done(Struct, frozen=True):
+    """The answer to what is carried out."""
+
+
+class BusyError(Exception):
+    """Too much goes on at once."""
+
+
+class RefusedByCommandError(Exception):
+    """The command refused; the text is what it said."""
+
+
+def allowed(right: PageRight) -> frozenset[str]:
+    """The actions that a right allows."""
+    return frozenset(name for name, message in NEEDS.items() if message in MAY_SAY[right])
+
+
+class Actions:
+    """Carries out actions. For any thread."""
+
+    def __init__(self, views: Views, connection_file: Path | None) -> None:
+        self._views = views
+        self._connection_file = connection_file
+        self._folder = Path.cwd()
+        self._submissions = threading.BoundedSemaphore(_AT_ONCE)
+
+    def names(self, right: PageRight) -> list[str]:
+        """What somebody with this right may do here."""
+        there = _LOCAL if self._connection_file is None else frozenset(NEEDS)
+        return [name for name in NEEDS if name in allowed(right) & there]
+
+    def check(self, body: Check) -> Checked:
+        """Check a config as typed."""
+        return checked(body.text, body.set, self._folder)
+
+    def submit(self, body: SubmitBody) -> Submitted:
+        """Raises ConfigProblemsError, RefusedByCommandError, NoCoordinatorError, BusyError."""
+        loaded = valid(body.text, body.set, self._folder)
+        options = [f"--priority={body.priority}", f"--on-exists={body.on_exists}"]
+        options += [] if body.name is None else [f"--name={body.name}"]
+        with tempfile.TemporaryDirectory(prefix="remuda-page-") as folder:
+            config = Path(folder) / NAME
+            config.write_text(body.text, encoding="utf-8")
+            # what the text does not say is meant from here, and not from the temporary folder
+            return self._submitted(config, [*body.set, f"source_dir={json.dumps(loaded.config.source_dir)}"], options)
+
+    def resume(self, body: ResumeBody) -> Submitted:
+        """Raises as `submit`, and UnknownRunError."""
+        folder = self._views.ids.folder(body.run)
+        options = [f"--priority={body.priority}", "--resume", f"--run-dir={folder.root}"]
+        return self._submitted(folder.config_json, body.set, options)
+
+    def stop(self, body: StopBody) -> Done:
+        """Raises RefusedError, NoCoordinatorError."""
+        self._views.link.do(lambda client: client.stop(body.experiment, now=body.now))
+        return Done()
+
+    def prioritize(self, body: PriorityBody) -> Done:
+        """Raises RefusedError, NoCoordinatorError."""
+        self._views.link.do(lambda client: client.prioritize(body.experiment, body.priority))
+        return Done()
+
+    def evaluate(self, body: EvaluateBody) -> AskedEvaluation:
+        """Begin to play a policy. Raises UnknownRunError, BusyError."""
+        folder = self._views.ids.folder(body.run)
+        which = "-1" if body.train_iter == "last" else str(body.train_iter)
+        options = [f"--episodes={body.episodes}", f"--iteration={which}", "--no-render", "--json"]
+        options += ["--deterministic"] if body.deterministic else []
+        found = self._views.evaluations.begin(
+            body.run,
+            body.train_iter,
+            body.episodes,
+            body.deterministic,
+            command("evaluate", str(folder.root), *options),
+        )
+        if found is None:
+            raise BusyError("other evaluations go on: wait until one of them is over")
+        return found
+
+    def _submitted(self, config: Path, sets: Sequence[str], options: Sequence[str]) -> Submitted:
+        if self._connection_file is None:
+            raise NoCoordinatorError("this page shows stored runs: it belongs to no coordinator")
+        if not self._submissions.acquire(blocking=False):
+            raise BusyError("other submissions go on: try again in a moment")
+        try:
+            where = [f"--connection-file={self._connection_file}", f"--runs-dir={self._views.ids.runs_dir}"]
+            sets_ = [f"--set={one}" for one in sets]
+            ended = subprocess.run(
+                command("submit", str(config), *where, *options, *sets_),
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=SUBMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RefusedByCommandError(f"the submission took longer than {SUBMIT_S:g} s") from error
+        finally:
+            self._submissions.release()
+        return self._outcome(ended, config)
+
+    def _outcome(self, ended: subprocess.CompletedProcess[str], config: Path) -> Submitted:
+        said = ended.stderr.strip().replace(str(config), NAME)
+        if ended.returncode == 0:
+            folder = re.search(r"^run folder: (.*)$", said, re.MULTILINE)
+            return Submitted(ended.stdout.strip(), None if folder is None else self._views.ids.id_of(folder[1]))
+        lines = said.splitlines() or [f"the command ended with {ended.returncode}"]
+        if ended.returncode == _WRONG_INPUT and all(line.startswith(f"{NAME}:") for line in lines):
+            raise ConfigProblemsError([problem(line) for line in lines])
+        if ended.returncode in (_WRONG_INPUT, _REFUSED):
+            raise RefusedByCommandError(lines[-1])
+        raise NoCoordinatorError(lines[-1])
+
+
+def command(*arguments: str) -> list[str]:
+    """A command of Remuda, as a separate process: the code of a config or an environment stays out of this one."""
+    return [sys.executable, "-P", "-m", "remuda.cli", *arguments]
+
+
+def body_of(content: bytes, kind: type[_Body]) -> _Body:
+    """The body of a request. Raises InvalidError."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidError(f"the body: {error}") from None

@@ -1,0 +1,156 @@
+"""Evaluations that operators have asked for: each a process of `remuda evaluate`, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Literal, cast
+
+from msgspec import Struct, structs
+
+from remuda.page.numbers import finite
+from remuda.storage.untrusted import json_of
+
+AT_ONCE = 2
+KEPT = 100
+"""The newest are remembered."""
+LONGEST_S = 3_600.0
+MOST_RETURNS = 1_000
+_MOST_OUTPUT_BYTES = 16 << 20
+_TAIL_LINES = 3
+
+
+class AskedEvaluation(Struct, frozen=True, kw_only=True):
+    """One of them."""
+
+    id: str
+    run: str
+    train_iter: int | str
+    episodes: int
+    deterministic: bool
+    state: Literal["running", "done", "failed"] = "running"
+    began_s: float
+    return_mean: float | None = None
+    return_std: float | None = None
+    returns: list[float | None] = []
+    length_mean: float | None = None
+    message: str | None = None
+    """Why it failed."""
+
+
+class Evaluations:
+    """Starts them and waits for them, each by a thread. For any thread; `close` it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: OrderedDict[str, AskedEvaluation] = OrderedDict()
+        self._going_on: dict[str, tuple[subprocess.Popen[str], threading.Thread]] = {}
+        self._count = 0
+
+    @property
+    def all(self) -> list[AskedEvaluation]:
+        """The newest first."""
+        with self._lock:
+            return list(reversed(self._all.values()))
+
+    def of(self, run: str) -> list[AskedEvaluation]:
+        """Those of one run, the newest first."""
+        return [each for each in self.all if each.run == run]
+
+    def begin(
+        self, run: str, train_iter: int | str, episodes: int, deterministic: bool, command: Sequence[str]
+    ) -> AskedEvaluation | None:
+        """Start one; None if too many go on."""
+        with self._lock:
+            if len(self._going_on) >= AT_ONCE:
+                return None
+            self._count += 1
+            found = AskedEvaluation(
+                id=f"e{self._count}",
+                run=run,
+                train_iter=train_iter,
+                episodes=episodes,
+                deterministic=deterministic,
+                began_s=time.time(),
+            )
+            self._all[found.id] = found
+            while len(self._all) > KEPT:
+                self._all.popitem(last=False)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+            thread = threading.Thread(
+                target=self._wait_for, args=(found, process), name=f"remuda-page-{found.id}", daemon=True
+            )
+            self._going_on[found.id] = process, thread
+            thread.start()
+        return found
+
+    def close(self) -> None:
+        """End those that go on."""
+        with self._lock:
+            going_on = list(self._going_on.values())
+        for process, _ in going_on:
+            _kill(process)
+        for _, thread in going_on:
+            thread.join()
+
+    def _wait_for(self, evaluation: AskedEvaluation, process: subprocess.Popen[str]) -> None:
+        try:
+            output, errors = process.communicate(timeout=LONGEST_S)
+            found = outcome(evaluation, process.returncode, output[:_MOST_OUTPUT_BYTES], errors)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            process.communicate()
+            found = structs.replace(evaluation, state="failed", message=f"it took longer than {LONGEST_S:g} s")
+        with self._lock:
+            del self._going_on[evaluation.id]
+            if evaluation.id in self._all:
+                self._all[evaluation.id] = found
+
+
+def outcome(evaluation: AskedEvaluation, code: int, output: str, errors: str) -> AskedEvaluation:
+    """The evaluation with what `remuda evaluate --json` has printed."""
+    try:
+        content = json_of(output) if code == 0 else None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:]) or f"the command ended with {code}"
+        return structs.replace(evaluation, state="failed", message=tail)
+    told = cast("dict[str, object]", content)
+    each = [cast("dict[str, object]", one) for one in _list(told.get("each")) if isinstance(one, dict)]
+    returns = [_number(one.get("return")) for one in each]
+    return structs.replace(
+        evaluation,
+        state="done",
+        return_mean=_number(told.get("reward_mean")),
+        return_std=_number(told.get("reward_std")),
+        returns=returns[:MOST_RETURNS],
+        length_mean=_number(told.get("avg_envstep_per_episode")),
+    )
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _number(value: object) -> float | None:
+    return finite(float(value)) if isinstance(value, int | float) else None

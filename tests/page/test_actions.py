@@ -1,0 +1,194 @@
+"""What operators may do by the page, and that nobody else may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+from starlette.testclient import TestClient
+
+from remuda.page.actions import LONGEST_BODY_BYTES, NEEDS, Actions, allowed
+from remuda.page.app import make_app
+from remuda.page.checking import Problem, checked, problem
+from remuda.page.coordinator_link import CoordinatorLink
+from remuda.page.evaluations import AskedEvaluation, outcome
+from remuda.page.tokens import Tokens
+from remuda.page.views import Views
+from remuda.page.writes import WRITES
+from remuda.tests.page.folders import finished_run
+from remuda.tests.page.statuses import COORDINATOR
+from remuda.tests.patience import until
+from remuda.tests.worker.fake_coordinator import FakeCoordinator
+from remuda.wire import connection_file
+from remuda.wire.messages import AnyMessage, Done, Prioritize, Rejected, Status, StopExperiment
+
+TOKENS = Tokens.fresh()
+VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}
+OPERATOR = {"Authorization": f"Bearer {TOKENS.operator}"}
+GOOD = "name: cartpole\nenv: {id: CartPole-v1}\npolicy: {type: dqn}\n"
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Generator[FakeCoordinator]:
+    with FakeCoordinator() as coordinator:
+        connection_file.write(tmp_path / "connection.json", coordinator.connection)
+        coordinator.answer = answering(Done())
+        yield coordinator
+
+
+def answering(answer: AnyMessage) -> Callable[[AnyMessage], AnyMessage]:
+    def reply(message: AnyMessage) -> AnyMessage:
+        return answer if isinstance(message, StopExperiment | Prioritize) else Status(COORDINATOR, [], [])
+
+    return reply
+
+
+@pytest.fixture
+def client(tmp_path: Path, coordinator: FakeCoordinator) -> Generator[TestClient]:
+    finished_run(tmp_path / "runs", "a")
+    file = tmp_path / "connection.json"
+    views = Views(tmp_path / "runs", CoordinatorLink(file))
+    actions = Actions(views, file)
+    with TestClient(make_app(views, actions, TOKENS)) as client:
+        yield client
+    views.close()
+
+
+def post(client: TestClient, path: str, **body: Any) -> tuple[int, Any]:
+    answer = client.post(path, json=body, headers=OPERATOR)
+    return answer.status_code, answer.json()
+
+
+def test_rights_are_those_of_messages() -> None:
+    assert allowed("viewer") == frozenset()
+    assert allowed("operator") == frozenset(NEEDS)
+
+
+def test_what_may_be_done_is_said_at_the_beginning(client: TestClient) -> None:
+    assert client.get("/api/session", headers=VIEWER).json()["actions"] == []
+    assert client.get("/api/session", headers=OPERATOR).json()["actions"] == [*NEEDS]
+
+
+@pytest.mark.parametrize("path", WRITES)
+def test_who_only_reads_does_nothing(client: TestClient, coordinator: FakeCoordinator, path: str) -> None:
+    answer = client.post(path, json={}, headers=VIEWER)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "right")
+    assert client.post(path, json={}).status_code == 401
+    assert not coordinator.heard_of(StopExperiment)
+
+
+@pytest.mark.parametrize("path", WRITES)
+def test_bodies_are_checked_and_bounded(client: TestClient, path: str) -> None:
+    for content in (b"", b"{", b"[]", b'{"nothing": 1}', b"\xff", b"[" * 10_000):
+        answer = client.post(path, content=content, headers={**OPERATOR, "Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid")
+    assert client.post(path, content=b"{}", headers=OPERATOR).status_code == 400, "another type"
+    large = b'"' + b"x" * LONGEST_BODY_BYTES + b'"'
+    answer = client.post(path, content=large, headers={**OPERATOR, "Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "large")
+
+
+def test_stop_and_priority_go_to_the_coordinator(client: TestClient, coordinator: FakeCoordinator) -> None:
+    assert post(client, "/api/stop", experiment="x", now=True) == (200, {})
+    assert post(client, "/api/priority", experiment="x", priority=-3) == (200, {})
+    assert coordinator.heard_of(StopExperiment) == [StopExperiment("x", True)]
+    assert coordinator.heard_of(Prioritize) == [Prioritize("x", -3)]
+
+
+def test_what_the_coordinator_refuses_is_said(client: TestClient, coordinator: FakeCoordinator) -> None:
+    coordinator.answer = answering(Rejected("unknown", "no experiment is called 'x'"))
+    status, answer = post(client, "/api/stop", experiment="x")
+    assert (status, answer["error"]["code"]) == (409, "refused")
+    assert "no experiment is called 'x'" in answer["error"]["message"]
+
+
+def test_a_config_is_checked_as_it_is_typed(client: TestClient) -> None:
+    assert post(client, "/api/config/check", text=GOOD) == (200, {"valid": True, "name": "cartpole", "problems": []})
+    status, answer = post(client, "/api/config/check", text=GOOD + "learner: {batch_sise: 3}\n")
+    assert (status, answer["valid"]) == (200, False)
+    (found,) = answer["problems"]
+    assert (found["line"], found["key"]) == (4, "learner.batch_sise")
+    assert "batch_size" in found["message"], "the nearest setting"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("name: [", 1), ("a: 1\na: 2", 2), ("", None), ("- 1", 1), ("x: !!python/object:os.system {}", 1)],
+)
+def test_what_is_no_config_has_problems_with_lines(tmp_path: Path, text: str, line: int | None) -> None:
+    found = checked(text, [], tmp_path)
+    assert not found.valid
+    assert found.problems[0].line == line
+
+
+def test_settings_that_beat_the_text_are_checked_too(tmp_path: Path) -> None:
+    assert checked(GOOD, ["learner.batch_size=128"], tmp_path).valid
+    (found,) = checked(GOOD, ["learner.batch_size=x"], tmp_path).problems
+    assert (found.line, "batch_size" in found.message) == (None, True)
+
+
+def test_checking_runs_no_code_that_a_config_names(tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text("raise SystemExit('was imported')")
+    text = (
+        f"name: x\nsource_dir: {tmp_path}\nenv: {{make: 'evil:make'}}\npolicy: {{type: custom, class: 'evil:Policy'}}\n"
+    )
+    checked(text, [], tmp_path)
+
+
+def test_a_config_with_problems_is_not_submitted(client: TestClient) -> None:
+    status, answer = post(client, "/api/submit", text="name: x\n")
+    assert (status, answer["error"]["code"]) == (422, "config")
+    assert answer["error"]["problems"]
+
+
+def test_the_parts_of_a_problem() -> None:
+    assert problem("config.yaml:4: learner.x: unknown") == Problem(4, "learner.x", "learner.x: unknown")
+    assert problem("config.yaml: the file is empty") == Problem(None, None, "the file is empty")
+    assert problem("--set x=1: x: unknown") == Problem(None, None, "--set x=1: x: unknown")
+
+
+def test_an_evaluation_is_what_the_command_says() -> None:
+    begun = AskedEvaluation(id="e1", run="a", train_iter="best", episodes=2, deterministic=True, began_s=0.0)
+    each = '[{"return": 1}, {"return": 3.0}]'
+    text = f'{{"reward_mean": 2.0, "reward_std": NaN, "avg_envstep_per_episode": 5, "each": {each}}}'
+    done = outcome(begun, 0, text, "")
+    assert (done.state, done.return_mean, done.return_std, done.returns, done.length_mean) == (
+        "done", 2.0, None, [1.0, 3.0], 5.0,
+    )  # fmt: skip
+    failed = outcome(begun, 2, "", "a\nb\nc\nd\n")
+    assert (failed.state, failed.message) == ("failed", "b\nc\nd")
+    assert outcome(begun, 0, "no json", "").state == "failed"
+
+
+def test_without_a_coordinator_only_evaluations_are_left(tmp_path: Path) -> None:
+    views = Views(tmp_path, CoordinatorLink(None))
+    actions = Actions(views, None)
+    assert actions.names("operator") == ["evaluate"]
+    with TestClient(make_app(views, actions, TOKENS)) as client:
+        for path, body in (("/api/stop", {"experiment": "x"}), ("/api/submit", {"text": GOOD})):
+            assert post(client, path, **body)[1]["error"]["code"] == "coordinator"
+        assert post(client, "/api/evaluate", run="none")[0] == 404
+    views.close()
+
+
+@pytest.mark.processes
+def test_an_evaluation_that_fails_says_why(client: TestClient) -> None:
+    status, begun = post(client, "/api/evaluate", run="a", train_iter="best", episodes=1)
+    assert (status, begun["state"]) == (202, "running")
+
+    def newest() -> Any:
+        return client.get("/api/checkpoints", params={"run": "a"}, headers=VIEWER).json()["evaluations"][0]
+
+    until(lambda: newest()["state"] == "failed", "its end")
+    assert "iteration_10.pth.tar" in newest()["message"], "these checkpoints are no checkpoints"
+
+
+@pytest.mark.processes
+def test_a_submission_that_the_command_refuses_says_why(client: TestClient) -> None:
+    status, answer = post(client, "/api/submit", text=GOOD.replace("CartPole-v1", "Nothing-v1"))
+    assert (status, answer["error"]["code"]) == (422, "config")
+    assert "Nothing" in answer["error"]["problems"][0]["message"]

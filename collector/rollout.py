@@ -4,83 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from remuda.buffer.chunk import chunk_name
-from remuda.collector.episodes import EpisodeTotals
-from remuda.collector.masks import Masks
-from remuda.collector.metrics import metric_means
-from remuda.collector.n_step import Bools
+from remuda.collector.collected import Collected
+from remuda.collector.recorder import Recorder
 from remuda.collector.rows import Rows
-from remuda.collector.trace import Trace
 from remuda.environments.atari import LIFE_LOST
-from remuda.environments.episode_info import DISCOUNTED_RETURN, of_vector
-from remuda.environments.legal_actions import ACTION_MASK, components_of
+from remuda.environments.episode_info import of_vector
+from remuda.environments.legal_actions import ACTION_MASK
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, clips_rewards, reset_with_info, single_spaces, tell_legal_actions
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
-from remuda.wire.messages import ChunkId, ChunkMeta, MetricMean, PolicyRef
-
-LARGEST_REWARD = 1e30
-"""Rewards are learned from as float32, which ends at 3.4e38, and in sums."""
-LARGEST_OBSERVATION = 1e38
-"""Of those that stay float64: float32 ends there, and their squares must be finite in float64."""
-
-
-class CorruptExperienceError(ValueError):
-    """An environment returned what cannot be learned from: a number that is not finite, or an impossible ending."""
-
-    def __init__(self, problem: str, *, env_index: int, vector_step: int) -> None:
-        super().__init__(f"environment {env_index} {problem} at step {vector_step} of the vector")
-        self.env_index = env_index
-        self.vector_step = vector_step
-
-
-@dataclass(frozen=True)
-class Collected:
-    """A chunk of experience, ready to be written."""
-
-    columns: dict[str, Array]
-    """By name; see NStepRows, SegmentRows and UnrollRows. Observations are float32 (or float64, see
-    Actor.keeps_float64) or the space's integer type, actions the space's type."""
-    env_steps: int
-    """Environment steps really taken for this chunk (resets not counted)."""
-    policy: PolicyRef
-    """The oldest policy that acted in it."""
-    episode_returns: list[float]
-    """Undiscounted, unclipped, of whole games; in order of ending."""
-    episode_lengths: list[int]
-    collect_s: float
-    episode_info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    """What else is known of them, by name: the discounted return, and what they reported; those that reported nothing
-    are left out."""
-    metrics: dict[str, MetricMean] = field(default_factory=dict[str, MetricMean])
-    """What the policy says of these steps; see Policy.collected_metrics."""
-
-    @property
-    def rows(self) -> int:
-        """Rows in every column."""
-        return len(self.columns["reward"])
-
-    def meta(self, chunk: ChunkId) -> ChunkMeta:
-        """The metadata of it, without size and checksum of the payload file; see write_chunk."""
-        return ChunkMeta(
-            chunk=chunk,
-            file=chunk_name(chunk),
-            rows=self.rows,
-            env_steps=self.env_steps,
-            payload_bytes=sum(column.nbytes for column in self.columns.values()),
-            checksum=0,
-            policy=self.policy,
-            collect_s=self.collect_s,
-            episode_returns=self.episode_returns,
-            episode_lengths=self.episode_lengths,
-            episode_info=self.episode_info,
-            metrics=self.metrics,
-        )
+from remuda.wire.messages import PolicyRef
 
 
 class Rollout:
@@ -128,26 +65,11 @@ class Rollout:
         self._progress = progress
         self._timers = timers or Timers()
         observation, action = single_spaces(vector_env)
-        components = components_of(action) if policy.uses_legal_actions else ()
-        if components:
+        self._recorder = Recorder(policy, rows, observation, action, num_envs=vector_env.num_envs, metrics=metrics)
+        if self._recorder.wants_masks:
             tell_legal_actions(vector_env)
-        self._trace = Trace(
-            observation,
-            action,
-            num_envs=vector_env.num_envs,
-            kept=rows.kept,
-            recorded=policy.recorded(),
-            measured=policy.measured(),
-            keeps_float64=policy.keeps_float64,
-            state_size=policy.state_size,
-        )
-        self._masks = Masks(self._trace, components)
-        self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
-        self._episodes = EpisodeTotals(vector_env.num_envs, discount=rows.discount)
         self._info_names = tuple(episode_info)
         self._info: dict[str, list[float]] = {}
-        self._metric_names = frozenset(metrics)
-        self._vector_steps = 0
         self._clips_rewards = clips_rewards(vector_env)
         self._must_reset = True
 
@@ -171,55 +93,44 @@ class Rollout:
         must_reset, self._must_reset = self._must_reset, True  # until this chunk is complete
         slots = -(-env_steps // self._env.num_envs)
         slots = slots if self._rows.whole_slots else 2 * slots + 1  # between two resets lies a step
-        self._trace.begin(slots)
+        trace = self._recorder.trace
+        trace.begin(slots)
         if must_reset:
             self._reset()
         try:
             end_s = np.inf if longest_s is None or self._rows.whole_slots else started_s + longest_s
-            taken = self._step(env_steps, exploration, self._trace.kept + slots, end_s)
+            taken = self._step(env_steps, exploration, trace.kept + slots, end_s)
         except Exception:
-            self._check()  # names the environment whose broken numbers the policy may have choked on
+            self._recorder.check(trace.over[trace.new])  # names the environment whose numbers the policy choked on
             raise
-        real = self._check()
-        metrics = self._metrics(real)
-        self._trace.pending[self._trace.new] = real
-        score = reward = self._trace.reward[self._trace.new]
-        if self._clips_rewards:
-            score = reward.copy()
-            np.clip(score, -1.0, 1.0, out=reward)
-        acted = self._acted + [policy_ref or PolicyRef()] * len(real)
-        columns, first_slot = self._rows.take(self._trace, last=False)
-        if self._rows.whole_slots:
-            columns["version"] = np.full(self._env.num_envs, (policy_ref or PolicyRef()).version, np.int64)
-        ended = self._episodes.add(score, real, self._trace.over[self._trace.new])
-        self._acted = acted[-self._rows.kept :]
-        self._vector_steps += len(real)
-        self._trace.shift()
+        collected = self._recorder.chunk(
+            self.policy,
+            taken,
+            acted=policy_ref or PolicyRef(),
+            ended=trace.over[trace.new],
+            seconds=lambda: self._clock() - started_s,
+            info=lambda returns, envs: self._info,
+            clips_rewards=self._clips_rewards,
+        )
         self._must_reset = False
-        policy = acted[first_slot]
-        collect_s = self._clock() - started_s
-        info = {DISCOUNTED_RETURN: ended.discounted.tolist(), **self._info}
-        returns, lengths = ended.returns.tolist(), ended.lengths.tolist()
-        return Collected(columns, taken, policy, returns, lengths, collect_s, info, metrics)
+        return collected
 
     def flush(self) -> Collected:
         """Return the rows that wait for later steps, each ending at the last observation there is: for the end of a
         lease. Takes no step. The rollout can go on after it."""
-        self._trace.begin(0)
-        columns, first_slot = self._rows.take(self._trace, last=True)
-        return Collected(columns, 0, self._acted[first_slot], [], [], 0.0)
+        return self._recorder.flush()
 
     def _reset(self) -> None:
         first = self._seeds is not None
         observations, info = reset_with_info(self._env, self._seeds)
         self._seeds = None  # a later reset goes on with the environments' random streams
-        self._trace.append_reset(observations)
-        self._episodes.abandon()
-        self._note_legal(info, first=first)
+        self._recorder.reset(observations)
+        self._recorder.note_legal(info, first=first)
 
     def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int, end_s: float) -> int:
         """Fill the trace until `env_steps` real steps were taken, up to `last_slot` and `end_s`; return how many."""
-        trace, env, act, rng, progress = self._trace, self._env, self.policy.act_recording, self.rng, self._progress
+        trace, env, act, rng = self._recorder.trace, self._env, self.policy.act_recording, self.rng
+        progress = self._progress
         taken, resets, num_envs = 0, int(np.count_nonzero(trace.over[trace.end - 1])), env.num_envs
         enough = np.inf if self._rows.whole_slots else env_steps
         clock = self._clock if end_s < np.inf else lambda: 0.0
@@ -240,50 +151,10 @@ class Rollout:
             life_lost = info.get(LIFE_LOST)
             resets = trace.append(actions, observations, reward, terminated, truncated, life_lost=life_lost)
             if trace.keeps_legal or ACTION_MASK in info:
-                self._note_legal(info)
+                self._recorder.note_legal(info)
         return taken
-
-    def _note_legal(self, info: Mapping[str, object], *, first: bool = False) -> None:
-        wrong = self._masks.note(info, first=first)
-        if wrong is not None:
-            step = self._vector_steps + self._trace.end - 1 - self._trace.kept
-            raise CorruptExperienceError(wrong[1], env_index=wrong[0], vector_step=step)
 
     def _note_info(self, info: Mapping[str, object], over: Array) -> None:
         if over.any():
             for name, values in of_vector(info, self._info_names, over).items():
                 self._info[name] += values
-
-    def _check(self) -> Bools:
-        """Refuse what cannot be learned from; return which new slots are real steps."""
-        trace = self._trace
-        real = trace.real()
-        reward, seen = trace.reward[trace.new], trace.observations[trace.kept + 1 : trace.end + 1]
-        self._refuse(trace.over[trace.new] & ~real, "ended an episode by its reset (not AutoresetMode.NEXT_STEP)")
-        reward[~real] = 0.0
-        self._refuse(~np.isfinite(reward), "returned a reward that is not finite")
-        self._refuse(
-            np.abs(reward) > LARGEST_REWARD, f"returned a reward beyond {LARGEST_REWARD:g}, too large to add up"
-        )
-        if seen.dtype.kind == "f":
-            self._refuse(~np.isfinite(seen), "returned an observation that is not finite")
-        if seen.dtype == np.float64:
-            self._refuse(
-                np.abs(seen) > LARGEST_OBSERVATION,
-                f"returned an observation beyond {LARGEST_OBSERVATION:g}, too large to normalise",
-            )
-        return real
-
-    def _metrics(self, real: Bools) -> dict[str, MetricMean]:
-        """What the policy says of the new slots that are `real` steps."""
-        steps = int(np.count_nonzero(real)) if self._metric_names else 0
-        if not steps:
-            return {}
-        columns = {name: values[self._trace.new][real] for name, values in self._trace.noted.items()}
-        return metric_means(self.policy, columns, self._metric_names, steps=steps)
-
-    def _refuse(self, bad: Bools, problem: str) -> None:
-        """Raise for the first of `bad` [time, env, …]."""
-        if bad.any():
-            step, env = (int(index) for index in np.argwhere(bad)[0][:2])
-            raise CorruptExperienceError(problem, env_index=env, vector_step=self._vector_steps + step)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from remuda.collector.build import make_rollout
-from remuda.collector.rollout import Collected, Rollout
+from remuda.collector.collected import Collected
+from remuda.collector.rollout import Rollout
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.record import record_environment

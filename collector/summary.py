@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.collector.rollout import Collected
+from remuda.collector.collected import Collected
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow
 from remuda.logbook.statistics import merged, weighted_means
@@ -13,24 +13,28 @@ class CollectSummary:
     """Sums chunks up. A report is due once an episode has finished and `interval` updates have passed since the one
     before (by the iteration of the policy that acts); the first is due with the first finished episode."""
 
-    def __init__(self, interval: int, *, in_env_steps: bool = False, before: Counters | None = None) -> None:
+    def __init__(
+        self, interval: int, *, in_env_steps: bool = False, before: Counters | None = None, rows: int | None = None
+    ) -> None:
         """`in_env_steps`: the interval is not of updates, but of the steps that were added. `before`: what a resumed
-        run had counted; the totals go on with it (a row per step, seconds from 0)."""
+        run had counted; the totals go on with it (seconds from 0), and with its `rows`: None is a row per step."""
         start = before or Counters()
         self._interval = interval
         self._in_env_steps = in_env_steps
         self._reported: int | None = None
         self._window: list[Collected] = []
-        self._env_steps = self._rows = start.env_step
+        self._env_steps = start.env_step
+        self._rows = start.env_step if rows is None else rows
         self._episodes = start.episode
         self._duration_s = 0.0
 
     @classmethod
-    def of(cls, config: ExperimentConfig, *, before: Counters | None = None) -> CollectSummary:
+    def of(cls, config: ExperimentConfig, *, before: Counters | None = None, rows: int | None = None) -> CollectSummary:
         """As often as a run of this config is to say so: where nothing is learned, no update comes to count by."""
         if config.learner.inference:
-            return cls(config.log.progress_interval_env_steps, in_env_steps=True, before=before)
-        return cls(config.log.interval_train_iters, before=before)
+            interval = config.log.progress_interval_env_steps
+            return cls(interval, in_env_steps=True, before=before, rows=rows)
+        return cls(config.log.interval_train_iters, before=before, rows=rows)
 
     def add(self, collected: Collected) -> None:
         """A chunk was collected."""

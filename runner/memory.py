@@ -8,7 +8,7 @@ from pathlib import Path
 from remuda.buffer.chunk import ChunkError, read_chunk
 from remuda.buffer.index import Sampled
 from remuda.buffer.ring import ColumnRing
-from remuda.collector.rollout import Collected
+from remuda.collector.collected import Collected
 from remuda.learner.loop import Batch, Priorities
 from remuda.runner.payloads import Payloads
 from remuda.training.replay.accounting import ReplayAccounting

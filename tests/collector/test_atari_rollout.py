@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from remuda.buffer.ring import ColumnRing
-from remuda.collector.rollout import Collected, Rollout
+from remuda.collector.collected import Collected
+from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, SegmentRows
 from remuda.config.schema import EnvConfig
 from remuda.environments.make import make_single

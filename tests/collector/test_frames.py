@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from remuda.buffer.chunk import read_chunk, write_chunk
 from remuda.buffer.frames import FRAMES, index_name
 from remuda.buffer.ring import ColumnRing
+from remuda.collector.collected import Collected
 from remuda.collector.frames import observation_columns
-from remuda.collector.rollout import Collected, Rollout
+from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.collector.unrolls import UnrollRows
 from remuda.tests.buffer.chunks import WORKER

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from remuda.collector.rollout import CorruptExperienceError, Rollout
+from remuda.collector.collected import CorruptExperienceError
+from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.collector.sequences import SequenceRows
 from remuda.config.schema import EnvConfig

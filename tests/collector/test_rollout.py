@@ -15,7 +15,8 @@ from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.collector.rollout import Collected, CorruptExperienceError, Rollout
+from remuda.collector.collected import Collected, CorruptExperienceError
+from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows
 from remuda.config.schema import EnvConfig
 from remuda.environments.spaces import Array

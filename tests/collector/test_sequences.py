@@ -12,7 +12,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.collector.rollout import Collected, Rollout
+from remuda.collector.collected import Collected
+from remuda.collector.rollout import Rollout
 from remuda.collector.sequences import SequenceRows
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.declaration import Sequences

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from remuda.collector.rollout import Collected
+from remuda.collector.collected import Collected
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.wire.messages import Counters, MetricMean, PolicyRef

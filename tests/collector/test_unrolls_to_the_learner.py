@@ -14,7 +14,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from remuda.buffer.chunk import read_chunk, write_chunk
 from remuda.buffer.frames import FRAMES
 from remuda.buffer.ring import ColumnRing
-from remuda.collector.rollout import Collected, Rollout
+from remuda.collector.collected import Collected
+from remuda.collector.rollout import Rollout
 from remuda.collector.unrolls import UnrollRows
 from remuda.environments.spaces import Array
 from remuda.tests.buffer.chunks import WORKER

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from remuda.buffer.ring import ColumnRing
-from remuda.collector.rollout import Collected
+from remuda.collector.collected import Collected
 from remuda.config.schema import BufferConfig, CollectorConfig, EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.learner.loop import Priorities
 from remuda.runner.checkpoint_journal import SERIAL_WORKER

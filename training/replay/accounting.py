@@ -339,6 +339,11 @@ class ReplayAccounting:
         return self._ledger.env_step
 
     @property
+    def counted_rows(self) -> int:
+        """Rows in accepted chunks."""
+        return self._ledger.rows
+
+    @property
     def episode(self) -> int:
         """Episodes that ended in accepted chunks."""
         return self._ledger.episode

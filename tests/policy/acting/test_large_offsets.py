@@ -15,7 +15,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from remuda.buffer.chunk import read_chunk, write_chunk
 from remuda.buffer.ring import ColumnRing
-from remuda.collector.rollout import Collected, CorruptExperienceError, Rollout
+from remuda.collector.collected import Collected, CorruptExperienceError
+from remuda.collector.rollout import Rollout
 from remuda.collector.rows import SegmentRows
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.environments.seeding import episode_seed

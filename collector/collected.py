@@ -1,0 +1,62 @@
+"""A chunk of experience as it leaves a rollout, and the error of an environment whose experience is unusable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from remuda.buffer.chunk import chunk_name
+from remuda.environments.spaces import Array
+from remuda.wire.messages import ChunkId, ChunkMeta, MetricMean, PolicyRef
+
+
+class CorruptExperienceError(ValueError):
+    """An environment returned what cannot be learned from: a number that is not finite, or an impossible ending."""
+
+    def __init__(self, problem: str, *, env_index: int, vector_step: int) -> None:
+        super().__init__(f"environment {env_index} {problem} at step {vector_step} of the vector")
+        self.env_index = env_index
+        self.vector_step = vector_step
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A chunk of experience, ready to be written."""
+
+    columns: dict[str, Array]
+    """By name; see NStepRows, SegmentRows and UnrollRows. Observations are float32 (or float64, see
+    Actor.keeps_float64) or the space's integer type, actions the space's type."""
+    env_steps: int
+    """Environment steps really taken for this chunk (resets not counted)."""
+    policy: PolicyRef
+    """The oldest policy that acted in it."""
+    episode_returns: list[float]
+    """Undiscounted, unclipped, of whole games; in order of ending."""
+    episode_lengths: list[int]
+    collect_s: float
+    episode_info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """What else is known of them, by name: the discounted return, and what they reported; those that reported nothing
+    are left out."""
+    metrics: dict[str, MetricMean] = field(default_factory=dict[str, MetricMean])
+    """What the policy says of these steps; see Policy.collected_metrics."""
+
+    @property
+    def rows(self) -> int:
+        """Rows in every column."""
+        return len(self.columns["reward"])
+
+    def meta(self, chunk: ChunkId) -> ChunkMeta:
+        """The metadata of it, without size and checksum of the payload file; see write_chunk."""
+        return ChunkMeta(
+            chunk=chunk,
+            file=chunk_name(chunk),
+            rows=self.rows,
+            env_steps=self.env_steps,
+            payload_bytes=sum(column.nbytes for column in self.columns.values()),
+            checksum=0,
+            policy=self.policy,
+            collect_s=self.collect_s,
+            episode_returns=self.episode_returns,
+            episode_lengths=self.episode_lengths,
+            episode_info=self.episode_info,
+            metrics=self.metrics,
+        )

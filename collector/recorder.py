@@ -1,0 +1,164 @@
+"""What happened to the environments that one policy acts for, kept until it is given out as chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from remuda.buffer.frames import FRAMES
+from remuda.collector.collected import Collected, CorruptExperienceError
+from remuda.collector.episodes import EpisodeTotals
+from remuda.collector.masks import Masks
+from remuda.collector.metrics import metric_means
+from remuda.collector.n_step import Bools, Integers
+from remuda.collector.rows import Rows
+from remuda.collector.trace import Trace
+from remuda.environments.episode_info import DISCOUNTED_RETURN
+from remuda.environments.legal_actions import components_of
+from remuda.environments.spaces import Array, Space
+from remuda.policy.base import Policy
+from remuda.wire.messages import MetricMean, PolicyRef
+
+LARGEST_REWARD = 1e30
+"""Rewards are learned from as float32, which ends at 3.4e38, and in sums."""
+LARGEST_OBSERVATION = 1e38
+"""Of those that stay float64: float32 ends there, and their squares must be finite in float64."""
+
+Infos = Mapping[str, list[float]]
+
+
+class Recorder:
+    """The trace of a vector, from which rows are made, and the sums of the episodes under way.
+
+    If anything raises while a chunk is collected or made, that chunk never happened: the rows waiting from chunks
+    before it are kept, and end at the last observation before the failure.
+    """
+
+    def __init__(
+        self, policy: Policy, rows: Rows, observation: Space, action: Space, *, num_envs: int, metrics: Sequence[str]
+    ) -> None:
+        """`policy` says what is kept of each action; `metrics` is Declaration.collected."""
+        self.rows = rows
+        self.trace = Trace(
+            observation,
+            action,
+            num_envs=num_envs,
+            kept=rows.kept,
+            recorded=policy.recorded(),
+            measured=policy.measured(),
+            keeps_float64=policy.keeps_float64,
+            state_size=policy.state_size,
+        )
+        self._components = components_of(action) if policy.uses_legal_actions else ()
+        self._masks = Masks(self.trace, self._components)
+        self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
+        self._episodes = EpisodeTotals(num_envs, discount=rows.discount)
+        self._metric_names = frozenset(metrics)
+        self._vector_steps = 0
+
+    def reset(self, observations: Array) -> None:
+        """All environments were reset, to these observations [env, …]; episodes under way are abandoned."""
+        self.trace.append_reset(observations)
+        self._episodes.abandon()
+
+    @property
+    def wants_masks(self) -> bool:
+        """Whether the policy is told which actions are legal, where environments say so."""
+        return bool(self._components)
+
+    def note_legal(self, info: Mapping[str, object], *, first: bool = False) -> None:
+        """Keep which actions are legal by the `info` of the vector's newest step or reset, of which this may be the
+        first. Raises CorruptExperienceError."""
+        wrong = self._masks.note(info, first=first)
+        if wrong is not None:
+            step = self._vector_steps + self.trace.end - 1 - self.trace.kept
+            raise CorruptExperienceError(wrong[1], env_index=wrong[0], vector_step=step)
+
+    def check(self, ended: Bools) -> Bools:
+        """Refuse new slots that cannot be learned from; return which of them are real steps, both [time, env]. `ended`
+        says where games ended. Raises CorruptExperienceError."""
+        trace = self.trace
+        real = trace.real()
+        reward, seen = trace.reward[trace.new], trace.observations[trace.kept + 1 : trace.end + 1]
+        self._refuse(ended & ~real, "ended an episode by its reset (not AutoresetMode.NEXT_STEP)")
+        reward[~real] = 0.0
+        self._refuse(~np.isfinite(reward), "returned a reward that is not finite")
+        self._refuse(
+            np.abs(reward) > LARGEST_REWARD, f"returned a reward beyond {LARGEST_REWARD:g}, too large to add up"
+        )
+        if seen.dtype.kind == "f":
+            self._refuse(~np.isfinite(seen), "returned an observation that is not finite")
+        if seen.dtype == np.float64:
+            self._refuse(
+                np.abs(seen) > LARGEST_OBSERVATION,
+                f"returned an observation beyond {LARGEST_OBSERVATION:g}, too large to normalise",
+            )
+        return real
+
+    def chunk(
+        self,
+        policy: Policy,
+        env_steps: int,
+        *,
+        acted: PolicyRef,
+        ended: Bools,
+        seconds: Callable[[], float],
+        info: Callable[[Array, Integers], Infos],
+        clips_rewards: bool = False,
+        without_idle_rows: bool = False,
+    ) -> Collected:
+        """Make a chunk of the new slots, which took so many environment steps, and begin the next.
+
+        `ended` bool [time, env] is where games ended, `acted` which policy it was, `seconds` how long it took. `info`
+        returns what else is known of the episodes that ended, by their returns and the environments that played them,
+        each [n]. `clips_rewards`: rewards are learned from clipped to [-1, 1]. `without_idle_rows`: rows of many slots
+        without a single real step are left out.
+        """
+        trace, rows = self.trace, self.rows
+        real = self.check(ended)
+        metrics = self._metrics(policy, real)
+        trace.pending[trace.new] = real
+        score = reward = trace.reward[trace.new]
+        if clips_rewards:
+            score = reward.copy()
+            np.clip(score, -1.0, 1.0, out=reward)
+        who = self._acted + [acted] * len(real)
+        columns, first_slot = rows.take(trace, last=False)
+        if rows.whole_slots:
+            columns["version"] = np.full(trace.num_envs, acted.version, np.int64)
+        if without_idle_rows and "valid" in columns:
+            kept = np.any(columns["valid"], axis=1)
+            columns = _of_rows(columns, kept)
+        over = self._episodes.add(score, real, ended)
+        self._acted = who[-rows.kept :]
+        self._vector_steps += len(real)
+        returns, lengths = over.returns.tolist(), over.lengths.tolist()
+        told = {DISCOUNTED_RETURN: over.discounted.tolist(), **info(over.returns, np.nonzero(ended)[1])}
+        trace.shift()
+        return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), told, metrics)
+
+    def flush(self) -> Collected:
+        """Return the rows that wait for later steps, each ending at the last observation there is."""
+        self.trace.begin(0)
+        columns, first_slot = self.rows.take(self.trace, last=True)
+        return Collected(columns, 0, self._acted[first_slot], [], [], 0.0)
+
+    def _metrics(self, policy: Policy, real: Bools) -> dict[str, MetricMean]:
+        """What the policy says of the new slots that are `real` steps."""
+        steps = int(np.count_nonzero(real)) if self._metric_names else 0
+        if not steps:
+            return {}
+        columns = {name: values[self.trace.new][real] for name, values in self.trace.noted.items()}
+        return metric_means(policy, columns, self._metric_names, steps=steps)
+
+    def _refuse(self, bad: Bools, problem: str) -> None:
+        """Raise for the first of `bad` [time, env, …]."""
+        if bad.any():
+            step, env = (int(index) for index in np.argwhere(bad)[0][:2])
+            raise CorruptExperienceError(problem, env_index=env, vector_step=self._vector_steps + step)
+
+
+def _of_rows(columns: Mapping[str, Array], kept: Bools) -> dict[str, Array]:
+    """The columns of the rows that are kept, bool [rows]."""
+    return {name: column if name == FRAMES else column[kept] for name, column in columns.items()}

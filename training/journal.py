@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -57,18 +59,22 @@ AnyT = TypeVar("AnyT")
 _ROWS = ("lease", "place", "account", "counted", "rest", "reanalysis")
 """Tables with one row for each lease, place, account, worker or chunk; named as in Changes."""
 
-_TABLES = """
-create table if not exists chunk (first_row integer primary key, body blob not null);
-create table if not exists memory (id integer primary key check (id = 0), body blob not null);
-create table if not exists part (name text primary key, body blob not null) without rowid;
-create table if not exists lease (key integer primary key, body blob not null);
-create table if not exists place (key text primary key, body blob not null) without rowid;
-create table if not exists account (key integer primary key, body blob not null);
-create table if not exists counted (key integer primary key, body blob not null);
-create table if not exists rest (key text primary key, body blob not null) without rowid;
-create table if not exists reanalysis (key integer primary key, body blob not null);
-create table if not exists episodes (first integer primary key, body blob not null);
-create table if not exists priorities
+_PREFIX = re.compile(r"([a-z][a-z0-9_]*)?")
+
+
+def _tables(prefix: str) -> str:
+    return f"""
+create table if not exists {prefix}chunk (first_row integer primary key, body blob not null);
+create table if not exists {prefix}memory (id integer primary key check (id = 0), body blob not null);
+create table if not exists {prefix}part (name text primary key, body blob not null) without rowid;
+create table if not exists {prefix}lease (key integer primary key, body blob not null);
+create table if not exists {prefix}place (key text primary key, body blob not null) without rowid;
+create table if not exists {prefix}account (key integer primary key, body blob not null);
+create table if not exists {prefix}counted (key integer primary key, body blob not null);
+create table if not exists {prefix}rest (key text primary key, body blob not null) without rowid;
+create table if not exists {prefix}reanalysis (key integer primary key, body blob not null);
+create table if not exists {prefix}episodes (first integer primary key, body blob not null);
+create table if not exists {prefix}priorities
   (id integer primary key check (id = 0), first_row integer not null, body blob not null);
 """
 
@@ -76,31 +82,77 @@ create table if not exists priorities
 def open_or_begin(path: Path) -> tuple[RunJournal, Recovered | None, str | None]:
     """The journal of a run that begins or is resumed, and its content. A damaged one is put aside and another is begun:
     the third value says so. Raises JournalError, also if another process has it open."""
+    ((journal, found),), damage = open_for_policies(path, [""])
+    return journal, found, damage
+
+
+def open_for_policies(
+    path: Path, policies: Sequence[str]
+) -> tuple[list[tuple[RunJournal, Recovered | None]], str | None]:
+    """The same for a run with several policies: what each of them has in the run's journal. See `together`."""
     try:
-        journal = RunJournal(path)
+        journals = _opened(path, policies)
         try:
-            return journal, journal.read(), None
+            return [(journal, journal.read()) for journal in journals], None
         except JournalError:
-            journal.close()
+            journals[0].close()
             raise
     except JournalDamagedError as error:
         aside = path.with_name(f"{path.name}.damaged")
         for suffix in ("", "-wal"):  # a journal must not find the writes of another beside it
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{path}{suffix}", f"{aside}{suffix}")
-        return RunJournal(path), None, f"{error}; it is kept as {aside.name}"
+        return [(journal, None) for journal in _opened(path, policies)], f"{error}; it is kept as {aside.name}"
+
+
+def _opened(path: Path, policies: Sequence[str]) -> list[RunJournal]:
+    first = RunJournal(path, policy=policies[0])
+    return [first, *(RunJournal(path, policy=policy, beside=first) for policy in policies[1:])]
+
+
+@contextlib.contextmanager
+def together(journals: Sequence[RunJournal]) -> Generator[None]:
+    """Commit what the body writes to the journals of one run's policies as a whole, or nothing of it. Raises
+    JournalError if the disk refuses."""
+    try:
+        with journals[0].committing():
+            yield
+    except BaseException:
+        for journal in journals:
+            journal.forget_written()
+        raise
 
 
 class RunJournal:
     """Owns `<run>/journal.sqlite` while it is open: no other process can write it, or even read it."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the journal; it is made if missing. Raises JournalError, also if another process has it open."""
+    def __init__(self, path: Path, *, policy: str = "", beside: RunJournal | None = None) -> None:
+        """Open the journal; it is made if missing. Of several policies of a run each has tables of its own, by its
+        name: they share the file that the journal `beside` it has open. Raises JournalError, also if another process
+        has it open."""
+        if not _PREFIX.fullmatch(policy):
+            raise ValueError(f"{policy!r} cannot be part of a table's name: small letters, digits and underscores only")
         self._path = path
+        self._prefix = f"of_{policy}__" if policy else ""
         self._chunks, self._episodes = _CHUNKS, _EPISODES
         self._written: dict[str, bytes] = {}
         """The parts of the snapshot that were committed last."""
-        self._db = open_database(path, _TABLES)
+        if beside is None:
+            self._db = open_database(path, _tables(self._prefix))
+        else:
+            self._db = beside._db
+            with self.committing():
+                for statement in _tables(self._prefix).split(";"):
+                    self._db.execute(statement)
+
+    def committing(self) -> contextlib.AbstractContextManager[None]:
+        """Commit what the body writes as a whole, as a part of the transaction around it if there is one. Raises
+        JournalError."""
+        return committing(self._db, self._path)
+
+    def forget_written(self) -> None:
+        """What was written last may not have been committed: the next entry is written whole."""
+        self._written = {}
 
     def write(self, *turns: JournalEntry) -> None:
         """Commit the entries of one turn or several, in order, as one. Raises JournalError and changes nothing if the
@@ -108,9 +160,9 @@ class RunJournal:
         encode, db, newest = msgspec.msgpack.encode, self._db, turns[-1].snapshot
         parts = {name: encode(part) for name, part in _parts_of(newest).items()}
         new = [(name, body) for name, body in parts.items() if self._written.get(name) != body]
-        with committing(db, self._path):
-            db.execute("insert or replace into memory values (0, ?)", (encode(_head_of(newest)),))
-            db.executemany("insert or replace into part values (?, ?)", new)
+        with self.committing():
+            db.execute(f"insert or replace into {self._prefix}memory values (0, ?)", (encode(_head_of(newest)),))
+            db.executemany(f"insert or replace into {self._prefix}part values (?, ?)", new)
             for turn in turns:
                 self._write_news(turn)
         self._written = parts
@@ -121,12 +173,13 @@ class RunJournal:
         self._write_rows(turn.changes)
         self._write_chunks(turn)
         if turn.episodes is not None:
-            db.execute("delete from episodes where first >= ?", (turn.episodes.first,))
-            db.execute("insert into episodes values (?, ?)", (turn.episodes.first, encode(turn.episodes)))
+            db.execute(f"delete from {self._prefix}episodes where first >= ?", (turn.episodes.first,))
+            newest = (turn.episodes.first, encode(turn.episodes))
+            db.execute(f"insert into {self._prefix}episodes values (?, ?)", newest)
         if turn.priorities is not None:
             known = turn.priorities
             values = (known.first_row, known.priorities.tobytes())
-            db.execute("insert or replace into priorities values (0, ?, ?)", values)
+            db.execute(f"insert or replace into {self._prefix}priorities values (0, ?, ?)", values)
 
     def _write_chunks(self, turn: JournalEntry) -> None:
         """Write many chunks with one statement, since each statement releases the interpreter's lock and has to get it
@@ -136,32 +189,32 @@ class RunJournal:
             added = turn.added[start : start + ROWS_PER_STATEMENT]
             places = ", ".join(["(?, ?)"] * len(added))
             values = [value for chunk in added for value in (chunk.first_row, encode(chunk))]
-            db.execute(f"insert or replace into chunk values {places}", values)  # noqa: S608  (names of our own tables)
+            db.execute(f"insert or replace into {self._prefix}chunk values {places}", values)
         for start in range(0, len(turn.gone), ROWS_PER_STATEMENT):
             gone = turn.gone[start : start + ROWS_PER_STATEMENT]
             places = ", ".join("?" * len(gone))
-            db.execute(f"delete from chunk where first_row in ({places})", gone)  # noqa: S608  (names of our own tables)
+            db.execute(f"delete from {self._prefix}chunk where first_row in ({places})", gone)
 
     def _write_rows(self, changes: Changes) -> None:
         db = self._db
         for table in _ROWS:
             rows: Rows[Any] = getattr(changes, table)
             if changes.whole:
-                db.execute(f"delete from {table}")  # noqa: S608  (names of our own tables)
+                db.execute(f"delete from {self._prefix}{table}")
             if rows.gone:
-                db.executemany(f"delete from {table} where key = ?", [(key,) for key in rows.gone])  # noqa: S608  (names of our own tables)
+                db.executemany(f"delete from {self._prefix}{table} where key = ?", [(key,) for key in rows.gone])
             if rows.put:
                 put = [(row.key, msgspec.msgpack.encode(row)) for row in rows.put]
-                db.executemany(f"insert or replace into {table} values (?, ?)", put)  # noqa: S608  (names of our own tables)
+                db.executemany(f"insert or replace into {self._prefix}{table} values (?, ?)", put)
 
     def read(self) -> Recovered | None:
         """Everything that was committed; None in a new journal. Raises JournalDamagedError if it cannot be read, and
         JournalError if another version of Remuda has written it."""
         try:
-            head = self._db.execute("select body from memory").fetchone()
-            chunks = self._db.execute("select body from chunk order by first_row").fetchall()
-            episodes = self._db.execute("select body from episodes order by first").fetchall()
-            priorities = self._db.execute("select first_row, body from priorities").fetchone()
+            head = self._db.execute(f"select body from {self._prefix}memory").fetchone()
+            chunks = self._db.execute(f"select body from {self._prefix}chunk order by first_row").fetchall()
+            episodes = self._db.execute(f"select body from {self._prefix}episodes order by first").fetchall()
+            priorities = self._db.execute(f"select first_row, body from {self._prefix}priorities").fetchone()
             if head is None:
                 return None
             return Recovered(
@@ -174,9 +227,9 @@ class RunJournal:
 
     def clear(self) -> None:
         """Clear the journal, since the run starts over. Raises JournalError and changes nothing if the disk refuses."""
-        with committing(self._db, self._path):
+        with self.committing():
             for table in ("chunk", "memory", "part", "episodes", "priorities", *_ROWS):
-                self._db.execute(f"delete from {table}")  # noqa: S608  (names of our own tables)
+                self._db.execute(f"delete from {self._prefix}{table}")
         self._written = {}
 
     def close(self) -> None:
@@ -211,17 +264,17 @@ class RunJournal:
         return snapshot.with_rows(self._rows())
 
     def _part(self, name: str, type: type[PartT]) -> PartT:
-        found = self._db.execute("select body from part where name = ?", (name,)).fetchone()
+        found = self._db.execute(f"select body from {self._prefix}part where name = ?", (name,)).fetchone()
         return _decoded(found[0], type)
 
     def _deaths(self) -> list[DeathsSnapshot]:
         """The deaths of workers; earlier versions of Remuda did not write them."""
-        found = self._db.execute("select body from part where name = 'deaths'").fetchone()
+        found = self._db.execute(f"select body from {self._prefix}part where name = 'deaths'").fetchone()
         return [] if found is None else _DEATHS.decode(found[0])
 
     def _reanalysis(self) -> ReanalysisSnapshot:
         """How far reanalyzers are; earlier versions of Remuda did not write it."""
-        found = self._db.execute("select body from part where name = 'reanalysis'").fetchone()
+        found = self._db.execute(f"select body from {self._prefix}part where name = 'reanalysis'").fetchone()
         return ReanalysisSnapshot() if found is None else _decoded(found[0], ReanalysisSnapshot)
 
     def _rows(self) -> Changes:
@@ -236,7 +289,7 @@ class RunJournal:
         )
 
     def _read_rows(self, table: str, type: type[RowT]) -> Rows[RowT]:
-        found = self._db.execute(f"select body from {table} order by key")  # noqa: S608  (names of our own tables)
+        found = self._db.execute(f"select body from {self._prefix}{table} order by key")
         return Rows(tuple(_decoded(body, type) for (body,) in found))
 
 

@@ -60,16 +60,25 @@ def _make_private(path: Path) -> None:
 
 @contextlib.contextmanager
 def committing(db: sqlite3.Connection, path: Path) -> Generator[None]:
-    """Commit what the body writes to the database at `path` as a whole, or not at all. Raises JournalError if the disk
-    refuses."""
+    """Commit what the body writes to the database at `path` as a whole, or not at all; within another such block, as a
+    part of that. Raises JournalError if the disk refuses."""
+    try:
+        with contextlib.nullcontext() if db.in_transaction else _transaction(db):
+            yield
+    except sqlite3.Error as error:
+        raise JournalError(f"{path} cannot be written: {error}") from error
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Generator[None]:
     try:
         db.execute("begin")
         yield
         db.execute("commit")
-    except sqlite3.Error as error:
+    except BaseException:
         with contextlib.suppress(sqlite3.Error):
             db.execute("rollback")
-        raise JournalError(f"{path} cannot be written: {error}") from error
+        raise
 
 
 def is_open(path: Path) -> bool:

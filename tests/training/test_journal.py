@@ -23,7 +23,7 @@ from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.tests.patience import HANG_S
 from remuda.training import journal_database
-from remuda.training.journal import RunJournal, open_or_begin
+from remuda.training.journal import RunJournal, open_for_policies, open_or_begin, together
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.run_snapshot import Changes, RunSnapshot
@@ -413,3 +413,55 @@ def test_many_threads_may_be_the_first_to_read_one(tmp_path: Path, entries: list
             [sys.executable, "-c", READ_AT_ONCE, *map(str, paths)], capture_output=True, text=True, timeout=HANG_S
         )
         assert done.returncode == 0, done.stderr
+
+
+def of_one_policy(policy: str, path: Path, beside: RunJournal | None = None) -> RunJournal:
+    return RunJournal(path, policy=policy, beside=beside)
+
+
+def test_policies_of_a_run_share_a_file_and_nothing_else(tmp_path: Path, entries: list[JournalEntry]) -> None:
+    path = tmp_path / "journal.sqlite"
+    with closing(of_one_policy("one", path)) as one:
+        two = of_one_policy("two", path, one)
+        with together([one, two]):
+            one.write(*entries)
+            two.write(entries[0])
+        assert one.read() != two.read()
+    journals, damage = open_for_policies(path, ["two", "one"])
+    with closing(journals[0][0]):
+        assert damage is None
+        found = [known for _, known in journals]
+    alone = tmp_path / "alone.sqlite"
+    with closing(RunJournal(alone)) as book:
+        book.write(*entries)
+        assert repr(found[1]) == repr(book.read())
+
+
+def fail_after(one: RunJournal, two: RunJournal, entries: list[JournalEntry]) -> None:
+    with together([one, two]):
+        one.write(*entries)
+        raise OSError("the disk is full")
+
+
+def test_what_is_written_together_is_committed_together_or_not_at_all(
+    tmp_path: Path, entries: list[JournalEntry]
+) -> None:
+    path = tmp_path / "journal.sqlite"
+    with closing(of_one_policy("one", path)) as one:
+        two = of_one_policy("two", path, one)
+        with together([one, two]):
+            one.write(entries[0])
+            two.write(entries[0])
+        before = repr([one.read(), two.read()])
+        with pytest.raises(OSError, match="the disk is full"):
+            fail_after(one, two, entries)
+        assert repr([one.read(), two.read()]) == before
+        with together([one, two]):
+            one.write(*entries)
+            two.write(*entries)
+        assert repr(one.read()) == repr(two.read()) != before, "every part is written again"
+
+
+def test_a_name_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be part of a table's name"):
+        of_one_policy("x; drop", tmp_path / "journal.sqlite")

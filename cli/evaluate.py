@@ -15,6 +15,7 @@ from remuda.cli.errors import InputError
 from remuda.cli.options import AsJson
 
 if TYPE_CHECKING:  # playing imports torch, which --help does not need
+    from remuda.config.schema import ExperimentConfig
     from remuda.policy.files.playable import Playable
     from remuda.storage.checkpoint_index import CheckpointIndex
     from remuda.wire.messages import CheckpointRecord
@@ -57,6 +58,19 @@ EvaluationSeed = Annotated[
 ]
 
 
+PolicyOption = Annotated[
+    str | None,
+    typer.Option("--policy", metavar="NAME", help="With --against: which of several policies is judged."),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHICH",
+        help="Several agents: one is played by -i, all others by these checkpoints (as -i names them).",
+    ),
+]
+
+
 def evaluate(
     run_dir: RunDirArgument,
     episodes: Episodes = None,
@@ -69,6 +83,8 @@ def evaluate(
     follow: Follow = False,
     trust_code: TrustCode = False,
     seed: EvaluationSeed = None,
+    policy: PolicyOption = None,
+    against: Against = None,
     as_json: AsJson = False,
 ) -> None:
     """Play a trained policy and print each episode and a summary.
@@ -79,12 +95,38 @@ def evaluate(
 
     With --follow each newer policy plays -n episodes: in parallel mode the policies that the learner publishes, in
     serial mode the checkpoints. --json then prints one line of JSON for each policy.
+
+    In an environment with several agents all policies of the run play together. With --against one agent of --policy
+    plays against older checkpoints: -i says which checkpoint it is played by, --against those of all others.
     """
     _check(run_dir, iteration, follow=follow)
+    several = _several_agents(run_dir)
     from remuda.cli.playing import Asked, Player  # after the checks: it imports torch, which takes seconds
     from remuda.worker.threads import bound_threads
 
     bound_threads()
+    if several is not None:
+        if follow or record is not None or no_search:
+            raise InputError("--follow, --record and --no-search are not available for several agents: leave them out")
+        from remuda.cli.playing_agents import AgentsPlaying, AskedOfAgents
+
+        asked_of_agents = AskedOfAgents(
+            run_dir=run_dir,
+            which=iteration or "-1",
+            policy=policy,
+            against=against,
+            episodes=episodes or 100,
+            length=length,
+            deterministic=deterministic,
+            trust_code=trust_code,
+            seed=seed,
+            as_json=as_json,
+        )
+        with asked_output(alone=as_json) as output:
+            AgentsPlaying(asked_of_agents, several, _find, output).play()
+        return
+    if policy is not None or against is not None:
+        raise InputError("--policy and --against are for environments with several agents: leave them out")
     chosen = None if follow else _chosen(run_dir, iteration or "-1", trust_code=trust_code, search=not no_search)
     mode = "rgb_array" if record is not None else None
     if mode is None and not no_render and _can_render():
@@ -146,15 +188,27 @@ def _chosen(
             return model_playable(run_dir, trust_code=trust_code, search=search), None
         if iteration == "model":
             return of_run(model_playable(run_dir / "model", trust_code=trust_code, search=search), run_dir), None
-        record = _find(run_dir, iteration)
+        record = _find(run_dir / "ckpt", iteration)
         playable = checkpoint_playable(run_dir / "ckpt" / record.file, trust_code=trust_code, search=search)
         return of_run(playable, run_dir), record
     except CheckpointError as error:
         raise InputError(str(error)) from error
 
 
-def _find(run_dir: Path, iteration: str) -> CheckpointRecord:
-    index = _index(run_dir)
+def _several_agents(run_dir: Path) -> ExperimentConfig | None:
+    """The config of a run whose environment has several agents; None for others."""
+    from remuda.config.errors import ConfigError
+    from remuda.config.load import load_config
+
+    try:
+        config = load_config(run_dir / "config.json", import_algorithm=False, masks=True).config
+    except ConfigError:  # a model/ folder, or one that the following says something about
+        return None
+    return config if config.env.kind == "pettingzoo" else None
+
+
+def _find(ckpt: Path, iteration: str) -> CheckpointRecord:
+    index, run_dir = _index(ckpt), ckpt.parent
     if index.last is None:
         raise InputError(f"{run_dir} has no checkpoint yet: {index.folder / 'index.json'} lists none")
     if iteration == "best":
@@ -172,11 +226,11 @@ def _find(run_dir: Path, iteration: str) -> CheckpointRecord:
     )
 
 
-def _index(run_dir: Path) -> CheckpointIndex:
+def _index(ckpt: Path) -> CheckpointIndex:
     from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 
     try:
-        return CheckpointIndex(run_dir / "ckpt")
+        return CheckpointIndex(ckpt)
     except CheckpointIndexError as error:
         raise InputError(str(error)) from error
 

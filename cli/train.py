@@ -111,17 +111,24 @@ def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
     counters, best = result.counters, result.best
     if result.failed:
         saved = "" if best is None else "\nWhat was learned is saved; when the cause is fixed, continue with --resume."
-        log = result.run_dir / "log" / "evaluator" / "evaluator_logger.txt"
+        first = next(iter(result.policies), "")  # each of several policies has the traceback
+        log = result.run_dir / "log" / first / "evaluator" / "evaluator_logger.txt"
         raise RunFailedError(f"The run failed: {result.reason}\nThe traceback is in {log}.{saved}")
     if quiet:
         return
     print(f"ended      {result.reason}: {result.explanation}")
     print(f"counters   env_step {counters.env_step}, train_iter {counters.train_iter}, {counters.wall_s:.1f} s")
-    print("best       " + ("none" if best is None else f"mean return {best.reward_mean:.6g}, {best.record.file}"))
+    if not result.policies:
+        print("best       " + ("none" if best is None else f"mean return {best.reward_mean:.6g}, {best.record.file}"))
+    for name, own in result.policies.items():
+        of = own.best
+        best_one = "none" if of is None else f"mean return {of.reward_mean:.6g}, ckpt/{name}/{of.record.file}"
+        print(f"{name:10} train_iter {own.counters.train_iter}, best {best_one}")
     print(f"run folder {result.run_dir}")
     typed = quote(str(result.run_dir))
     print("\nType next:")
     print(f"  remuda evaluate {typed} -i best -n 20 -d")
-    print(f"  tensorboard --logdir {quote(f'{result.run_dir}/log/serial')}")
+    curves = result.run_dir / "log" if result.policies else result.run_dir / "log" / "serial"
+    print(f"  tensorboard --logdir {quote(str(curves))}")
     if result.reason == "stopped":
         print(f"  remuda train {quote(str(asked.config_to_resume(result.run_dir)))} --run-dir {typed} --resume")

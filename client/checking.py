@@ -23,6 +23,9 @@ class UnusableError(Exception):
 def check_place(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
     """Check the run folder of a run with its own herd, and devices if its workers are on this machine; quick. Raises
     UnusableError, RunFolderError."""
+    obstacle = loaded.config.obstacle_to_herds
+    if obstacle is not None:
+        raise UnusableError(f"{loaded.path}: {obstacle}")
     if loaded.config.launch.on != KUBERNETES:  # there only the coordinator sees the run folder, and checks it
         check(run_dir, on_exists, mode="parallel")
     if loaded.config.launch.on == LOCAL:
@@ -40,6 +43,9 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -
 
     config, path = loaded.config, loaded.path
     try:
+        if config.env.kind == "pettingzoo":
+            _check_agents(config)
+            return
         observation, action = check_environment(config)
         make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action))
     except (EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError) as error:
@@ -48,6 +54,22 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -
         _check_resumed(config, run_dir, observation, action)
     if config.learner.initialize_from is not None:
         _check_weights(loaded, run_dir, on_exists, observation, action)
+
+
+def _check_agents(config: ExperimentConfig) -> None:
+    """Build an environment with several agents once, and check that the policies can act for them."""
+    from remuda.environments.agents import agents_of, make_agents_vector
+    from remuda.environments.assignment import assigned, policy_config
+    from remuda.policy.algorithms import make_policy
+    from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+    of_policy = assigned(config, agents_of(config.env, source_dir=config.source_dir))
+    vector = make_agents_vector(config.env, of_policy, num_envs=1, source_dir=config.source_dir)
+    vector.close()
+    for (name, agents), lanes in zip(of_policy.items(), vector.lanes, strict=True):
+        group = lanes.group
+        own = policy_config(config, name, agents)
+        make_policy(own, ObservationSpec.of(group.observation), ActionSpec.of(group.action))
 
 
 def _check_devices(config: ExperimentConfig) -> None:

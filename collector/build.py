@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from remuda.collector.agents import AgentsRollout, Seat
+from remuda.collector.past import PastPlayers
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.collector.sequences import SequenceRows
 from remuda.collector.unrolls import UnrollRows
 from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.agents import AgentsVector
 from remuda.environments.seeding import environment_seeds, generator
 from remuda.environments.vectors import Vector
 from remuda.logbook.timers import Timers
@@ -45,6 +48,41 @@ def make_rollout(
         timers=timers,
         episode_info=config.env.episode_info,
         metrics=declared.collected,
+    )
+
+
+def make_agents_rollout(
+    config: ExperimentConfig,
+    vector: AgentsVector,
+    policies: Sequence[tuple[ExperimentConfig, Policy]],
+    *,
+    past: PastPlayers | None = None,
+    generation: int,
+    clock: Callable[[], float] = time.monotonic,
+    timers: Timers | None = None,
+) -> AgentsRollout:
+    """`policies` are in the order of the vector's groups, each with its own config. `config` is that of the run;
+    `generation` says whose random numbers are used: which incarnation of the run it is."""
+    seats: list[Seat] = []
+    for own, policy in policies:
+        declared = declaration(own)
+        policy.take_place(0, own.env.num_envs)
+        seats.append(
+            Seat(
+                policy=policy,
+                rows=_rows(declared.rows),
+                metrics=declared.collected,
+                episode_info=own.env.episode_info,
+            )
+        )
+    return AgentsRollout(
+        vector,
+        seats,
+        rng=generator(config.seed, "collector", 0, "exploration", incarnation=generation),
+        seeds=environment_seeds(config.seed, "collector", 0, vector.num_envs, incarnation=generation),
+        past=past,
+        clock=clock,
+        timers=timers,
     )
 
 

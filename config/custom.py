@@ -64,11 +64,22 @@ def find_entry(name: str, *, source_dir: str | None) -> object:
 
 
 def completed(config: ExperimentConfig) -> ExperimentConfig:
-    """Fill in what the class of a custom algorithm says: defaults of its settings, and its declaration.
+    """Fill in what the classes of custom algorithms say: defaults of their settings, and their declarations.
 
     Other configs are returned as they are. Raises UserCodeError, CustomSettingsError, and ValidationError where the
     declaration does not fit the rest.
     """
+    config = _completed(config)
+    own = {name: one for name, one in config.policies.items() if isinstance(one.policy, CustomConfig)}
+    if not own:
+        return config
+    filled = {
+        name: one.model_copy(update={"policy": _completed(config.of_policy(name)).policy}) for name, one in own.items()
+    }
+    return ExperimentConfig.model_validate({**dict(config), "policies": {**config.policies, **filled}})
+
+
+def _completed(config: ExperimentConfig) -> ExperimentConfig:
     policy = config.policy
     if not isinstance(policy, CustomConfig):
         return config

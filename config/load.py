@@ -137,16 +137,31 @@ def _validated(
 def _with_absolute_weights(
     values: dict[str, JsonValue], folder: Path, overrides: Sequence[Override]
 ) -> dict[str, JsonValue]:
-    """learner.initialize_from is meant from where it was written: the file's folder, or the command line's. The learner
-    that opens it may run elsewhere."""
-    loc = ("learner", "initialize_from")
-    learner = values.get(loc[0])
-    weights = learner.get(loc[1]) if isinstance(learner, dict) else None
-    if not isinstance(learner, dict) or not isinstance(weights, str):
-        return values
-    typed = any(_sets(override, loc) for override in overrides if override.loc == loc[: len(override.loc)])
-    absolute: dict[str, JsonValue] = {loc[1]: os.path.abspath(weights if typed else folder / weights)}
-    return {**values, loc[0]: learner | absolute}
+    """learner.initialize_from, of each policy, too, is meant from where it was written: the file's folder, or the
+    command line's. The learner that opens it may run elsewhere."""
+    named = values.get("policies")
+    names = named if isinstance(named, dict) else ()
+    for section in (("learner",), *(("policies", name, "learner") for name in names)):
+        loc = (*section, "initialize_from")
+        weights = _value_at(values, loc)
+        if isinstance(weights, str):
+            typed = any(_sets(override, loc) for override in overrides if override.loc == loc[: len(override.loc)])
+            values = _with_value(values, loc, os.path.abspath(weights if typed else folder / weights))
+    return values
+
+
+def _value_at(values: JsonValue, loc: Loc) -> JsonValue:
+    for part in loc:
+        values = values.get(str(part)) if isinstance(values, dict) else None
+    return values
+
+
+def _with_value(values: dict[str, JsonValue], loc: Loc, value: JsonValue) -> dict[str, JsonValue]:
+    """The same with another value at `loc`, which is there."""
+    first, *rest = loc
+    inner = values[str(first)]
+    changed = _with_value(inner, tuple(rest), value) if rest and isinstance(inner, dict) else value
+    return {**values, str(first): changed}
 
 
 def load_text(

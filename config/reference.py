@@ -16,6 +16,8 @@ from remuda.config.suggest import kinds_at, section_at
 _Schema = dict[str, Any]
 """A piece of JSON Schema."""
 
+NAME = "NAME"
+"""Stands for a name that the user chooses."""
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 _OPENING = """\
@@ -77,6 +79,9 @@ def _section(loc: Loc, kind: str | None = None) -> list[str]:
     for name, schema in properties.items():
         here = (*loc, name)
         meaning = _one_line(explained.get(name, ""))
+        if NAME in loc and section_at(here):
+            lines.append(f"| {name} | section, as `{name}` of the whole config | | {meaning} |")
+            continue
         if kinds := kinds_at(here):
             links = ", ".join(f"[{kind}](#{name}-{kind})" for kind in kinds)
             lines.append(f"| {name} | section: {links} | | {meaning} |")
@@ -84,6 +89,9 @@ def _section(loc: Loc, kind: str | None = None) -> list[str]:
         elif section_at(here):
             lines.append(f"| [{name}](#{dotted(here)}) | section | | {meaning} |")
             inner += _section(here)
+        elif section_at((*here, NAME)):
+            lines.append(f"| [{name}](#{dotted((*here, NAME))}) | mapping of names to sections | `{{}}` | {meaning} |")
+            inner += _section((*here, NAME))
         else:
             default = f"`{json.dumps(schema['default'])}`" if "default" in schema else "required"
             lines.append(f"| `{name}` | {_type(schema)} | {default} | {meaning} |")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, cast
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from remuda.config.algorithms.policy import PolicyConfig
 from remuda.config.algorithms.q_learning import DqnConfig
@@ -24,6 +24,7 @@ from remuda.config.numbers import (
     no_bool,
 )
 from remuda.config.section import Section
+from remuda.config.several_policies import MOST_POLICIES, AgentPattern, PolicyName, SelfPlayConfig, with_sections_above
 
 SinkName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=200)]
 BUILT_IN_SINKS = ("csv", "jsonl", "wandb", "mlflow")
@@ -47,6 +48,11 @@ class EnvConfig(Section):
     'remuda[envpool]'`), which has many of gymnasium's environments; the same seed then gives other episodes. `auto`
     takes native if the id has one. Otherwise it times a few steps, and takes processes if they would be faster with all
     collectors on one machine."""
+    kind: Literal["gymnasium", "pettingzoo"] = "gymnasium"
+    """What `id` or `make` names: an environment of gymnasium, or with `pettingzoo` one of PettingZoo's parallel
+    environments, in which several agents act at the same time (`remuda train` only). Then `id` is the module that has
+    `parallel_env`, such as pettingzoo.butterfly.cooperative_pong_v5, and your own function (`make`) returns a
+    pettingzoo.ParallelEnv."""
     max_episode_steps: Positive | None = None
     """Episodes are truncated after this number of steps; null keeps the environment's own limit."""
     episode_info: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,49}$")], ...] = ()
@@ -71,6 +77,11 @@ class EnvConfig(Section):
             raise ValueError("give exactly one of env.id (a gymnasium id) and env.make (module:function)")
         if self.make is not None and self.make.count(":") != 1:
             raise ValueError(f"env.make must look like module:function, not {self.make!r}")
+        if self.kind == "pettingzoo" and self.vectorization not in ("auto", "sync"):
+            raise ValueError(
+                f"env.vectorization is {self.vectorization}, and environments with several agents are stepped in one "
+                "process: leave it out"
+            )
         return self
 
 
@@ -310,6 +321,22 @@ class LimitsConfig(Section):
     the last checkpoint. Less than the two minutes above, or the learner is dismissed without this reason."""
 
 
+class AgentsPolicyConfig(Section):
+    """One of several policies: whose actions it makes, and how it learns. Its sections `policy`, `learner` and `buffer`
+    need to name only what differs from those of the whole config; a `policy` of another `type` takes nothing from
+    there."""
+
+    agents: Annotated[tuple[AgentPattern, ...], Field(min_length=1, max_length=1_000)]
+    """Names of the agents whose actions it makes; `*` and `?` stand for characters, as in names of files:
+    `[adversary_*]`. Each agent of the environment belongs to exactly one policy."""
+    policy: PolicyConfig
+    """Its algorithm and its networks."""
+    learner: LearnerConfig
+    """Its updates."""
+    buffer: BufferConfig
+    """Its replay."""
+
+
 class ExperimentConfig(Section):
     """All settings of one experiment; the same config runs in serial and in parallel mode."""
 
@@ -321,6 +348,11 @@ class ExperimentConfig(Section):
     """The environment."""
     policy: PolicyConfig = DqnConfig()
     """The algorithm and its networks. `type` selects the algorithm (dqn if it is missing) and with it the settings."""
+    policies: Annotated[dict[PolicyName, AgentsPolicyConfig], Field(max_length=MOST_POLICIES)] = {}  # noqa: RUF012
+    """Several policies by name, with env.kind pettingzoo: whose actions each makes and how it learns. Each has a
+    learner, checkpoints (`ckpt/<name>/`), logs and curves of its own. Without it all agents share `policy`."""
+    self_play: SelfPlayConfig = SelfPlayConfig()
+    """Training against older checkpoints."""
     learner: LearnerConfig = LearnerConfig()
     """Updates and publishing."""
     collector: CollectorConfig = CollectorConfig()
@@ -347,6 +379,11 @@ class ExperimentConfig(Section):
     Or name cores by role: {learner: [0, 1], collector: [2, 3]}."""
     source_dir: str | None = None
     """Folder of the config file, set when it is loaded; `env.make` is looked up there."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _policies_take_sections_from_above(cls, value: object) -> object:
+        return with_sections_above(value)
 
     @field_validator("policy", mode="before")
     @classmethod
@@ -378,7 +415,48 @@ class ExperimentConfig(Section):
                 f"learner.precision is bfloat16, which does not reach the networks of policy.type {self.policy.type}: "
                 f"{own}"
             )
+        if self.env.kind == "pettingzoo" or self.policies or self.self_play.share:
+            self._check_several_agents()
         return self
+
+    @property
+    def obstacle_to_herds(self) -> str | None:
+        """Why this experiment cannot run in parallel mode; None if it can."""
+        if self.env.kind != "pettingzoo":
+            return None
+        return "environments with several agents (env.kind pettingzoo) are trained in one process: use remuda train"
+
+    def of_policy(self, name: str) -> ExperimentConfig:
+        """The settings under which one of `policies` learns, as those of a run of its own."""
+        one = self.policies[name]
+        own: dict[str, object] = {"policies": {}, "policy": one.policy, "learner": one.learner, "buffer": one.buffer}
+        return ExperimentConfig.model_validate({**dict(self), **own})
+
+    def _check_several_agents(self) -> None:
+        """Raise ValueError for settings that environments with several agents need, or do not have."""
+        if self.env.kind != "pettingzoo":
+            setting = "policies" if self.policies else "self_play.share"
+            raise ValueError(f"{setting} is for environments with several agents: set env.kind to pettingzoo")
+        if self.log.film_interval_env_steps is not None:
+            raise ValueError("log.film_interval_env_steps is not available with env.kind pettingzoo: leave it out")
+        if self.self_play.share and 0 < self.checkpoint.keep < self.self_play.keep:
+            raise ValueError(
+                f"self_play.keep ({self.self_play.keep}) is more than checkpoint.keep ({self.checkpoint.keep}): older "
+                "checkpoints would be gone"
+            )
+        for name in self.policies:
+            try:
+                self.of_policy(name)
+            except ValidationError as error:
+                told = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+                raise ValueError(f"policies.{name}: {told}") from None
+        horizons = {name: one.policy.segment_steps for name, one in self.policies.items()}
+        if len({steps for steps in horizons.values() if steps is not None}) > 1:
+            told = ", ".join(f"{name}: {steps}" for name, steps in horizons.items() if steps is not None)
+            raise ValueError(
+                f"on-policy algorithms collect together, so policy.horizon_steps has to be the same in all policies "
+                f"({told})"
+            )
 
     def _check_ranks(self) -> None:
         """Raise ValueError if several learner ranks could not learn together."""

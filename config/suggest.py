@@ -37,12 +37,28 @@ def section_at(loc: Loc, kind: str | None = None) -> type[Section] | None:
     `kind` is the `type` of a section that may be one of several (policy); the first is meant without.
     """
     section: type[Section] = ExperimentConfig
+    named: type[Section] | None = None
     for part in loc:
-        choices = _choices(section, part)
-        if not choices:
+        if named is not None:  # the part is a name that the user has chosen
+            section, named = named, None
+            continue
+        named = _of_each_name(section, part)
+        choices = {} if named else _choices(section, part)
+        if named is None and not choices:
             return None
-        section = choices.get(kind or "") or (choices.get(CUSTOM) if kind else None) or next(iter(choices.values()))
-    return section
+        if choices:
+            section = choices.get(kind or "") or (choices.get(CUSTOM) if kind else None) or next(iter(choices.values()))
+    return section if named is None else None
+
+
+def _of_each_name(section: type[Section], part: str | int) -> type[Section] | None:
+    """The section that stands behind each name, where the setting is a mapping of such (policies)."""
+    field = section.model_fields.get(str(part))
+    annotation = field.annotation if field else None
+    if get_origin(annotation) is not dict:
+        return None
+    inner = get_args(annotation)[1]
+    return inner if isinstance(inner, type) and issubclass(inner, Section) else None
 
 
 def kinds_at(loc: Loc) -> tuple[str, ...]:

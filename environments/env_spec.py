@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import cast
 
 import gymnasium
+from gymnasium.vector import AutoresetMode
 from pydantic import JsonValue
 
 from remuda.config.schema import EnvConfig
 from remuda.config.secrets import masked
+from remuda.environments.agents import AgentsVector
 from remuda.environments.packing import packs
 from remuda.environments.spaces import Space, space_structure
 from remuda.environments.vectors import Vector, single_spaces, vectorization
@@ -31,6 +34,31 @@ def environment_spec(env: EnvConfig, vector: Vector) -> dict[str, JsonValue]:
         "autoreset": vector.metadata["autoreset_mode"].value,
         "observation_space": _described(observation),
         "action_space": _described(action),
+        "gymnasium_version": gymnasium.__version__,
+    }
+
+
+def agents_spec(env: EnvConfig, vector: AgentsVector, policies: Sequence[str]) -> dict[str, JsonValue]:
+    """The same of an environment with several agents: spaces by agent, and which policy acts for it (an empty name
+    where all share one)."""
+    agents: dict[str, JsonValue] = {}
+    for name, lanes in zip(policies, vector.lanes, strict=True):
+        group = lanes.group
+        for agent in group.agents:
+            agents[agent] = {
+                "policy": name,
+                "observation_space": _described(group.observation),
+                "action_space": _described(group.action),
+            }
+    return {
+        "id": env.id,
+        "make": env.make,
+        "kwargs": masked(dict(env.kwargs)),
+        "max_episode_steps": env.max_episode_steps,
+        "num_envs": vector.num_envs,
+        "vectorization": "sync",
+        "autoreset": AutoresetMode.NEXT_STEP.value,
+        "agents": agents,
         "gymnasium_version": gymnasium.__version__,
     }
 

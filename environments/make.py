@@ -77,7 +77,7 @@ def _from_id(env: EnvConfig, render_mode: str | None) -> SingleEnv:
 
 def _from_function(env: EnvConfig, source_dir: str | None, render_mode: str | None) -> SingleEnv:
     assert env.make is not None, "EnvConfig holds exactly one of id and make"
-    function = _user_function(env.make, source_dir)
+    function = user_function(env.make, source_dir)
     kwargs: dict[str, Any] = dict(env.kwargs)
     if render_mode is not None:
         if missing := not_taken(function, {"render_mode"}):
@@ -99,7 +99,9 @@ def _from_function(env: EnvConfig, source_dir: str | None, render_mode: str | No
     return single
 
 
-def _user_function(make: str, source_dir: str | None) -> Callable[..., object]:
+def user_function(make: str, source_dir: str | None) -> Callable[..., object]:
+    """The function that `env.make` names; its module is looked up in `source_dir` first. Raises
+    EnvironmentBuildError."""
     try:
         found = user_object(make, setting="env.make", source_dir=source_dir, kind="function")
     except UserCodeError as error:

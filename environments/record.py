@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+
+from pydantic import JsonValue
 
 from remuda.config.exits import NoExit
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.env_spec import environment_spec
+from remuda.environments.agents import AgentsVector
+from remuda.environments.env_spec import agents_spec, environment_spec
 from remuda.environments.make import make_single
 from remuda.environments.vectors import Vector
 from remuda.storage.atomic import write_text
@@ -25,8 +29,21 @@ def record_environment(run: RunFolder, config: ExperimentConfig, vector: Vector)
     return [warning for warning in told if warning is not None]
 
 
+def record_agents(
+    run: RunFolder, *, config: ExperimentConfig, vector: AgentsVector, policies: Sequence[str]
+) -> list[str]:
+    """Write env_spec.json of an environment with several agents, whose groups are those of these policies. Returns
+    warnings as record_environment does. There is no pickled copy of it."""
+    spec = agents_spec(config.env, vector, policies)
+    return [warning for warning in (_written(run, spec),) if warning is not None]
+
+
 def _describe(run: RunFolder, config: ExperimentConfig, vector: Vector) -> str | None:
-    text = json.dumps(environment_spec(config.env, vector), indent=2) + "\n"
+    return _written(run, environment_spec(config.env, vector))
+
+
+def _written(run: RunFolder, spec: Mapping[str, JsonValue]) -> str | None:
+    text = json.dumps(spec, indent=2) + "\n"
     try:
         write_text(run.env_spec, text, durable=False)
     except OSError as error:

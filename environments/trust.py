@@ -22,6 +22,8 @@ TRUST = "use --trust-code (in Python: trust_code=True) if you trust its author"
 def distrusted_environment(env: EnvConfig, *, source_dir: str | None, run_dir: Path) -> str | None:
     """Why building this environment of a run needs the user's trust; None if it does not."""
     reference = env.make if env.make is not None else env.id
+    if env.kind == "pettingzoo" and env.make is None:
+        reference = f"{env.id}:"  # the name of a module
     named = f"env.make = {env.make!r}" if env.make is not None else f"env.id = {env.id!r}"
     run = RunFolder(run_dir)
     files = (run.root, run.config_json, run.model, run.vars_pkl, run_dir / MODEL)

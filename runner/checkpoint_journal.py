@@ -19,7 +19,7 @@ from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, RunSnapshot
 from remuda.training.snapshot import DispatchSnapshot, FlowSnapshot, LeaseBookSnapshot, Rows
 from remuda.training.status import LiveStatus
-from remuda.wire.messages import IndexedChunk
+from remuda.wire.messages import Counters, IndexedChunk
 
 SERIAL_WORKER = "00000000-0000-4000-8000-000000000000"
 """Names of the one worker and the one experiment of a serial run, which register nowhere."""
@@ -41,8 +41,9 @@ class CheckpointJournal:
     status: LiveStatus
     progress_rows: ProgressRows
 
-    def commit(self, progress: Progress) -> None:
-        """Commit after the commander has handled a checkpoint or its evaluation. Raises JournalError and OSError."""
+    def write(self, progress: Progress) -> None:
+        """Write what has to be committed after the commander has handled a checkpoint or its evaluation; `sweep` comes
+        once that is done. Raises JournalError and OSError."""
         written = self.payloads.written()
         added, gone = self.replay.news()
         identity = self.status.identity
@@ -62,6 +63,9 @@ class CheckpointJournal:
                 episodes=self.progress_rows.news(),
             )
         )
+
+    def sweep(self) -> None:
+        """What was written is committed: delete what only the state before it needed."""
         self.payloads.sweep()
 
     def _snapshot(self, progress: Progress) -> ExperimentSnapshot:
@@ -92,12 +96,24 @@ class CheckpointJournal:
 
 
 def replay_of(found: Recovered | None, progress: Progress) -> Recovered | None:
-    """The committed replay, if it belongs to the checkpoint from which the run continues."""
+    """The committed replay, if it belongs to the checkpoint from which the run continues.
+
+    It may be newer than the checkpoint if nothing was learned in between: that happens where another policy of the run
+    has learned, and all were committed together.
+    """
     if found is None:
         return None
-    counters = progress.counters
-    known = replace(found.snapshot.counters, policy_version=counters.policy_version, wall_s=counters.wall_s)
-    return found if known == counters else None
+    saved, known = progress.counters, found.snapshot.counters
+    belongs = known.train_iter == saved.train_iter and known.env_step >= saved.env_step
+    return found if belongs and known.episode >= saved.episode else None
+
+
+def counters_of(recovered: Recovered | None, progress: Progress) -> Counters:
+    """The counters with which a run continues from a checkpoint."""
+    if recovered is None:
+        return progress.counters
+    saved, known = progress.counters, recovered.snapshot.counters
+    return replace(known, policy_version=saved.policy_version, wall_s=saved.wall_s)
 
 
 def sweep(folder: RunFolder, replay: ReplayAccounting) -> None:

@@ -7,17 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from remuda.collector.rollout import Rollout
+import numpy as np
+
 from remuda.config.schema import ExperimentConfig
-from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.book import Logbook
 from remuda.logbook.timers import Timers
-from remuda.policy.base import Algorithm
+from remuda.policy.base import Algorithm, Policy
+from remuda.runner.evaluations import Evaluations
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.training.journal import RunJournal
-from remuda.wire.messages import ExperimentStatus
+from remuda.wire.messages import CheckpointRecord, ExperimentStatus
 
 EXPLORATION = "exploration"
 """The name under which a checkpoint has the random state for drawing actions."""
@@ -47,18 +48,30 @@ class RunHooks:
     """A clock in seconds. It affects times and max_wall_s, and no other number of the run."""
 
 
+def _nothing(record: CheckpointRecord) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Components:
-    """What the loop calls in turn."""
+    """What is called in turn for one policy. A run with several agents may have several policies."""
 
     config: ExperimentConfig
+    """The settings under which it learns."""
     folder: RunFolder
     logbook: Logbook
     algorithm: Algorithm
-    rollout: Rollout
-    player: CheckpointPlayer
+    acting: Policy
+    """What the collector acts with."""
+    rng: np.random.Generator
+    """The collector's, for exploration."""
+    evaluations: Evaluations
     outputs: LearnerOutputs
     checkpoints: CheckpointIndex
     journal: RunJournal
     timers: Timers
     """The timers of the run."""
+    agents: int = 1
+    """How many agents of an environment it acts for."""
+    saved: Callable[[CheckpointRecord], None] = _nothing
+    """Called with each checkpoint that is saved."""

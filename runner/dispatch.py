@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from remuda.evaluator.checkpoint_player import cut_warning, episode_report
 from remuda.evaluator.evaluate import Episode, merged_info
-from remuda.policy.algorithms import make_policy
-from remuda.policy.base import Policy
 from remuda.runner.checkpoint_journal import CheckpointJournal
 from remuda.runner.components import EXPLORATION, Components, RunHooks
 from remuda.runner.status import SerialStatus
@@ -19,7 +17,7 @@ from remuda.training.commander.outcomes import Outcome, Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, Happened, RecordEffect
 from remuda.training.recording import record as record_effect
-from remuda.wire.messages import CheckpointRecord, Counters
+from remuda.wire.messages import CheckpointRecord
 
 LONG_S = 30.0
 """An evaluation that takes longer than this is mentioned in the log, and again each time that this time has passed."""
@@ -56,33 +54,51 @@ class SerialDispatch:
     progress: ProgressRows
     journal: CheckpointJournal
     outcomes: Outcomes = field(init=False)
-    _evaluated_policy: Policy = field(init=False)
     _under_way: _UnderWay | None = field(default=None, init=False)
     _overtime_since_s: float | None = field(default=None, init=False)
     """Since when evaluations go on beyond stop.max_wall_s, on the clock; None while none did."""
 
     def __post_init__(self) -> None:
-        algorithm, live = self.components.algorithm, self.status.live
+        live = self.status.live
         self.outcomes = Outcomes(live.identity.id, live.commander, self.progress)
-        self._evaluated_policy = make_policy(self.components.config, algorithm.observation, algorithm.action)
 
-    def carry_out(self, decisions: Sequence[Decision]) -> None:
-        """Carry out decisions, and those that follow from them. Raises OSError, JournalError, and what playing
-        raises."""
-        for decision in decisions:
-            match decision:
-                case Save():
-                    self._save(decision)
-                case StartEvaluation():
-                    with self.components.timers("evaluate"):
-                        self._evaluate(decision.record)
-                case EvaluateByTraining():
-                    outcome = self.outcomes.evaluated_by_training(decision.record)
-                    if outcome.effects:
-                        self._follow(outcome, self.status.counters())
-                case End():
-                    self.status.live.state = "stopping"
-                    self.record(self.outcomes.run_ends(decision))
+    def carry_out(self, decision: Decision) -> Sequence[Decision]:
+        """Carry out a decision that is not to save; returns those that follow from it. Raises OSError, JournalError,
+        and what playing raises."""
+        match decision:
+            case StartEvaluation():
+                with self.components.timers("evaluate"):
+                    return self._evaluate(decision.record)
+            case EvaluateByTraining():
+                outcome = self.outcomes.evaluated_by_training(decision.record)
+                return self._follow(outcome) if outcome.effects else outcome.decisions
+            case End():
+                self.status.live.state = "stopping"
+                self.record(self.outcomes.run_ends(decision))
+            case Save():
+                raise AssertionError("saving is followed by a commit: see `save`")
+        return ()
+
+    def save(self, save: Save) -> Outcome:
+        """Save a checkpoint; returns what is to be done once `write_journal` is committed."""
+        components = self.components
+        self.status.learning.learner.require_finite()
+        rngs = {EXPLORATION: components.rng}
+        reached = self.status.reached(self.status.counters())
+        record = components.outputs.save(components.algorithm, reached, save.reason, rngs=rngs)
+        components.saved(record)
+        return self.outcomes.saved(save.reason, record)
+
+    def write_journal(self) -> None:
+        """Write what a resumed run needs besides the checkpoint; `committed` comes once it is. Raises JournalError and
+        OSError."""
+        priorities = self.status.learning.learner.take_priorities()
+        self.status.live.replay.update_priorities(priorities.rows, priorities.errors)
+        self.journal.write(self.status.reached(self.status.counters()))
+
+    def committed(self) -> None:
+        """What was written to the journal is committed."""
+        self.journal.sweep()
 
     def record(self, effects: Iterable[RecordEffect | Happened]) -> None:
         """Carry out the effects."""
@@ -92,29 +108,14 @@ class SerialDispatch:
                 effect = Emit(effect.experiment, effect.report(self.status.counters()))
             record_effect(effect, components.folder, components.logbook, components.checkpoints)
 
-    def _save(self, save: Save) -> None:
-        components = self.components
-        self.status.learning.learner.require_finite()
-        counters = self.status.counters()
-        with components.timers("save"):
-            rngs = {EXPLORATION: components.rollout.rng}
-            reached = self.status.reached(counters)
-            record = components.outputs.save(components.algorithm, reached, save.reason, rngs=rngs)
-            outcome = self.outcomes.saved(save.reason, record)
-            self._commit(counters)
-            self.record(outcome.effects)
-        self.carry_out(outcome.decisions)
-
-    def _evaluate(self, record: CheckpointRecord) -> None:
+    def _evaluate(self, record: CheckpointRecord) -> Sequence[Decision]:
         """Evaluate a checkpoint by the weights in memory, which nothing has changed since they were saved or loaded."""
         assert record.train_iter == self.status.learning.train_iter, "the learner has gone on"
-        started_s = self.hooks.clock()
-        self._evaluated_policy.load_state(self.components.algorithm.acting_state())
+        evaluations, started_s = self.components.evaluations, self.hooks.clock()
         self._under_way = _UnderWay(record, self.components.config.evaluator.episodes, started_s, started_s)
-        actions = self.components.player.action_counts()
+        actions = evaluations.action_counts()
         try:
-            episodes = self.components.player.play_policy(
-                self._evaluated_policy,
+            episodes = evaluations.play(
                 range(self.components.config.evaluator.episodes),
                 actions=actions,
                 progress=self._goes_on,
@@ -123,7 +124,7 @@ class SerialDispatch:
         except _GivenUpError as why:
             self.status.live.commander.abandon_work()
             self._say(f"evaluation of {record.file} given up: {why}")
-            return
+            return ()
         finally:
             self._under_way = self.status.waiting_for = None
         duration_s = self.hooks.clock() - started_s
@@ -136,16 +137,17 @@ class SerialDispatch:
         cut = sum(episode.cut for episode in episodes)
         result = EvaluationResult(record, returns, lengths, duration_s, merged_info(episodes), cut)
         counted = None if actions is None else actions.histograms()
-        self._follow(self.outcomes.evaluated(result, actions=counted), self.status.counters())
+        return self._follow(self.outcomes.evaluated(result, actions=counted))
 
     def _film(self, record: CheckpointRecord, *, steps: int) -> None:
         """Film the evaluation that is just over, if a film is due."""
-        components, films = self.components, self.components.player.films
+        components, evaluations = self.components, self.components.evaluations
+        films = evaluations.films
         if not films.due(record.env_step):
             return
         try:
             with components.timers("film"):
-                film = films.film(self._evaluated_policy, env_step=record.env_step, steps=steps, go_on=self._films_on)
+                film = films.film(evaluations.policy, env_step=record.env_step, steps=steps, go_on=self._films_on)
         finally:
             self.status.waiting_for = None
         for text in films.take_warnings():
@@ -153,15 +155,11 @@ class SerialDispatch:
         if film is not None:
             self.record(self.outcomes.filmed(film, train_iter=record.train_iter, env_step=record.env_step))
 
-    def _follow(self, outcome: Outcome, counters: Counters) -> None:
-        self._commit(counters)
+    def _follow(self, outcome: Outcome) -> Sequence[Decision]:
+        self.write_journal()
+        self.committed()
         self.record(outcome.effects)
-        self.carry_out(outcome.decisions)
-
-    def _commit(self, counters: Counters) -> None:
-        priorities = self.status.learning.learner.take_priorities()
-        self.status.live.replay.update_priorities(priorities.rows, priorities.errors)
-        self.journal.commit(self.status.reached(counters))
+        return outcome.decisions
 
     def _goes_on(self, env_steps: int) -> None:
         """Some steps of an evaluation were taken. Raises _GivenUpError if it has to stop; otherwise shows the

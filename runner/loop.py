@@ -3,248 +3,223 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-from remuda.buffer.ring import ColumnRing
-from remuda.collector.summary import CollectSummary
+from msgspec.structs import replace
+
 from remuda.learner.diverged import DivergedError
-from remuda.learner.loop import LearnerLoop
-from remuda.learner.threads import update_threads
-from remuda.logbook.episode_reports import CollectReport
-from remuda.logbook.pages import results_of
-from remuda.logbook.progress import ProgressRow
-from remuda.logbook.row_sinks import settings_of
-from remuda.runner.checkpoint_journal import SERIAL_WORKER, CheckpointJournal, identity_of, sweep
-from remuda.runner.components import Components, RunHooks
-from remuda.runner.dispatch import SerialDispatch
-from remuda.runner.memory import Memory
-from remuda.runner.payloads import Payloads
-from remuda.runner.status import SerialLearning, SerialStatus
+from remuda.runner.collecting import Collecting
+from remuda.runner.components import RunHooks
+from remuda.runner.side import PolicySide
 from remuda.runner.timing_report import TimingReport
-from remuda.training.commander.commander import Commander
-from remuda.training.commander.end import ON_REQUEST, End
+from remuda.storage.run_folder import PolicyFolder
+from remuda.training.commander.commander import Decision, Save
+from remuda.training.commander.end import ON_REQUEST, STOP_VALUE, End
 from remuda.training.commander.evaluation import BestCheckpoint
-from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.journal_entry import Recovered
-from remuda.training.replay.accounting import ReplayAccounting
-from remuda.training.replay.budgets import Budgets
-from remuda.training.resume_point import ResumePoint
-from remuda.training.status import LiveStatus
-from remuda.wire.messages import Counters, PolicyRef
+from remuda.training.journal import together
+from remuda.wire.messages import Counters, ExperimentStatus
 
 
 class SerialLoop:
-    """One run. `work` until the commander ends it, then `finish`; after an exception, `fail` instead."""
+    """One run. `work` until it is to end, then `finish`; after an exception, `fail` instead.
+
+    Several policies collect together, learn in turn, are saved and committed together, and end together.
+    """
 
     def __init__(
-        self, components: Components, hooks: RunHooks, resumed: ResumePoint | None, recovered: Recovered | None = None
+        self,
+        sides: Sequence[PolicySide],
+        collector: Collecting,
+        hooks: RunHooks,
+        timing: TimingReport,
+        *,
+        stop_value: float | None = None,
     ) -> None:
-        """`recovered` is the replay of a resumed run."""
-        config = components.config
-        start = Counters() if resumed is None else resumed.counters
-        generation = 0 if resumed is None else resumed.generation
-        now_s = hooks.clock()
-        self._components, self._config, self._hooks = components, config, hooks
-        self._logbook, self._timers = components.logbook, components.timers
-        self._timing = TimingReport(components, now_s)
-        self._replay = ReplayAccounting(
-            config, now_s, collectors=1, batches_in_flight=1, resumed=resumed, journaled=True
-        )
-        self._plan = self._replay.plan
-        self._budgets = Budgets(config, self._plan)
-        payloads = Payloads(components.folder.data)
-        ring = ColumnRing(self._plan.capacity)
-        self._memory = Memory(self._replay, ring, payloads, worker=SERIAL_WORKER, generation=generation)
-        self._learner = LearnerLoop.of(
-            config,
-            self._plan,
-            components.algorithm,
-            self._memory,
-            train_iter=start.train_iter,
-            timers=components.timers,
-            update_threads=update_threads(
-                config, components.algorithm, self._plan, alone=True, say=partial(components.logbook.say, "learner")
-            ),
-        )
-        self._commander = Commander(config, resumed)
-        self._progress = ProgressRows(config, resumed)
-        self._summary = CollectSummary.of(config, before=start)
-        self._untrained_chunk = False
-        self._learning = SerialLearning(self._learner, PolicyRef(generation, start.policy_version, start.train_iter))
-        live = LiveStatus(
-            identity=identity_of(config, components.folder),
-            replay=self._replay,
-            learning=self._learning,
-            commander=self._commander,
-            before_s=start.wall_s,
-        )
-        live.start(now_s, "running")
-        self._status = SerialStatus(live=live, learning=self._learning, config=config, clock=hooks.clock)
-        journal = CheckpointJournal(
-            config=config,
-            journal=components.journal,
-            replay=self._replay,
-            payloads=payloads,
-            status=live,
-            progress_rows=self._progress,
-        )
-        self._dispatch = SerialDispatch(components, hooks, self._status, self._progress, journal)
-        if recovered is not None:
-            self._recover(recovered, now_s, rows=0 if resumed is None else resumed.progress_rows)
-        self._replay.open_lease(generation, SERIAL_WORKER, generation)
-        sweep(components.folder, self._replay)
-
-    def _recover(self, recovered: Recovered, now_s: float, *, rows: int) -> None:
-        """Continue with the replay of the run's checkpoint; progress.txt has this number of `rows`."""
-        snapshot = recovered.snapshot.experiment
-        self._replay.resume(snapshot.replay, recovered.chunks, now_s)  # what may go is swept
-        self._memory.load(
-            self._components.folder.data, lambda text: self._logbook.say("commander", text, level="warning")
-        )
-        if recovered.priorities is not None:
-            self._replay.restore_priorities(recovered.priorities)
-        if snapshot.progress.epoch == rows:  # else one was written after the commit, and says all
-            self._progress.restore(snapshot.progress)
-        self._logbook.say("commander", f"replay is back: {self._replay.live_rows} rows")
+        """`stop_value` ends the run once all of several policies have reached it; a single one knows its own."""
+        self._sides, self._collector, self._hooks = tuple(sides), collector, hooks
+        self._timing = timing
+        self._timers = sides[0].components.timers
+        self._stop_value = stop_value
 
     # --- the run ---
 
     def work(self) -> None:
-        """Collect and learn in turn until the commander has ended the run."""
-        self._components.rollout.policy.load_state(self._learner.acting_state())
-        self._dispatch.carry_out(self._commander.started())
+        """Collect and learn in turn until a commander has ended the run."""
+        for side in self._sides:
+            side.begin()
+        self._carry_out([side.commander.started() for side in self._sides])
         self._look_around()  # a resumed run may be over already
-        while self._commander.ending is None:
-            batches = self._batches_due()
-            if batches:
-                self._learn(batches)
-            else:
+        while self._ending is None:
+            due = [(side, batches) for side in self._sides if (batches := side.batches_due())]
+            for side, batches in due:
+                side.learn(batches)
+            if not due:
                 self._collect()
             self._look_around()
 
     def finish(self) -> End:
-        """Save the last checkpoint, have it evaluated, write the last row; returns why the run ended."""
-        end = self._commander.ending
+        """Save the last checkpoints, have them evaluated, write the last rows; returns why the run ended."""
+        end = self._ending
         assert end is not None, "only a run that ended is finished"
-        self._dispatch.carry_out(self._commander.save_final())
+        self._carry_out([side.commander.save_final() for side in self._sides])
         self._close_books(end)
         return end
 
     def fail(self, error: Exception, traceback: str) -> End:
         """Save what can be saved after an exception, and log what happened."""
         end = End(f"{type(error).__name__}: {error}", f"an exception ended it: {type(error).__name__}: {error}")
-        self._logbook.say("commander", f"the run failed:\n{traceback}", level="error")
-        self._commander.abandon_work()
-        self._commander.fail(end)
+        for side in self._sides:
+            side.components.logbook.say("commander", f"the run failed:\n{traceback}", level="error")
+            side.commander.abandon_work()
+            side.commander.fail(end)
         try:
             if not isinstance(error, DivergedError):
-                self._dispatch.carry_out(self._commander.save_final())
+                self._carry_out([side.commander.save_final() for side in self._sides])
         except Exception as second:  # whatever broke the run may break this too
             text = f"the last checkpoint could not be saved: {type(second).__name__}: {second}"
-            self._logbook.say("commander", text, level="error")
+            for side in self._sides:
+                side.components.logbook.say("commander", text, level="error")
         self._close_books(end)
         return end
 
     def _close_books(self, end: End) -> None:
-        self._status.live.finish(end, self._hooks.clock())
-        self._emit_collected(
-            self._summary.last(train_iter=self._learning.policy.train_iter, env_step=self._replay.env_step)
-        )
-        self._write_rows(self._progress.last(self.counters()))
-        now_s = self._hooks.clock()
-        self._emit_buffer(now_s, last=True)
-        self._timing.report(self.counters(), now_s, last=True)
-        self._dispatch.record([self._dispatch.outcomes.run_is_over(end, self.counters().wall_s)])
-        status = self._status.status()
-        self._logbook.conclude(settings_of(self._config), results_of(status))
-        self._hooks.on_progress(status)
+        for side in self._sides:
+            side.finish(end, self._hooks.clock())
+        self._timing.report(self.counters(), self._hooks.clock(), last=True)
+        for side in self._sides:
+            side.conclude(end)
+        self._hooks.on_progress(self.joined(self._sides[0].status()))
+
+    # --- what holds ---
 
     @property
     def best(self) -> BestCheckpoint | None:
-        """The best checkpoint so far."""
-        return self._commander.best
+        """The best checkpoint so far; None where each of several policies has its own."""
+        return self._sides[0].commander.best if len(self._sides) == 1 else None
+
+    def of_policies(self) -> dict[str, tuple[Counters, BestCheckpoint | None]]:
+        """Counters and best checkpoint of each of several policies, by name."""
+        named = [(side.components.folder, side) for side in self._sides]
+        return {
+            folder.policy_name: (side.counters(), side.commander.best)
+            for folder, side in named
+            if isinstance(folder, PolicyFolder)
+        }
 
     def counters(self) -> Counters:
-        """The present counters."""
-        return self._status.counters()
+        """The present counters. Of several policies those of learning are sums; steps of the environment count once,
+        however many of its agents act."""
+        known = [side.counters() for side in self._sides]
+        if len(known) == 1:
+            return known[0]
+        return Counters(
+            env_step=max(one.env_step for one in known),
+            train_iter=sum(one.train_iter for one in known),
+            episode=sum(one.episode for one in known),
+            policy_version=sum(one.policy_version for one in known),
+            wall_s=max(one.wall_s for one in known),
+        )
 
-    # --- collecting and learning ---
+    def joined(self, status: ExperimentStatus) -> ExperimentStatus:
+        """The status of the run, from that of one of its policies."""
+        if len(self._sides) == 1:
+            return status
+        counters, returns = self.counters(), self._last_returns()
+        return replace(
+            status,
+            env_step=counters.env_step,
+            train_iter=counters.train_iter,
+            episode=counters.episode,
+            policy_version=counters.policy_version,
+            last_return=None if not returns or None in returns else sum(filter(None, returns)) / len(returns),
+            best_return=None,
+        )
 
-    def _batches_due(self) -> int:
-        """How many updates come before the next chunk; without samples_per_insert, one per chunk."""
-        plan = self._plan
-        batches = min(self._replay.sampleable_batches(plan.rows_per_update), plan.batches_per_request)
-        if self._config.buffer.samples_per_insert is None and not plan.on_policy:
-            batches = min(batches, int(self._untrained_chunk))
-        return self._budgets.batches(batches, self._learner.train_iter)
+    @property
+    def _ending(self) -> End | None:
+        return next((side.commander.ending for side in self._sides if side.commander.ending is not None), None)
+
+    def _last_returns(self) -> list[float | None]:
+        """The newest mean evaluation return of each policy."""
+        results = [(side.commander.last, side.commander.last_record) for side in self._sides]
+        return [
+            result.reward_mean if result is not None else None if record is None else record.reward
+            for result, record in results
+        ]
+
+    # --- collecting, and looking around ---
 
     def _collect(self) -> None:
-        slots, left = self._plan.chunk_slots, self._budgets.env_steps_left(self._replay.env_step)
-        policy = self._learning.policy
+        wanted = [side.wanted_env_steps() for side in self._sides]
+        exact = [steps for side, steps in zip(self._sides, wanted, strict=True) if side.collects_whole_slots]
         with self._timers("collect"):
-            collected = self._components.rollout.collect(
-                slots if self._plan.on_policy else min(slots, left), self._status.exploration(), policy_ref=policy
-            )
-        with self._timers("insert"):
-            self._progress.chunk(self._memory.insert(collected))
-        self._untrained_chunk = True
-        self._summary.add(collected)
-        self._emit_collected(self._summary.due(train_iter=policy.train_iter, env_step=self._replay.env_step))
-
-    def _learn(self, batches: int) -> None:
-        learner = self._learner
-        self._untrained_chunk = False
-        with self._timers("sample"):
-            self._memory.sample(
-                batches,
-                self._plan.rows_per_update,
-                train_iter=learner.train_iter,
-                priorities=learner.take_priorities(),
-            )
-        while (step := learner.step()).trained:
-            if step.publish_due:
-                self._publish()
-            if step.report_due:
-                metrics = learner.take_metrics()
-                self._progress.learned(metrics)
-                self._components.outputs.report(metrics, train_iter=learner.train_iter, env_step=self._replay.env_step)
-
-    def _publish(self) -> None:
-        """Give the collector the newest weights."""
-        state, former = self._learner.acting_state(), self._learning.policy
-        self._learning.policy = PolicyRef(former.epoch, former.version + 1, self._learner.train_iter)
-        self._components.rollout.policy.load_state(state)
-        self._replay.settle(self._replay.sampled_rows)
-        self._replay.drop_stale(self._learning.policy)
+            chunks = self._collector.collect(exact[0] if exact else max(wanted), [side.turn() for side in self._sides])
+        for side, collected in zip(self._sides, chunks, strict=True):
+            side.insert(collected)
 
     def _look_around(self) -> None:
-        self._dispatch.carry_out(self._commander.progressed(self.counters()))
+        self._carry_out([side.commander.progressed(side.counters()) for side in self._sides])
+        self._end_together()
         if self._hooks.stop.ending:
             end = End(ON_REQUEST, f"interrupted: {self._hooks.stop.reason}")
-            self._dispatch.carry_out(self._commander.end(end, skip_final_evaluation=True))
-        self._report()
-
-    def _report(self) -> None:
-        """Write what is due in the buffer's log and progress.txt, and show how far the run is."""
+            self._carry_out([side.commander.end(end, skip_final_evaluation=True) for side in self._sides])
         now_s = self._hooks.clock()
-        self._emit_buffer(now_s)
-        if self._commander.ending is None:  # the last row waits for the evaluation of the last checkpoint
-            counters = self.counters()
-            self._write_rows(self._progress.due(counters, self._commander.awaited(counters)))
+        for side in self._sides:
+            side.report(now_s)
         self._timing.report(self.counters(), now_s)
-        status = self._status.news(now_s)
+        status = self._sides[0].news(now_s)
         if status is not None:
-            self._hooks.on_progress(status)
+            self._hooks.on_progress(self.joined(status))
 
-    def _emit_collected(self, report: CollectReport | None) -> None:
-        if report is not None:
-            self._logbook.emit(report)
+    def _end_together(self) -> None:
+        """What ends one of several policies ends all of them; so do returns that have all reached stop.stop_value."""
+        if len(self._sides) == 1:
+            return
+        end, bound = self._ending, self._stop_value
+        if end is None and bound is not None:
+            returns = self._last_returns()
+            if all(value is not None and value >= bound for value in returns):
+                told = ", ".join(f"{value:.6g}" for value in returns)
+                text = f"the mean evaluation returns of all policies ({told}) have reached stop_value {bound:.6g}"
+                end = End(STOP_VALUE, text)
+        if end is not None:
+            self._carry_out([side.commander.end(end) for side in self._sides])
 
-    def _emit_buffer(self, now_s: float, *, last: bool = False) -> None:
-        newest = self._learning.policy
-        for report in self._replay.reports(self.counters(), now_s, newest=newest, last=last):
-            self._logbook.emit(report)
+    # --- what commanders decide ---
 
-    def _write_rows(self, rows: Sequence[ProgressRow]) -> None:
-        for row in rows:
-            self._logbook.progress(row)
+    def _carry_out(self, asked: Sequence[Sequence[Decision]]) -> None:
+        """Carry out the decisions of each side, and those that follow from them. Raises OSError, JournalError, and what
+        playing raises."""
+        waiting = [list(decisions) for decisions in asked]
+        while any(waiting):
+            waiting = self._save_together(waiting)
+            waiting = [
+                [later for decision in decisions for later in self._carried_out(side, decision)]
+                for side, decisions in zip(self._sides, waiting, strict=True)
+            ]
+
+    def _save_together(self, asked: Sequence[Sequence[Decision]]) -> list[list[Decision]]:
+        """Do all that is to be saved: checkpoints of all policies that have learned, and one commit for all. Returns
+        what is left to do."""
+        saves = [[one for one in decisions if isinstance(one, Save)] for decisions in asked]
+        left: list[list[Decision]] = [[one for one in decisions if not isinstance(one, Save)] for decisions in asked]
+        if not any(saves):
+            return left
+        for side, own in zip(self._sides, saves, strict=True):
+            if not own:
+                own += [one for one in side.commander.save_now(side.counters()) if isinstance(one, Save)]
+        with self._timers("save"):
+            outcomes = [
+                [side.dispatch.save(save) for save in own] for side, own in zip(self._sides, saves, strict=True)
+            ]
+            with together([side.components.journal for side in self._sides]):
+                for side in self._sides:
+                    side.dispatch.write_journal()
+            for side, done, todo in zip(self._sides, outcomes, left, strict=True):
+                side.dispatch.committed()
+                for outcome in done:
+                    side.dispatch.record(outcome.effects)
+                    todo += outcome.decisions
+        return left
+
+    def _carried_out(self, side: PolicySide, decision: Decision) -> Sequence[Decision]:
+        return [decision] if isinstance(decision, Save) else side.dispatch.carry_out(decision)

@@ -6,45 +6,52 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from remuda.collector.build import make_rollout
 from remuda.config.dump import write_configs
 from remuda.config.exits import NoExit
 from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.record import record_environment
-from remuda.environments.vectors import Vector, make_vector, single_spaces
-from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, CheckpointState, restore_rngs
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import settle_precision
-from remuda.learner.start import continue_from, new_algorithm, take_weights
+from remuda.learner.start import continue_from, take_weights
 from remuda.logbook.book import Logbook, serial_logbook
 from remuda.logbook.row_sinks import settings_of
 from remuda.logbook.timers import Timers
-from remuda.policy.algorithms import make_policy
-from remuda.policy.base import Algorithm, Policy
+from remuda.policy.base import Algorithm
 from remuda.policy.row_plan import row_plan
-from remuda.runner.checkpoint_journal import replay_of
+from remuda.runner.building import Built, BuiltPolicy, build
+from remuda.runner.checkpoint_journal import counters_of, replay_of
+from remuda.runner.collecting import Collecting
 from remuda.runner.components import EXPLORATION, Components, RunHooks, StopRequest
 from remuda.runner.loop import SerialLoop
+from remuda.runner.side import PolicySide
+from remuda.runner.timing_report import TimingReport
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists, prepare
 from remuda.storage.git import record_git
 from remuda.storage.ownership import Ownership
-from remuda.storage.run_folder import RunFolder
+from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.training.commander.evaluation import BestCheckpoint
-from remuda.training.journal import open_or_begin
+from remuda.training.journal import RunJournal, open_for_policies
+from remuda.training.journal_entry import Recovered
 from remuda.training.logbooks import open_logbook
 from remuda.training.recovery import catch_up, resume_point, show_again
 from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
-from remuda.worker.affinity import settle_alone
 from remuda.worker.threads import bound_threads
+
+
+@dataclass(frozen=True)
+class PolicyResult:
+    """How one of several policies ended."""
+
+    counters: Counters
+    best: BestCheckpoint | None
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,12 @@ class RunResult:
     """For people: which condition, its value and its bound."""
     failed: bool
     counters: Counters
+    """With several policies updates, episodes and versions are sums over them."""
     best: BestCheckpoint | None
+    """None where each of several policies has its own."""
     run_dir: Path
+    policies: Mapping[str, PolicyResult] = field(default_factory=dict[str, PolicyResult])
+    """Of each of several policies, by name."""
 
 
 @dataclass(frozen=True)
@@ -72,22 +83,37 @@ class Start:
 
 
 @dataclass(frozen=True)
-class _Built:
-    """The parts of a run; made before anything is written."""
-
-    said: Sequence[str]
-    """Lines about what was chosen, for the log, which is opened later."""
-    vector: Vector
-    player: CheckpointPlayer
-    algorithm: Algorithm
-    policy: Policy
-
-
-@dataclass(frozen=True)
 class _Continued:
     state: CheckpointState
     record: CheckpointRecord
     warnings: list[str]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A policy, and what its part of the run folder has."""
+
+    built: BuiltPolicy
+    folder: RunFolder
+    checkpoints: CheckpointIndex
+    journal: RunJournal
+    continued: _Continued | None
+    recovered: Recovered | None
+
+    @property
+    def counters(self) -> Counters | None:
+        """Where a resumed run continues."""
+        return None if self.continued is None else counters_of(self.recovered, self.continued.state.progress)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The same, with its logs."""
+
+    found: _Found
+    logbook: Logbook
+    outputs: LearnerOutputs
+    resumed: ResumePoint | None
 
 
 def run(
@@ -103,66 +129,150 @@ def run(
     The same config gives the same numbers twice, to the last digit. A resumed run gets back what its newest checkpoint
     had: weights, optimizer, counters, best score, replay with its priorities, and the random states of updates, of
     sampling and of exploration. Environments start new episodes with seeds of their own. What came after that
-    checkpoint is void.
+    checkpoint is void. Several policies continue from the same moment.
 
     Raises, before anything is written: EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError,
     CheckpointIndexError, JournalError, RunFolderError, and FolderOwnedError if another process works on the run.
     """
     bound_threads()
     with NoExit(), ExitStack() as stack:
-        built = _build(config, stack)
-        weights = None if start.on_exists == "resume" else config.learner.initialize_from
-        if weights is not None:
-            take_weights(Path(weights), built.algorithm)
-        folder = prepare(start.run_dir, start.on_exists, mode="serial", now=datetime.now().astimezone())
+        built = build(config, stack)
+        if start.on_exists != "resume":
+            _take_weights(built.policies)
+        names = [one.name for one in built.policies if one.name]
+        now = datetime.now().astimezone()
+        folder = prepare(start.run_dir, start.on_exists, mode="serial", now=now, policies=names)
         stack.callback(Ownership(folder.owner).release)
-        checkpoints = CheckpointIndex(folder.ckpt)
-        journal, found, damage = open_or_begin(folder.journal)
-        stack.enter_context(closing(journal))
-        if found is not None:
-            catch_up(checkpoints, found.snapshot.experiment.dispatch.commander)
-        continued = _continue(checkpoints, built.algorithm, config) if start.on_exists == "resume" else None
-        recovered = None if continued is None else replay_of(found, continued.state.progress)
-        logbook = stack.enter_context(_open_logbook(config, folder, continued))
-        if recovered is not None:
-            show_again(logbook, recovered.snapshot, config)
-        resumed = _resumed(checkpoints, continued, logbook)
+        journals, damage = open_for_policies(folder.journal, [one.name for one in built.policies])
+        stack.enter_context(closing(journals[0][0]))
+        found = [
+            _find(one, folder, *known, resumes=start.on_exists == "resume")
+            for one, known in zip(built.policies, journals, strict=True)
+        ]
+        _continue_together(found)
+        opened = [_open(one, stack) for one in found]
         if damage is not None:
-            logbook.say("commander", damage, level="warning")
-        _describe(config, start, folder, built=built, logbook=logbook)
-        outputs = LearnerOutputs(folder, config, logbook)
-        outputs.begin(built.algorithm)
+            opened[0].logbook.say("commander", damage, level="warning")
+        _describe(config, start, folder, built=built, opened=opened)
+        for one in opened:
+            _begin(one)
+        timers = Timers()
+        generation = max((one.resumed.generation for one in opened if one.resumed is not None), default=0)
+        collector = built.make_collector(generation=generation, clock=clock, timers=timers)
+        _continue_exploration(found, collector)
+        for one in opened:
+            _without_replay(one)
+        loop = _loop(config, built, opened, collector, RunHooks(stop, on_progress, clock), timers)
+        return _run_to_the_end(loop, folder)
+
+
+def _take_weights(policies: Sequence[BuiltPolicy]) -> None:
+    for one in policies:
+        weights = one.config.learner.initialize_from
         if weights is not None:
-            logbook.say("learner", f"loaded weights {weights}")
-        if continued is not None:
-            outputs.loaded(folder.ckpt / continued.record.file, continued.warnings)
-        settle_precision(config, built.algorithm, timed=False, say=partial(logbook.say, "learner"))
-        timers, generation = Timers(), 0 if resumed is None else resumed.generation
-        rollout = make_rollout(
-            config, built.vector, built.policy, index=0, collectors=1, generation=generation, clock=clock, timers=timers
-        )
-        if continued is not None and EXPLORATION in continued.state.rngs:
-            restore_rngs(continued.state, {EXPLORATION: rollout.rng})
+            take_weights(Path(weights), one.algorithm)
+
+
+def _find(
+    built: BuiltPolicy, folder: RunFolder, journal: RunJournal, known: Recovered | None, *, resumes: bool
+) -> _Found:
+    own = PolicyFolder(folder.root, built.name) if built.name else folder
+    checkpoints = CheckpointIndex(own.ckpt)
+    if known is not None:
+        catch_up(checkpoints, known.snapshot.experiment.dispatch.commander)
+    continued = _continue(checkpoints, built.algorithm, built.config) if resumes else None
+    recovered = None if continued is None else replay_of(known, continued.state.progress)
+    if continued is not None and built.past is not None:
+        built.past.load(checkpoints)
+    return _Found(built, own, checkpoints, journal, continued, recovered)
+
+
+def _continue_together(found: Sequence[_Found]) -> None:
+    """Torch has one generator for all policies: it continues with the state of the newest checkpoint."""
+    states = [one.continued.state for one in found if one.continued is not None]
+    if len(states) > 1:
+        restore_rngs(max(states, key=lambda state: state.progress.counters.env_step), {})
+
+
+def _open(found: _Found, stack: ExitStack) -> _Opened:
+    config = found.built.config
+    logbook = stack.enter_context(open_logbook(serial_logbook, found.folder, config, found.counters))
+    counters = found.counters
+    logbook.describe(settings_of(config), train_iter=0 if counters is None else counters.train_iter)
+    if found.recovered is not None:
+        show_again(logbook, found.recovered.snapshot, config)
+    resumed = None
+    if found.continued is not None and counters is not None:
+        published = found.continued.state.progress.policy
+        if found.recovered is not None:  # its epoch may be newer: chunks are named by it
+            published = max(published, found.recovered.snapshot.experiment.flow.policy)
+        resumed = resume_point(found.continued.record, counters, published, found.checkpoints, logbook)
+    return _Opened(found, logbook, LearnerOutputs(found.folder, config, logbook), resumed)
+
+
+def _begin(opened: _Opened) -> None:
+    """Log what is trained, and where its weights come from."""
+    found, logbook = opened.found, opened.logbook
+    config, algorithm = found.built.config, found.built.algorithm
+    opened.outputs.begin(algorithm)
+    if found.continued is not None:
+        opened.outputs.loaded(found.folder.ckpt / found.continued.record.file, found.continued.warnings)
+    elif config.learner.initialize_from is not None:
+        logbook.say("learner", f"loaded weights {Path(config.learner.initialize_from)}")
+    settle_precision(config, algorithm, timed=False, say=partial(logbook.say, "learner"))
+
+
+def _continue_exploration(found: Sequence[_Found], collector: Collecting) -> None:
+    """Actions are drawn from where the newest checkpoint was."""
+    states = [one.continued.state for one in found if one.continued is not None]
+    known = [state for state in states if EXPLORATION in state.rngs]
+    if known:
+        newest = max(known, key=lambda state: state.progress.counters.env_step)
+        restore_rngs(newest, {EXPLORATION: collector.rng})
+
+
+def _without_replay(opened: _Opened) -> None:
+    """Say where a resumed run has lost its replay."""
+    found = opened.found
+    if found.continued is not None and found.recovered is None:
+        text = f"no replay was kept with {found.continued.record.file}: it starts empty"
+        opened.logbook.say("commander", text, level="warning")
+        found.journal.clear()
+
+
+def _loop(
+    config: ExperimentConfig,
+    built: Built,
+    opened: Sequence[_Opened],
+    collector: Collecting,
+    hooks: RunHooks,
+    timers: Timers,
+) -> SerialLoop:
+    sides: list[PolicySide] = []
+    timing = TimingReport(config, opened[0].logbook, timers, hooks.clock())
+    for one in opened:
+        of, found = one.found.built, one.found
         components = Components(
-            config, folder, logbook, built.algorithm, rollout, built.player, outputs, checkpoints, journal, timers
+            of.config,
+            found.folder,
+            one.logbook,
+            of.algorithm,
+            of.acting,
+            collector.rng,
+            of.evaluations,
+            one.outputs,
+            found.checkpoints,
+            found.journal,
+            timers,
+            agents=of.agents,
+            saved=(lambda record: None) if of.past is None else of.past.saved,
         )
-        if continued is not None and recovered is None:
-            text = f"no replay was kept with {continued.record.file}: it starts empty"
-            logbook.say("commander", text, level="warning")
-            journal.clear()
-        return _run_to_the_end(SerialLoop(components, RunHooks(stop, on_progress, clock), resumed, recovered), folder)
-
-
-def _build(config: ExperimentConfig, stack: ExitStack) -> _Built:
-    said = [settle_alone(config)]
-    env, num_envs = config.env, config.env.num_envs
-    vector = make_vector(env, num_envs=num_envs, source_dir=config.source_dir, chosen=said.append)
-    stack.enter_context(closing(vector))
-    num_players = min(2 * num_envs, config.evaluator.episodes)  # a few more need no second turn
-    player = stack.enter_context(closing(CheckpointPlayer(config, num_envs=num_players)))
-    algorithm = new_algorithm(config, *single_spaces(vector))
-    policy = make_policy(config, algorithm.observation, algorithm.action, device=config.collector.device)
-    return _Built(said, vector, player, algorithm, policy)
+        own_hooks = replace(hooks, on_progress=lambda status: hooks.on_progress(loop.joined(status)))
+        sides.append(PolicySide(components, own_hooks, one.resumed, found.recovered))
+    loop = SerialLoop(sides, collector, hooks, timing, stop_value=config.stop.stop_value)
+    if built.joint is not None:
+        built.joint.moment = lambda: tuple(side.train_iter for side in sides)
+    return loop
 
 
 def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
@@ -174,7 +284,8 @@ def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
     except Exception as error:  # the user's environment may raise anything
         failed = True
         end = loop.fail(error, traceback.format_exc())
-    return RunResult(end.reason, end.explanation, failed, loop.counters(), loop.best, folder.root)
+    policies = {name: PolicyResult(*result) for name, result in loop.of_policies().items()}
+    return RunResult(end.reason, end.explanation, failed, loop.counters(), loop.best, folder.root, policies)
 
 
 def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm, config: ExperimentConfig) -> _Continued:
@@ -187,27 +298,19 @@ def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm, config: Experi
     return _Continued(state, record, warnings)
 
 
-def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Continued | None) -> Logbook:
-    resumed = None if continued is None else continued.state.progress.counters
-    logbook = open_logbook(serial_logbook, folder, config, resumed)
-    logbook.describe(settings_of(config), train_iter=0 if resumed is None else resumed.train_iter)
-    return logbook
-
-
-def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook: Logbook) -> ResumePoint | None:
-    if continued is None:
-        return None
-    progress = continued.state.progress
-    return resume_point(continued.record, progress.counters, progress.policy, checkpoints, logbook)
-
-
-def _describe(config: ExperimentConfig, start: Start, folder: RunFolder, *, built: _Built, logbook: Logbook) -> None:
-    """Write the configs and the state of the git repository."""
+def _describe(
+    config: ExperimentConfig, start: Start, folder: RunFolder, *, built: Built, opened: Sequence[_Opened]
+) -> None:
+    """Write the configs, the environment and the state of the git repository."""
     changed = write_configs(folder.root, config, start.provenance or {})
-    logbook.say("collector", f"n_sample: {row_plan(config, collectors=1).chunk_slots}, env_num: {config.env.num_envs}")
-    warnings = (changed, record_git(folder.root, Path.cwd()), *record_environment(folder, config, built.vector))
-    for warning in (*warnings, *built.player.films.take_warnings()):
-        if warning is not None:
-            logbook.say("commander", warning, level="warning")
-    for line in built.said:
-        logbook.say("collector", line)
+    for one in opened:
+        own = one.found.built.config
+        slots = row_plan(own, collectors=1).chunk_slots
+        one.logbook.say("collector", f"n_sample: {slots}, env_num: {own.env.num_envs}")
+    warnings = (changed, record_git(folder.root, Path.cwd()), *built.describe(folder))
+    for one in opened:
+        for warning in warnings:
+            if warning is not None:
+                one.logbook.say("commander", warning, level="warning")
+        for line in built.said:
+            one.logbook.say("collector", line)

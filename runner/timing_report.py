@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from remuda.runner.components import Components
+from remuda.config.schema import ExperimentConfig
+from remuda.logbook.book import Logbook
+from remuda.logbook.timers import Timers
 from remuda.training.vitals import Vitals
 from remuda.wire.messages import Counters
 from remuda.worker.vitals import VitalSigns
@@ -13,10 +15,10 @@ ROLE = "serial"
 class TimingReport:
     """Writes the table into the log from time to time, and timers.json with it."""
 
-    def __init__(self, components: Components, now_s: float) -> None:
-        self._components = components
-        self._signs = VitalSigns(1, components.timers)
-        self._interval_s = components.config.log.buffer_interval_s
+    def __init__(self, config: ExperimentConfig, logbook: Logbook, timers: Timers, now_s: float) -> None:
+        self._logbook = logbook
+        self._signs = VitalSigns(1, timers)
+        self._interval_s = config.log.buffer_interval_s
         self._vitals = Vitals(self._interval_s, now_s)
         self._due_s = now_s + self._interval_s
 
@@ -28,5 +30,5 @@ class TimingReport:
         self._vitals.told(ROLE, ROLE, self._signs.now())
         report = self._vitals.due(counters, now_s, last=True)
         if report is not None:
-            self._components.logbook.emit(report)
-            self._components.logbook.timers(self._vitals.document(counters.wall_s))
+            self._logbook.emit(report)
+            self._logbook.timers(self._vitals.document(counters.wall_s))

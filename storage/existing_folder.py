@@ -7,13 +7,14 @@ import errno
 import glob
 import os
 import shutil
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Literal
 
 from remuda.storage.ownership import Ownership
-from remuda.storage.run_folder import RunFolder
+from remuda.storage.run_folder import PolicyFolder, RunFolder
 
 Mode = Literal["serial", "parallel"]
 OnExists = Literal["error", "resume", "force", "rename"]
@@ -65,14 +66,23 @@ def check(root: Path, on_exists: OnExists, *, mode: Mode) -> None:
         _check_replaceable(root, entries)
 
 
-def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime, by: str | None = None) -> RunFolder:
+def prepare(
+    root: Path,
+    on_exists: OnExists,
+    *,
+    mode: Mode,
+    now: datetime,
+    by: str | None = None,
+    policies: Sequence[str] = (),
+) -> RunFolder:
     """Make the folders of a run and return their paths; with `rename` the run folder is not `root`.
 
     An existing empty directory counts as not existing. `now` (local time) is the date in names that `force` and
     `rename` make. `by` is the experiment that begins here. It leaves a mark, which is removed when the run is in the
-    list of runs: if the coordinator dies before that, the same experiment continues in the same folder. Raises
-    RunFolderError if the folder cannot be used as `on_exists` says, and FolderOwnedError if `force` would move away
-    files of a run that a process has open; nothing is changed then.
+    list of runs: if the coordinator dies before that, the same experiment continues in the same folder. Each of several
+    `policies`, by name, gets folders of its own. Raises RunFolderError if the folder cannot be used as `on_exists`
+    says, and FolderOwnedError if `force` would move away files of a run that a process has open; nothing is changed
+    then.
     """
     begun = None if by is None else _begun(root, on_exists, by)
     if begun is None:
@@ -85,7 +95,9 @@ def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime, by: s
         make_private(root)
         if on_exists != "resume" and begun is None:
             _claim(run, by)
-        for folder in (*_COMMON_FOLDERS, *_OWN_FOLDERS[mode]):
+        for name in policies:
+            PolicyFolder(root, name).make()
+        for folder in () if policies else (*_COMMON_FOLDERS, *_OWN_FOLDERS[mode]):
             (root / folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{root} cannot be made: {error.strerror}; choose another run folder") from error

@@ -23,6 +23,12 @@ def target_file(policy_file: str) -> str:
     return f"target_{policy_file.removeprefix('policy_')}"
 
 
+def run_of(checkpoint: Path) -> Path:
+    """The run folder of a checkpoint: that of its ckpt/, or of ckpt/<policy>/."""
+    folder = checkpoint.parent.parent
+    return folder.parent if folder.name == "ckpt" else folder
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Every path of a run. Touches no disk; see existing_folder.prepare."""
@@ -241,3 +247,52 @@ def _signature(uuid: str, number: int) -> str:
     if not _WORKER_NAME.fullmatch(uuid):
         raise ValueError(f"{uuid!r} cannot be part of a file name: letters, digits and hyphens only")
     return f"{uuid}_{number % 1_000_000:06d}"
+
+
+@dataclass(frozen=True)
+class PolicyFolder(RunFolder):
+    """The paths of one of several policies of a run: of what a run with one policy has, each has its own. Settings, the
+    environment and the journal are the run's."""
+
+    policy_name: str
+
+    @property
+    def ckpt(self) -> Path:
+        """Folder of its checkpoints."""
+        return self.root / "ckpt" / self.policy_name
+
+    @property
+    def model(self) -> Path:
+        """Folder of its newest weights, loadable without the experiment's code."""
+        return self.root / "model" / self.policy_name
+
+    @cached_property
+    def data(self) -> Path:
+        """Folder of its payload files."""
+        return self.root / "data" / self.policy_name
+
+    @property
+    def log(self) -> Path:
+        """Folder of its logs."""
+        return self.root / "log" / self.policy_name
+
+    @property
+    def progress(self) -> Path:
+        """One tab-separated row per log interval."""
+        return self.log / "progress.txt"
+
+    @property
+    def progress_csv(self) -> Path:
+        """The rows of the sink `csv`."""
+        return self.log / "progress.csv"
+
+    @property
+    def progress_jsonl(self) -> Path:
+        """The rows of the sink `jsonl`."""
+        return self.log / "progress.jsonl"
+
+    def make(self) -> None:
+        """Make its folders. Raises OSError."""
+        logs = (self.buffer_log, self.serial_collector_log, self.serial_evaluator_log, self.learner_log)
+        for folder in (self.ckpt, self.model, self.data, *(log.parent for log in logs), self.serial_tb):
+            folder.mkdir(parents=True, exist_ok=True)

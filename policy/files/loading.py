@@ -17,7 +17,7 @@ from remuda.policy.files.checkpoint_file import CheckpointError, read, typed
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.storage.run_folder import RunFolder
+from remuda.storage.run_folder import RunFolder, run_of
 from remuda.wire.messages import Counters
 
 Which = int | Literal["best", "last"]
@@ -75,7 +75,7 @@ def _config_of(path: Path, saved: _Saved, *, trust_code: bool) -> ExperimentConf
         raise CheckpointError(f"{path}: its config does not fit this Remuda: {error}") from error
     if trust_code:
         return config
-    run_dir = path.parent.parent
+    run_dir = run_of(path)
     distrusted = distrusted_algorithm(config, run_dir=run_dir, checkpoint=path)
     if distrusted is not None:
         raise CheckpointError(distrusted)

@@ -170,7 +170,7 @@ class TestProvenance:
         assert provenance["learner.learning_rate"] == "default"
 
 
-FREE_FORM = {"kwargs", "custom", "node_selector"}
+FREE_FORM = {"kwargs", "custom", "node_selector", "policies"}
 """Settings whose value is a mapping."""
 
 

@@ -58,7 +58,7 @@ class Commander:
 
     def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
         self.config = config
-        self._newest_is_best = declaration(config).self_play
+        self._newest_is_best = declaration(config).self_play or config.self_play.share > 0
         self._cadence = Cadence(config)
         self._saving: CheckpointReason | None = None
         self._asked_env_step = 0

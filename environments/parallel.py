@@ -1,0 +1,123 @@
+"""Builds environments in which several agents act at the same time: PettingZoo's, or a user's own of that interface."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from remuda.config.exits import NoExit
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError, unbuildable
+from remuda.environments.make import check_spaces, user_function
+from remuda.environments.packed_actions import has_parts
+from remuda.environments.packing import is_structured
+from remuda.environments.spaces import Space
+
+ENTRY_POINT = "parallel_env"
+"""The function of a module of PettingZoo that builds the environment."""
+MOST_AGENTS = 10_000
+_MEMBERS = ("possible_agents", "reset", "step", "observation_space", "action_space", "close")
+
+
+class ParallelEnv(Protocol):
+    """PettingZoo's interface: in each step all agents that are still there act. The package itself is not needed."""
+
+    @property
+    def possible_agents(self) -> Sequence[str]:
+        """All agents there may ever be."""
+        ...
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """Those that act in the next step; empty once the episode is over. There may be none before the first reset."""
+        ...
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
+        """Begin an episode; returns observations and infos by agent."""
+        ...
+
+    def step(
+        self, actions: dict[str, Any]
+    ) -> tuple[
+        Mapping[str, Any], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], Mapping[str, Mapping[str, Any]]
+    ]:
+        """Take a step; returns observations, rewards, terminations, truncations and infos by agent."""
+        ...
+
+    def observation_space(self, agent: str) -> Space:
+        """What the agent sees."""
+        ...
+
+    def action_space(self, agent: str) -> Space:
+        """What the agent may do."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+def make_parallel(env: EnvConfig, *, source_dir: str | None, render_mode: str | None = None) -> ParallelEnv:
+    """Build one environment with several agents. The module of `env.make` is looked up in `source_dir` first.
+
+    Raises EnvironmentBuildError if it cannot be built, has no fixed list of agents, or has a space that cannot be used.
+    """
+    function = _pettingzoo(env.id) if env.id is not None else user_function(env.make or "", source_dir)
+    kwargs: dict[str, Any] = dict(env.kwargs) | ({} if render_mode is None else {"render_mode": render_mode})
+    try:
+        with NoExit():
+            built = function(**kwargs)
+    except Exception as error:  # anything that a function of somebody else raises
+        raise unbuildable(env, error) from error
+    named = f"env.id = {env.id!r}" if env.id is not None else f"env.make = {env.make!r}"
+    missing = [name for name in _MEMBERS if not hasattr(built, name)]
+    if missing:
+        raise EnvironmentBuildError(
+            f"{named} returned {built!r}, which is not a pettingzoo.ParallelEnv: it has no {', '.join(missing)}"
+        )
+    game = cast("ParallelEnv", built)
+    agents = tuple(game.possible_agents)
+    if not 0 < len(agents) <= MOST_AGENTS or len(set(agents)) < len(agents):
+        raise EnvironmentBuildError(f"{named}: possible_agents should name 1 to {MOST_AGENTS} agents, each once")
+    for agent in agents:
+        _check_spaces(game, agent)
+    return game
+
+
+def _check_spaces(env: ParallelEnv, agent: str) -> None:
+    observation, action = env.observation_space(agent), env.action_space(agent)
+    if has_parts(action):
+        raise EnvironmentBuildError(
+            f"the action space of agent {agent} has several parts ({action}), which is not available for environments "
+            "with several agents: return the environment in a wrapper that makes it one array"
+        )
+    if is_structured(observation):
+        raise EnvironmentBuildError(
+            f"the observation space of agent {agent} has several parts ({observation}), which is not available for "
+            "environments with several agents: return the environment in a wrapper that makes it one array"
+        )
+    check_spaces(observation, action)
+
+
+def _pettingzoo(name: str) -> Callable[..., object]:
+    try:
+        with NoExit():
+            module = importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        hint = (
+            "pip install 'remuda[pettingzoo]' and what the environment itself needs"
+            if package == "pettingzoo"
+            else (f"install the package {package}")
+        )
+        raise EnvironmentBuildError(f"env.id = {name!r} cannot be imported ({error}): {hint}") from error
+    function = getattr(module, ENTRY_POINT, None)
+    if function is None:
+        raise EnvironmentBuildError(
+            f"env.id = {name!r}: this module has no {ENTRY_POINT}; name one that has, such as "
+            "pettingzoo.butterfly.cooperative_pong_v5, or give your own function as env.make"
+        )
+    return cast("Callable[..., object]", function)

@@ -1,0 +1,97 @@
+"""Plays evaluations of runs with several agents, in copies of the environment that are built once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.agents import make_agents_vector
+from remuda.environments.seeding import episode_seed, generator
+from remuda.evaluator.agents import AgentsEpisode, Player, play_agents
+from remuda.policy.algorithms import declaration
+
+
+class AgentsPlayer:
+    """Plays episodes of evaluations. An episode number always has the same seed, whoever plays it and when."""
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        assigned: Mapping[str, Sequence[str]],
+        configs: Mapping[str, ExperimentConfig],
+        *,
+        num_envs: int,
+        max_episode_steps: int | None = None,
+    ) -> None:
+        """`assigned` is the agents of each policy, `configs` the settings of each. Episodes are cut after
+        `max_episode_steps`. Raises EnvironmentBuildError."""
+        self._config = config
+        self._max_episode_steps = max_episode_steps
+        self.assigned = assigned
+        discounts = {name: declaration(own).rows.discount for name, own in configs.items()}
+        self._discounts = {agent: discounts[name] for name, agents in assigned.items() for agent in agents}
+        self._vector = make_agents_vector(config.env, assigned, num_envs=num_envs, source_dir=config.source_dir)
+
+    def play(
+        self,
+        players: Mapping[str, Player],
+        numbers: Sequence[int],
+        *,
+        seed: int | None = None,
+        progress: Callable[[int], None] = lambda env_steps: None,
+        finished: Callable[[AgentsEpisode, int], None] = lambda episode, count: None,
+    ) -> list[AgentsEpisode]:
+        """Let each policy's player act for all of its agents, in the episodes of these numbers. `seed` is the run's
+        unless given. Raises EvaluationError, and what the environment raises."""
+        everybody = {agent: players[name] for name, agents in self.assigned.items() for agent in agents}
+        return self._play(lambda position: everybody, numbers, seed, progress, finished)
+
+    def play_against(
+        self,
+        judged: str,
+        players: Mapping[str, Player],
+        others: Mapping[str, Sequence[Player]],
+        numbers: Sequence[int],
+        *,
+        seed: int | None = None,
+        progress: Callable[[int], None] = lambda env_steps: None,
+    ) -> list[tuple[str, AgentsEpisode]]:
+        """Let one agent of the policy `judged` play against `others`: in episode n its agent number n, counting round.
+        All other agents are played by one of the `others` of their policy, number n counting round; by the player of
+        their policy where there are none. Returns that agent with each episode. Raises as `play`."""
+        own = self.assigned[judged]
+
+        def in_episode(number: int) -> Mapping[str, Player]:
+            learner, chosen = own[number % len(own)], dict[str, Player]()
+            for name, agents in self.assigned.items():
+                pool = others.get(name, ())
+                other = pool[number % len(pool)] if pool else players[name]
+                chosen |= {agent: players[name] if agent == learner else other for agent in agents}
+            return chosen
+
+        episodes = self._play(lambda at: in_episode(numbers[at]), numbers, seed, progress, lambda episode, count: None)
+        return [(own[number % len(own)], episode) for number, episode in zip(numbers, episodes, strict=True)]
+
+    def close(self) -> None:
+        """Close the copies."""
+        self._vector.close()
+
+    def _play(
+        self,
+        players: Callable[[int], Mapping[str, Player]],
+        numbers: Sequence[int],
+        seed: int | None,
+        progress: Callable[[int], None],
+        finished: Callable[[AgentsEpisode, int], None],
+    ) -> list[AgentsEpisode]:
+        base = self._config.seed if seed is None else seed
+        return play_agents(
+            self._vector,
+            players,
+            seeds=[episode_seed(base, number) for number in numbers],
+            rng=generator(base, "evaluator", 0, "actions"),
+            discounts=self._discounts,
+            max_episode_steps=self._max_episode_steps,
+            progress=progress,
+            finished=finished,
+        )

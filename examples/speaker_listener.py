@@ -1,0 +1,66 @@
+"""A game for two: the speaker sees which of three doors hides the prize, the listener only hears what it says.
+
+In the first step the speaker says a word, in the second the listener opens a door. Both get 1 if it is the right one.
+The interface is that of pettingzoo.ParallelEnv; the package is not needed for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+DOORS = 3
+
+
+class SpeakerListener:
+    """What a word means is up to the two."""
+
+    possible_agents = ("speaker", "listener")
+
+    def __init__(self) -> None:
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> gymnasium.spaces.Box:
+        """The door (speaker) or the word (listener) as a vector with a single 1, and whether there is a word yet."""
+        return gymnasium.spaces.Box(0.0, 1.0, (DOORS + 1,), np.float32)
+
+    def action_space(self, agent: str) -> gymnasium.spaces.Discrete:
+        """A word, or a door."""
+        return gymnasium.spaces.Discrete(DOORS)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        self.agents = list(self.possible_agents)
+        self._door, self._word = int(self._rng.integers(DOORS)), None
+        return self._seen(), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, int]) -> tuple[dict, dict, dict, dict, dict]:
+        over, reward = self._word is not None, 0.0
+        if over:
+            reward = float(actions["listener"] == self._door)
+        self._word = actions["speaker"]
+        seen, played = self._seen(), list(self.agents)
+        if over:
+            self.agents = []
+        nobody, all_of = dict.fromkeys(played, False), dict.fromkeys(played, over)
+        return seen, dict.fromkeys(played, reward), all_of, nobody, {agent: {} for agent in played}
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        said = self._word is not None
+        heard = np.zeros(DOORS + 1, np.float32)
+        door = np.zeros(DOORS + 1, np.float32)
+        door[self._door], door[DOORS], heard[DOORS] = 1.0, said, said
+        if self._word is not None:
+            heard[self._word] = 1.0
+        return {"speaker": door, "listener": heard}
+
+
+def make() -> SpeakerListener:
+    """Build it."""
+    return SpeakerListener()

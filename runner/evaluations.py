@@ -1,0 +1,178 @@
+"""How a serial run plays its evaluations: by the weights in memory, of one policy or of all together."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.assignment import AGAINST_PAST
+from remuda.evaluator.actions import ActionCounts
+from remuda.evaluator.agents import AgentsEpisode, Player
+from remuda.evaluator.agents_player import AgentsPlayer
+from remuda.evaluator.checkpoint_player import CheckpointPlayer
+from remuda.evaluator.evaluate import Episode
+from remuda.evaluator.films import Films
+from remuda.policy.algorithms import make_policy
+from remuda.policy.base import Algorithm, Policy
+
+Stepped = Callable[[int], None]
+Finished = Callable[[Episode, int], None]
+
+
+class Evaluations(Protocol):
+    """Evaluates one policy as its learner has it now."""
+
+    @property
+    def films(self) -> Films:
+        """The films of its evaluations, if there are to be any."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """What was evaluated last."""
+        ...
+
+    def action_counts(self) -> ActionCounts | None:
+        """A counter for the actions of an evaluation; None if they are not counted."""
+        ...
+
+    def play(
+        self, numbers: Sequence[int], *, actions: ActionCounts | None, progress: Stepped, finished: Finished
+    ) -> list[Episode]:
+        """Play, greedily, the episodes of these numbers; see CheckpointPlayer.play_policy. Raises as that."""
+        ...
+
+
+@dataclass(frozen=True)
+class OwnEvaluations:
+    """The evaluations of a run with one agent."""
+
+    player: CheckpointPlayer
+    algorithm: Algorithm
+    policy: Policy
+
+    @property
+    def films(self) -> Films:
+        """See Evaluations."""
+        return self.player.films
+
+    def action_counts(self) -> ActionCounts | None:
+        """See Evaluations."""
+        return self.player.action_counts()
+
+    def play(
+        self, numbers: Sequence[int], *, actions: ActionCounts | None, progress: Stepped, finished: Finished
+    ) -> list[Episode]:
+        """See Evaluations."""
+        self.policy.load_state(self.algorithm.acting_state())
+        return self.player.play_policy(self.policy, numbers, actions=actions, progress=progress, finished=finished)
+
+
+@dataclass
+class _Evaluated:
+    """One of several policies that are evaluated together."""
+
+    config: ExperimentConfig
+    algorithm: Algorithm
+    policy: Policy
+    films: Films
+    past: deque[Player]
+    """Older checkpoints, the newest last."""
+
+
+@dataclass
+class JointEvaluations:
+    """The evaluations of several policies, which play together: one evaluation serves all of them, as long as no policy
+    has learned since."""
+
+    player: AgentsPlayer
+    moment: Callable[[], object] = lambda: None
+    """How far the policies have learned: what was played at the same moment is not played again. Set by the loop."""
+    _policies: dict[str, _Evaluated] = field(default_factory=dict[str, _Evaluated], init=False)
+    _played: tuple[object, Sequence[int], Mapping[str, list[Episode]]] | None = field(default=None, init=False)
+
+    def add(self, name: str, config: ExperimentConfig, algorithm: Algorithm) -> OneOfSeveral:
+        """Evaluate this policy, too; returns its own view."""
+        policy = make_policy(config, algorithm.observation, algorithm.action)
+        past = deque[Player](maxlen=config.self_play.keep)
+        self._policies[name] = _Evaluated(config, algorithm, policy, Films(config), past)
+        return OneOfSeveral(self, name)
+
+    def remember(self, name: str, policy: Policy) -> None:
+        """From now on policies of this name also play against this older one."""
+        self._policies[name].past.append(Player(policy))
+
+    def of(self, name: str) -> _Evaluated:
+        """What is known of a policy."""
+        return self._policies[name]
+
+    def play(self, name: str, numbers: Sequence[int], progress: Stepped, finished: Finished) -> list[Episode]:
+        """The episodes as this policy sees them."""
+        agents, now = self.player.assigned[name], self.moment()
+        known = self._played
+        if known is not None and known[:2] == (now, numbers):
+            for count, episode in enumerate(known[2][name], 1):
+                finished(episode, count)
+            return known[2][name]
+        players: dict[str, Player] = {}
+        for each, evaluated in self._policies.items():
+            evaluated.policy.load_state(evaluated.algorithm.acting_state())
+            players[each] = Player(evaluated.policy)
+
+        def over(episode: AgentsEpisode, count: int) -> None:
+            finished(episode.of_policy(agents), count)
+
+        episodes = self.player.play(players, numbers, progress=progress, finished=over)
+        results = {each: [one.of_policy(its) for one in episodes] for each, its in self.player.assigned.items()}
+        for each in results:
+            results[each] = self._with_past(each, players, numbers, results[each], progress)
+        self._played = now, numbers, results
+        return results[name]
+
+    def _with_past(
+        self,
+        name: str,
+        players: Mapping[str, Player],
+        numbers: Sequence[int],
+        episodes: list[Episode],
+        progress: Stepped,
+    ) -> list[Episode]:
+        """The episodes, with the returns of others against older checkpoints beside them."""
+        past = {each: list(evaluated.past) for each, evaluated in self._policies.items()}
+        if not any(past.values()):
+            return episodes
+        played = self.player.play_against(name, players, past, numbers, progress=progress)
+        returns = [one.returns[agent] for agent, one in played]
+        pairs = zip(episodes, returns, strict=True)
+        return [replace(one, info={**one.info, AGAINST_PAST: against}) for one, against in pairs]
+
+
+@dataclass(frozen=True)
+class OneOfSeveral:
+    """The evaluations of one of several policies."""
+
+    joint: JointEvaluations
+    name: str
+
+    @property
+    def films(self) -> Films:
+        """There are none yet."""
+        return self.joint.of(self.name).films
+
+    @property
+    def policy(self) -> Policy:
+        """See Evaluations."""
+        return self.joint.of(self.name).policy
+
+    def action_counts(self) -> ActionCounts | None:
+        """Actions are not counted."""
+        return None
+
+    def play(
+        self, numbers: Sequence[int], *, actions: ActionCounts | None, progress: Stepped, finished: Finished
+    ) -> list[Episode]:
+        """See Evaluations."""
+        return self.joint.play(self.name, numbers, progress, finished)

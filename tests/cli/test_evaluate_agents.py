@@ -1,0 +1,68 @@
+"""`remuda evaluate` of a run with several agents: all play together, or one against older checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from remuda.runner.serial import Start
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.run_folder import PolicyFolder
+from remuda.tests.cli.terminal import Terminal
+from remuda.tests.runner.runs import run_tiny
+from remuda.tests.runner.several import LENGTHS, several_config
+
+RETURNS = {f"a{n}": 100 * n * length + length * (length + 1) / 2 for n, length in enumerate(LENGTHS)}
+"""Whatever the agents do."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("several")
+    config = several_config(folder / "user", "stop.max_env_steps=120")
+    return run_tiny(config, Start(folder / "run")).run_dir
+
+
+def test_all_policies_play_together(run: Path, terminal: Terminal) -> None:
+    done = terminal.remuda("evaluate", str(run), "-i", "best", "-n", "3", "-d", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert told["agents"] == pytest.approx(RETURNS)
+    assert told["policies"]["ends"]["reward_mean"] == pytest.approx((RETURNS["a0"] + RETURNS["a2"]) / 2)
+    assert told["policies"]["middle"]["reward_mean"] == pytest.approx(RETURNS["a1"])
+    assert [one["length"] for one in told["each"]] == [max(LENGTHS)] * 3
+    assert "ends: checkpoint " in done.err
+
+
+def test_one_agent_plays_against_older_checkpoints(run: Path, terminal: Terminal) -> None:
+    """Its agents take turns: a0 in two of three episodes, a2 in one."""
+    done = terminal.remuda("evaluate", str(run), "--policy", "ends", "--against", "0", "-n", "3", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert list(told["policies"]) == ["ends"]
+    assert told["policies"]["ends"]["reward_mean"] == pytest.approx((2 * RETURNS["a0"] + RETURNS["a2"]) / 3)
+    assert told["against"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policy", "hare"], "--policy hare: the run has no such policy; there are ends, middle"),
+        (["-i", "12345"], "has no such checkpoint; there are: 0, "),
+        (["--follow"], "not available for several agents"),
+    ],
+)
+def test_what_is_not_there_is_refused(run: Path, terminal: Terminal, options: list[str], message: str) -> None:
+    done = terminal.remuda("evaluate", str(run), "-nr", *options)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_a_checkpoint_can_be_named_by_its_update(run: Path, terminal: Terminal) -> None:
+    last = CheckpointIndex(PolicyFolder(run, "middle").ckpt).records[-1]
+    done = terminal.remuda("evaluate", str(run), "-i", "0", "-n", "1", "-nr", "-d")
+    assert done.code == 0
+    assert "train_iter 0, env_step 0" in done.out
+    assert last.train_iter > 0

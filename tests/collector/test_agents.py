@@ -1,0 +1,294 @@
+"""What agents do goes into the chunks of their policies: every step of every agent once, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.collector.agents import AgentsRollout, Seat, Turn
+from remuda.collector.collected import Collected, CorruptExperienceError
+from remuda.collector.past import PastPlayers
+from remuda.collector.rows import NStepRows, SegmentRows
+from remuda.collector.sequences import SequenceRows
+from remuda.environments.agents import AgentsVector, Group
+from remuda.environments.spaces import Array
+from remuda.tests.environments.leaving import Done, Leaving
+from remuda.tests.policy.algorithms.untaught import Untaught
+from remuda.wire.messages import PolicyRef
+
+DISCOUNT = 0.9
+
+
+class Fixed(Untaught):
+    """Takes one action, always; records it, too."""
+
+    def __init__(self, action: int) -> None:
+        self.action = action
+
+    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        return {"twice": ((), "float32")}
+
+    def act(self, observations: Array, exploration: Any, rng: Any, **options: Any) -> Array:
+        return np.full(len(observations), self.action, np.int64)
+
+    def act_recording(
+        self, observations: Array, exploration: Any, rng: Any, **options: Any
+    ) -> tuple[Array, dict[str, Array]]:
+        actions = self.act(observations, exploration, rng)
+        return actions, {"twice": 2.0 * actions}
+
+
+def rollout_of(
+    envs: Sequence[Leaving], seats: Sequence[Seat], groups: Sequence[Sequence[str]], past: Any = None
+) -> AgentsRollout:
+    vector = AgentsVector(envs, [Group.of(envs[0], agents) for agents in groups])
+    players = None if past is None else PastPlayers(vector, past.share)
+    if players is not None:
+        past.players = players
+    return AgentsRollout(vector, seats, rng=np.random.default_rng(0), seeds=list(range(len(envs))), past=players)
+
+
+def turns(*versions: int) -> list[Turn]:
+    return [Turn({}, PolicyRef(0, version, version)) for version in versions]
+
+
+def steps_of(chunks: Sequence[Collected]) -> list[tuple[Any, ...]]:
+    """Of rows of single steps: what was seen, the action, the reward, and whether anything follows."""
+    return sorted(
+        (*row["obs"].tolist(), int(row["action"]), float(row["reward"]), float(row["discount"]) > 0)
+        for chunk in chunks
+        for row in ({name: column[i] for name, column in chunk.columns.items()} for i in range(chunk.rows))
+    )
+
+
+def slots_of(chunks: Sequence[Collected]) -> list[tuple[Any, ...]]:
+    """The same of the valid slots of segments."""
+    told: list[tuple[Any, ...]] = []
+    for chunk in chunks:
+        c = chunk.columns
+        for row, slot in np.argwhere(c["valid"]):
+            assert c["twice"][row, slot] == 2 * c["action"][row, slot]
+            over = bool(c["terminated"][row, slot])
+            told.append(
+                (*c["obs"][row, slot].tolist(), int(c["action"][row, slot]), float(c["reward"][row, slot]), not over)
+            )
+    return sorted(told)
+
+
+def done_by(envs: Sequence[Leaving], agents: Sequence[str]) -> list[tuple[Any, ...]]:
+    """What these agents really did."""
+    return sorted(
+        (*done.seen, done.action, done.reward, not done.terminated)
+        for env in envs
+        for done in env.log
+        if done.agent in agents
+    )
+
+
+def test_by_hand() -> None:
+    """One copy; a0 leaves after 1 step, a1 after 3, which then is an episode: 3 environment steps, a reset in between.
+    Chunks of 4 steps: steps 1 to 3 of the first episode, the reset, step 1 of the second."""
+    envs = [Leaving([1, 3])]
+    seats = [Seat(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT)),
+             Seat(policy=Fixed(2), rows=NStepRows(n_step=1, discount=DISCOUNT))]  # fmt: skip
+    rollout = rollout_of(envs, seats, [["a0"], ["a1"]])
+    short, long = rollout.collect(4, turns(5, 6))
+    assert envs[0].steps == short.env_steps == long.env_steps == 4
+    assert steps_of([short]) == [(0, 0, 0, 1, 1.0, False), (0, 0, 1, 1, 1.0, False)]
+    assert steps_of([long]) == [
+        (1, 0, 0, 2, 101.0, True), (1, 0, 1, 2, 101.0, True), (1, 1, 0, 2, 102.0, True), (1, 2, 0, 2, 103.0, True)
+    ]  # fmt: skip
+    assert (short.policy.version, long.policy.version) == (5, 6)
+    assert (short.episode_returns, short.episode_lengths) == ([1.0, 1.0], [1, 1])
+    assert (long.episode_returns, long.episode_lengths) == ([306.0], [3])
+    assert long.episode_info["discounted_return"] == pytest.approx([101 + 0.9 * 102 + 0.81 * 103])
+    second, _ = rollout.collect(2, turns(6, 6))
+    assert second.rows == 0, "a0 has left, and its copy has not been reset"
+
+
+def test_returns_of_agents_and_what_they_report_are_told() -> None:
+    envs = [Leaving([2, 1]), Leaving([2, 1])]
+    seat = Seat(
+        policy=Fixed(0),
+        rows=NStepRows(n_step=1, discount=1.0),
+        episode_info=("speed", "return_a0", "return_a1", "nothing"),
+    )
+    (chunk,) = rollout_of(envs, [seat], [["a0", "a1"]]).collect(4, turns(0))
+    assert chunk.episode_returns == [101.0, 101.0, 3.0, 3.0]
+    assert chunk.episode_lengths == [1, 1, 2, 2]
+    info = {name: values for name, values in chunk.episode_info.items() if name != "discounted_return"}
+    assert info == {"return_a0": [3.0, 3.0], "return_a1": [101.0, 101.0], "speed": [2.0, 2.0, 4.0, 4.0], "nothing": []}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4),
+    late=st.booleans(),
+    copies=st.integers(1, 3),
+    n_step=st.integers(1, 3),
+    chunks=st.lists(st.integers(1, 12), min_size=1, max_size=5),
+    first=st.integers(1, 3),
+)
+def test_each_step_of_each_agent_is_one_row_of_its_policy(
+    lengths: list[int], late: bool, copies: int, n_step: int, chunks: list[int], first: int
+) -> None:
+    """With rows of one step: each once, with its reward. With n steps: as many rows as steps, each seen once."""
+    comes = 1 if late and max(lengths[:-1]) > 1 else 0
+    if comes:
+        lengths[-1] += comes
+    envs = [Leaving(lengths, late=comes) for _ in range(copies)]
+    names = envs[0].possible_agents
+    groups = [names[:first], names[first:]] if first < len(names) else [names]
+    seats = [
+        Seat(policy=Fixed(number), rows=NStepRows(n_step=n_step, discount=DISCOUNT)) for number in range(len(groups))
+    ]
+    rollout = rollout_of(envs, seats, groups)
+    collected: list[list[Collected]] = []
+    for asked in chunks:
+        before = sum(env.steps for env in envs)
+        collected.append(rollout.collect(asked, turns(*[0] * len(groups))))
+        taken = sum(env.steps for env in envs) - before
+        assert {chunk.env_steps for chunk in collected[-1]} == {taken}
+        assert asked <= taken < asked + copies
+    for number, agents in enumerate(groups):
+        given_out = [chunk[number] for chunk in collected]
+        done = [step for env in envs for step in env.log if step.agent in agents]
+        seen = [obs for *obs, _, _, _ in steps_of(given_out)]
+        ends = [step for step in done if step.terminated or step.truncated]
+        assert sum(len(chunk.episode_returns) for chunk in given_out) == len(ends)
+        assert sorted(length for chunk in given_out for length in chunk.episode_lengths) == sorted(
+            step.step + 1 - (comes if step.agent == names[-1] else 0) for step in ends
+        )
+        if n_step == 1:
+            assert steps_of(given_out) == done_by(envs, agents)
+        else:
+            told = sorted(step.seen for step in done)
+            assert len(seen) <= len(told)
+            remaining = list(told)
+            for obs in seen:
+                remaining.remove(tuple(obs))  # each step at most once
+            assert len(remaining) <= (n_step - 1) * copies * len(agents), "only those that wait for later steps"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=3),
+    copies=st.integers(1, 3),
+    horizon=st.integers(1, 6),
+    chunks=st.integers(1, 5),
+)
+def test_each_step_of_each_agent_is_one_valid_slot_of_a_segment(
+    lengths: list[int], copies: int, horizon: int, chunks: int
+) -> None:
+    envs = [Leaving(lengths) for _ in range(copies)]
+    seat = Seat(policy=Fixed(1), rows=SegmentRows(discount=DISCOUNT))
+    rollout = rollout_of(envs, [seat], [envs[0].possible_agents])
+    collected = [rollout.collect(horizon * copies, turns(3))[0] for _ in range(chunks)]
+    assert slots_of(collected) == done_by(envs, envs[0].possible_agents)
+    assert sum(chunk.env_steps for chunk in collected) == sum(env.steps for env in envs)
+    for chunk in collected:
+        columns = chunk.columns
+        assert columns["obs"].shape[1:] == (horizon + 1, 3)
+        assert columns["valid"].any(axis=1).all(), "segments without any step are left out"
+        assert {len(column) for column in columns.values()} == {chunk.rows}
+        assert (columns["version"] == 3).all()
+        assert not (columns["done"] & ~columns["valid"]).any()
+
+
+def test_sequences_go_on_through_the_time_in_which_an_agent_is_away() -> None:
+    """a0 leaves after 1 of 4 steps: its slots are a step, 3 away, the reset; in sequences of 3 slots, every 3."""
+    envs = [Leaving([1, 4])]
+    seat = Seat(policy=Fixed(0), rows=SequenceRows(slots=3, period_slots=3, discount=DISCOUNT))
+    away = Seat(policy=Fixed(0), rows=SequenceRows(slots=3, period_slots=3, discount=DISCOUNT))
+    short, _ = rollout_of(envs, [seat, away], [["a0"], ["a1"]]).collect(12, turns(0, 0))
+    assert short.columns["valid"].tolist() == [[True, False, False], [False, False, True], [False, True, False]]
+    assert short.columns["done"].tolist() == short.columns["valid"].tolist()
+
+
+class Broken(Leaving):
+    def step(self, actions: dict[str, Any]) -> Any:
+        observations, rewards, *rest = super().step(actions)
+        if self.steps == 3:
+            rewards["a1"] = float("nan")
+        return (observations, rewards, *rest)
+
+
+def test_a_chunk_with_a_broken_number_never_happened() -> None:
+    envs = [Broken([9, 9])]
+    seats = [Seat(policy=Fixed(0), rows=NStepRows(n_step=1, discount=DISCOUNT)) for _ in range(2)]
+    rollout = rollout_of(envs, seats, [["a0"], ["a1"]])
+    rollout.collect(1, turns(0, 0))
+    with pytest.raises(CorruptExperienceError, match="reward that is not finite"):
+        rollout.collect(4, turns(0, 0))
+    first, second = rollout.collect(2, turns(0, 0))
+    assert steps_of([first]) == [(0, 0, 1, 0, 1.0, True), (0, 1, 1, 0, 2.0, True)], "after a reset of everything"
+    assert len(steps_of([second])) == 2
+
+
+class _Past:
+    players: PastPlayers
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 4), min_size=2, max_size=3),
+    copies=st.integers(1, 3),
+    share=st.sampled_from([0.5, 1.0]),
+    chunks=st.lists(st.integers(1, 15), min_size=1, max_size=4),
+)
+def test_what_older_policies_play_is_not_learned_from(
+    lengths: list[int], copies: int, share: float, chunks: list[int]
+) -> None:
+    """The newest takes action 1, older ones take 2: rows are exactly the steps with action 1."""
+    envs = [Leaving(lengths) for _ in range(copies)]
+    seat = Seat(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT), episode_info=("against_past",))
+    past = _Past(share)
+    rollout = rollout_of(envs, [seat], [envs[0].possible_agents], past)
+    past.players.remember(0, Fixed(2))
+    collected = [rollout.collect(asked, turns(0))[0] for asked in chunks]
+    done = [step for env in envs for step in env.log]
+    by_newest = sorted((*step.seen, step.action, step.reward, not step.terminated) for step in done if step.action == 1)
+    assert {step.action for step in done} <= {1, 2}
+    assert steps_of(collected) == by_newest
+    for env in envs:
+        _one_learns_or_all(env.log)
+    if share == 1.0:
+        against = [value for chunk in collected for value in chunk.episode_info["against_past"]]
+        assert against == [value for chunk in collected for value in chunk.episode_returns]
+
+
+def _one_learns_or_all(log: Sequence[Done]) -> None:
+    episodes: dict[int, dict[str, set[int]]] = {}
+    for step in log:
+        episodes.setdefault(step.episode, {}).setdefault(step.agent, set()).add(step.action)
+    for agents in episodes.values():
+        assert all(len(actions) == 1 for actions in agents.values()), "players stay to the end"
+        assert sum(1 in actions for actions in agents.values()) in (0, 1, len(agents)), "0: not yet seen to act"
+
+
+def test_without_older_policies_the_newest_play_all() -> None:
+    envs = [Leaving([2, 2])]
+    past = _Past(1.0)
+    seat = Seat(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT))
+    (chunk,) = rollout_of(envs, [seat], [["a0", "a1"]], past).collect(2, turns(0))
+    assert chunk.rows == 4
+
+
+def test_a_group_without_older_policies_is_played_by_its_newest_and_learns() -> None:
+    envs = [Leaving([2, 2])]
+    past = _Past(1.0)
+    seats = [Seat(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT)) for _ in range(2)]
+    rollout = rollout_of(envs, seats, [["a0"], ["a1"]], past)
+    past.players.remember(0, Fixed(2))
+    for _ in range(10):
+        first, second = rollout.collect(2, turns(0, 0))
+        assert second.rows == 2
+        assert first.rows in (0, 2)

@@ -1,0 +1,118 @@
+"""Settings of several policies: what each takes from the sections of the whole config, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.dump import config_json_text, formatted_total_config_text
+from remuda.config.errors import ConfigError
+from remuda.config.load import load_config
+from remuda.config.schema import ExperimentConfig
+from remuda.tests.config.files import write
+
+GAME: dict[str, Any] = {
+    "name": "game",
+    "env": {"kind": "pettingzoo", "make": "game:make"},
+    "policy": {"type": "ppo", "hidden": [16], "clip": 0.1, "horizon_steps": 32},
+    "learner": {"learning_rate": 0.002, "max_grad_norm": 1.0},
+    "policies": {
+        "hare": {"agents": ["hare_*"]},
+        "fox": {
+            "agents": ["fox"],
+            "policy": {"clip": 0.3},
+            "learner": {"learning_rate": 0.01},
+            "buffer": {"max_policy_lag": 1},
+        },
+        "owl": {"agents": ["owl"], "policy": {"type": "dqn", "hidden": [8]}},
+    },
+}
+
+
+def game(**settings: Any) -> ExperimentConfig:
+    return ExperimentConfig.model_validate(GAME | settings)
+
+
+def test_a_policy_names_only_what_differs() -> None:
+    config = game()
+    hare, fox, owl = (config.of_policy(name) for name in ("hare", "fox", "owl"))
+    assert (hare.policy, hare.learner, hare.buffer) == (config.policy, config.learner, config.buffer)
+    assert fox.policy == config.policy.model_copy(update={"clip": 0.3})
+    assert (fox.learner.learning_rate, fox.learner.max_grad_norm) == (0.01, 1.0)
+    assert fox.buffer.max_policy_lag == 1
+    assert owl.policy == DqnConfig(hidden=(8,)), "of another type: nothing is taken from above"
+    assert not fox.policies
+
+
+def test_without_a_type_above_the_policy_is_dqn() -> None:
+    config = game(policy={"hidden": [9]}, policies={"all": {"agents": ["*"], "policy": {"discount": 0.5}}})
+    own = config.of_policy("all").policy
+    assert own == DqnConfig(hidden=(9,), discount=0.5)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".py"])
+def test_what_a_run_folder_has_loads_to_the_same_config(tmp_path: Path, suffix: str) -> None:
+    config = load_config(write(tmp_path, yaml.safe_dump(GAME))).config
+    text = config_json_text(config) if suffix == ".json" else formatted_total_config_text(config)
+    assert load_config(write(tmp_path, text, f"again{suffix}")).config == config
+
+
+def test_a_setting_of_one_policy_is_given_on_the_command_line(tmp_path: Path) -> None:
+    path = write(tmp_path, yaml.safe_dump(GAME))
+    config = load_config(path, overrides=["policies.hare.learner.learning_rate=0.5"]).config
+    assert config.policies["hare"].learner.learning_rate == 0.5
+    assert config.policies["fox"].learner.learning_rate == 0.01
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"env": {"id": "CartPole-v1"}}, "policies is for environments with several agents: set env.kind to petting"),
+        ({"env": {"id": "CartPole-v1"}, "policies": {}, "self_play": {"share": 0.1}}, "self_play.share is for environ"),
+        ({"policies": {"Hare": {"agents": ["*"]}}}, "should match pattern"),
+        ({"policies": {"hare": {"agents": []}}}, "at least 1 item"),
+        ({"policies": {"hare": {}}}, "Field required"),
+        ({"policies": {"hare": {"agents": ["*"], "policy": {"clipp": 1}}}}, "Extra inputs are not permitted"),
+        (
+            {"policies": {"a": {"agents": ["a"]}, "b": {"agents": ["b"], "policy": {"horizon_steps": 8}}}},
+            r"horizon_steps has to be the same in all policies \(a: 32, b: 8\)",
+        ),
+        (
+            {"policies": {"a": {"agents": ["a"], "buffer": {"capacity": 10}}}},
+            r"policies.a: buffer.min_rows \(1000\) is more than buffer.capacity \(10\)",
+        ),
+        ({"self_play": {"share": 0.5, "keep": 6}}, r"self_play.keep \(6\) is more than checkpoint.keep \(5\)"),
+        ({"log": {"film_interval_env_steps": 10}}, "film_interval_env_steps is not available"),
+        ({"env": {"kind": "pettingzoo", "make": "m:f", "vectorization": "async"}}, "stepped in one process"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        game(**settings)
+
+
+def test_a_wrong_setting_of_a_policy_is_found_in_the_file(tmp_path: Path) -> None:
+    text = yaml.safe_dump(GAME).replace("learning_rate: 0.01", "learning_rat: 0.01")
+    with pytest.raises(ConfigError) as error:
+        load_config(write(tmp_path, text))
+    line = text.splitlines().index("      learning_rat: 0.01") + 1
+    assert list(error.value.problems) == [
+        f"{tmp_path / 'c.yaml'}:{line}: policies.fox.learner.learning_rat: no such setting; did you mean "
+        "policies.fox.learner.learning_rate?"
+    ]
+
+
+def test_a_wrong_value_of_an_algorithm_is_named_without_its_type(tmp_path: Path) -> None:
+    text = yaml.safe_dump(GAME).replace("clip: 0.3", "clip: -1")
+    with pytest.raises(ConfigError, match=r"c.yaml:\d+: policies.fox.policy.clip: should be greater than 0"):
+        load_config(write(tmp_path, text))
+
+
+def test_herds_do_not_run_several_agents_yet() -> None:
+    assert "use remuda train" in str(game().obstacle_to_herds)
+    assert ExperimentConfig.model_validate({"name": "a", "env": {"id": "CartPole-v1"}}).obstacle_to_herds is None

@@ -85,18 +85,20 @@ class Invariants:
         self.checks += 1
         held = self._leases_of_workers()
         for experiment in self._world.coordinator.experiments:
+            snapshot = None
             if isinstance(experiment, Experiment):
-                leases = self._memory(experiment, self._seen[experiment.identity.id]).leases.leases
+                snapshot = self._memory(experiment, self._seen[experiment.identity.id])
+                leases = snapshot.leases.leases
                 for holder in (lease.holder for lease in leases if not lease.over):
                     assert held.pop(holder.lease, None) == holder.worker, f"{holder.lease} is not {holder.worker}'s"
             if not self._world.waits_for(experiment.identity.id):
-                self._check_journaled(experiment)
+                self._check_journaled(experiment, snapshot)
         assert not held, f"leases {held} belong to no experiment"
 
-    def _check_journaled(self, experiment: Experiment | FinishedRun) -> None:
+    def _check_journaled(self, experiment: Experiment | FinishedRun, now: ExperimentSnapshot | None) -> None:
         """What the journal has yet to take nobody was told of: of a run whose disk lags behind, nothing is promised."""
         id, seen = experiment.identity.id, self._seen[experiment.identity.id]
-        snapshot = self._memory(experiment, seen)
+        snapshot = self._memory(experiment, seen) if now is None else now
         self._counts_exactly(id, seen, snapshot)
         self._never_goes_back(seen, snapshot)
         self._keeps_its_promises(seen, snapshot)

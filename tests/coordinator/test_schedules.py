@@ -20,7 +20,7 @@ from remuda.tests.coordinator.invariants import Invariants
 from remuda.tests.coordinator.simulation import Faults, Worker, World
 from remuda.wire.messages import StopExperiment
 
-SHORT, ALL, SLICES = 40, 12_000, 24
+SHORT, ALL, SLICES = 24, 12_000, 24
 POINTS = 550
 """More than any of these runs has where the coordinator may die, if nothing else happens."""
 MOST_CHANCES = 6

@@ -1,0 +1,64 @@
+// Requests to the page's server, with the token of the link, and what goes wrong in words.
+
+const KEPT = "remuda.token";
+
+// The server says no: `status` of HTTP, a sentence, and the problems of a config.
+export class Refusal extends Error {
+	constructor(status, { message, problems = [] } = {}) {
+		super(message || `The page's server answered ${status}.`);
+		Object.assign(this, { status, problems });
+	}
+}
+
+// The token in a link or a fragment, or a token alone; "" if there is none.
+export function tokenIn(text) {
+	const alone = /^[\w-]{20,}$/.exec(text.trim());
+	return /[#&?]token=([\w-]+)/.exec(text)?.[1] ?? alone?.[0] ?? "";
+}
+
+// Take the token out of the address, before anybody copies it from there, and keep it for this tab.
+export function takeToken(place, history, store) {
+	const token = tokenIn(place.hash);
+	if (!token) return;
+	store.setItem(KEPT, token);
+	const view = place.hash.replace(/[#&?]token=[\w-]+/, "").replace(/^[#&]?/, "#");
+	history.replaceState(null, "", place.pathname + view);
+}
+
+// {run: ["a", "b"], y: "x", none: null} → "?run=a&run=b&y=x"
+export function query(parameters = {}) {
+	const told = Object.entries(parameters ?? {}).flatMap(([name, value]) => [value].flat().map((each) => [name, each]));
+	const text = new URLSearchParams(told.filter(([, value]) => value !== null && value !== undefined && value !== "")).toString();
+	return text && `?${text}`;
+}
+
+export class Api {
+	constructor(store) {
+		this.store = store;
+	}
+
+	get token() {
+		return this.store.getItem(KEPT) ?? "";
+	}
+
+	set token(value) {
+		this.store.setItem(KEPT, value);
+	}
+
+	// The answer as it is. Throws a Refusal, an Error if nobody answers, or an AbortError.
+	async raw(path, { headers, ...options } = {}) {
+		const answer = await fetch(path, { cache: "no-store", ...options, headers: { Authorization: `Bearer ${this.token}`, ...headers } }).catch((error) => {
+			throw error.name === "AbortError" ? error : new Error("The page's server does not answer.");
+		});
+		if (answer.ok) return answer;
+		throw new Refusal(answer.status, (await answer.json().catch(() => ({}))).error);
+	}
+
+	async get(path, parameters, signal) {
+		return (await this.raw(path + query(parameters), { signal })).json();
+	}
+
+	async post(path, body, signal) {
+		return (await this.raw(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, signal })).json();
+	}
+}

@@ -1,0 +1,165 @@
+// The page: which view is open, the one stream that keeps it new, and what is said when nobody answers.
+
+import { Api, query, takeToken, tokenIn } from "./api.js";
+import { fill, h, say } from "./dom.js";
+import { clock, sentence } from "./format.js";
+import { listen } from "./keys.js";
+import { parsed } from "./route.js";
+import { follow } from "./stream.js";
+import { step } from "./table.js";
+
+const VIEWS = ["queue", "runs", "herd", "compare", "submit", "run"];
+const AGAIN_MS = 2000;
+const [main, line, away, said] = ["main", "state", "away", "said"].map((id) => document.getElementById(id));
+const context = {
+	api: new Api(sessionStorage),
+	session: { right: "viewer", live: false, coordinator: "none", actions: [] },
+	queue: null,
+	go: (to) => (location.hash = to),
+	said: (text) => say(said, text),
+	// Why an action is not offered; "" if it is.
+	why(action) {
+		const { right, live, coordinator, actions, runs_dir } = context.session;
+		if (actions.includes(action)) return "";
+		if (right === "viewer") return `The token of this link may look and change nothing. One that may act: remuda page ${runs_dir} --link`;
+		if (!live) return "There is no coordinator here: these are the folders of runs alone.";
+		return coordinator === "up" ? "The coordinator does not offer this." : "The coordinator is away.";
+	},
+};
+let [open, turn, stands, away_s, letIn] = [null, 0, true, null, false];
+
+async function show() {
+	const route = parsed(location.hash);
+	if (!VIEWS.includes(route.view)) {
+		history.replaceState(null, "", context.session.live ? "#/queue" : "#/runs");
+		return show();
+	}
+	const mine = ++turn;
+	close();
+	for (const link of document.querySelectorAll("header nav a")) {
+		link.toggleAttribute("aria-current", link.hash === `#/${route.view === "run" ? "runs" : route.view}`);
+	}
+	try {
+		const { view } = await import(`./view_${route.view}.js`);
+		const made = await view(context, route);
+		if (mine !== turn) return made.close?.();
+		open = { on: {}, ...made, abort: new AbortController() };
+		document.title = `${made.title} · Remuda`;
+		fill(main, made.element);
+		scrollTo(0, 0);
+		await stream(open);
+	} catch (error) {
+		if (mine === turn) failed(error);
+	}
+	return null;
+}
+
+function close() {
+	open?.abort.abort();
+	open?.close?.();
+	open = null;
+}
+
+// One stream for the view; it asks for what the view shows.
+async function stream({ on, stream: asked, abort }) {
+	const own = {
+		hello: ({ session }) => told(session),
+		coordinator: (news) => told({ ...context.session, ...news }),
+		queue: (queue) => (context.queue = queue),
+	};
+	await follow(context.api, `api/events${query(asked?.())}`, {
+		signal: abort.signal,
+		stands(now) {
+			stands = now;
+			state();
+		},
+		heard({ event, data }) {
+			own[event]?.(data);
+			on[event]?.(data);
+		},
+	});
+}
+
+function told(session) {
+	const before = JSON.stringify(context.session);
+	context.session = session;
+	state();
+	if (before !== JSON.stringify(session)) open?.on.session?.(session);
+}
+
+// Say who answers. While the coordinator is away, since when, and that what is shown is from then.
+function state() {
+	const { live, coordinator, since_s, right, host, version, runs_dir } = context.session;
+	const silent = !stands || coordinator === "silent";
+	if (!silent && away_s !== null) context.said("The coordinator is back.");
+	away_s = silent ? (away_s ?? since_s ?? Date.now() / 1000) : null;
+	away.hidden = !silent;
+	const who = live ? "coordinator" : "page's server";
+	say(away, silent ? `The ${who} is away since ${clock(away_s)}. What you see is from then; this page goes on by itself once it is back.` : "");
+	line.className = silent ? "bad" : live ? "good live" : "still";
+	say(line, silent ? "away" : `${live ? "live" : "no coordinator"}${host ? ` on ${host}` : ""}${right === "viewer" ? ", looking only" : ""}`);
+	line.title = version ? `Remuda ${version}, runs in ${runs_dir}` : "";
+}
+
+function failed(error) {
+	if (error.status === 401) return asked();
+	return fill(main, h("h1", "This did not work"), h("p.bad", { role: "alert" }, sentence(error.message)),
+		h("div.row", h("button.first", { type: "button", onclick: letIn ? show : begin }, "Try again")));
+}
+
+// Without a token that is known nothing can be shown; whoever has the right link can give it here.
+function asked() {
+	close();
+	letIn = false;
+	const field = h("input.grow", { autocomplete: "off", spellcheck: "false" });
+	const wrong = h("p.bad", { role: "alert" });
+	const take = (event) => {
+		event.preventDefault();
+		context.api.token = tokenIn(field.value);
+		if (context.api.token) begin();
+		else say(wrong, "There is no token in this.");
+	};
+	document.title = "Remuda";
+	line.className = "bad";
+	say(line, "not let in");
+	fill(main, h("h1", context.api.token ? "This link is not valid any more" : "This page needs its whole link"),
+		h("p", { role: "alert" }, context.api.token ? "This coordinator does not know its token: it may be mistyped, of another runs folder, or replaced. " : "There is no token in the address. ",
+			"Open the link that the coordinator printed when it started, or the one that remuda page RUNS_DIR --link prints: it ends with #token= and 43 characters."),
+		h("form.card", { onsubmit: take }, h("label.field", "The link, or its token", field), wrong, h("button.first", "Open")));
+	field.focus();
+}
+
+async function begin() {
+	takeToken(location, history, sessionStorage);
+	try {
+		told(await context.api.get("api/session"));
+		letIn = true;
+		await show();
+	} catch (error) {
+		stands = Boolean(error.status);
+		failed(error);
+		if (stands) return;
+		state();
+		setTimeout(begin, AGAIN_MS);
+	}
+}
+
+function help() {
+	if (!document.querySelector("dialog")) import("./dialog.js").then(({ shortcuts }) => shortcuts());
+	return true;
+}
+
+const go = (to) => () => context.go(to);
+const KEYS = {
+	"g q": go("#/queue"), "g r": go("#/runs"), "g h": go("#/herd"), "g c": go("#/compare"), n: go("#/submit"), "?": help,
+	j: () => step(main, 1), k: () => step(main, -1), "/": () => main.querySelector("input[type=search]")?.focus() ?? true,
+	Enter: () => document.activeElement.dataset.link && context.go(document.activeElement.dataset.link), Escape: () => document.activeElement.blur(),
+};
+listen(document, (keys) => !document.querySelector("dialog") && Boolean((open?.shortcuts?.[keys] ?? KEYS[keys])?.()));
+document.getElementById("help").addEventListener("click", help);
+document.querySelector(".skip").addEventListener("click", (event) => {
+	event.preventDefault();
+	main.focus();
+});
+addEventListener("hashchange", () => (letIn && !tokenIn(location.hash) ? show() : begin()));
+begin();

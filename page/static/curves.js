@@ -1,0 +1,34 @@
+// Curves as the server thins them, on one axis for a chart. Nothing here knows the page.
+
+// Curves with x of their own on one axis: [xs, column, column, …]. A curve may have several columns (mean, highest, lowest).
+// `undefined` where a curve has no point (its line goes on), null where its value is missing (its line has a gap).
+export function joined(curves) {
+	const xs = [...new Set(curves.flatMap(({ x }) => x))].filter(Number.isFinite).sort((a, b) => a - b);
+	const place = new Map(xs.map((x, at) => [x, at]));
+	return [xs, ...curves.flatMap(({ x, columns }) => columns.map((values) => {
+		const column = new Array(xs.length).fill(undefined);
+		x.forEach((each, at) => place.has(each) && (column[place.get(each)] = values[at]));
+		return column;
+	}))];
+}
+
+// What a chart shows of an answer of /api/curves: one line per group of seeds with a band of one standard deviation, and
+// one per run without others of its kind, with a band of what was thinned: {name, x, mean, low, high}.
+export function lines(answer, bands = true) {
+	const groups = bands ? answer.groups.filter(({ runs }) => runs.length > 1) : [];
+	const within = new Set(groups.flatMap(({ runs }) => runs));
+	const alone = answer.runs.filter(({ run }) => !within.has(run));
+	return [
+		...groups.map(({ group, runs, ...line }) => ({ ...line, name: `${group} (${runs.length} seeds)` })),
+		...alone.map(({ run, x, last, min, max }) => ({ name: run, x, mean: last, low: min, high: max })),
+	].filter(({ x }) => x.length);
+}
+
+// Whether a band shows anything: its edges are apart somewhere.
+export const hasBand = ({ low, high }) => Boolean(low?.some((value, at) => Number.isFinite(value) && high[at] > value));
+
+// The last value that is known, and the highest: what a chart says to somebody who cannot see it.
+export function summary({ mean }) {
+	const values = mean.filter(Number.isFinite);
+	return values.length ? { last: values.at(-1), most: values.reduce((a, b) => Math.max(a, b)) } : null;
+}

@@ -1,0 +1,57 @@
+// Questions to whoever looks at the page, in a dialog that keeps the focus; fields; and the list of shortcuts.
+
+import { fill, h } from "./dom.js";
+import { SHORTCUTS } from "./keys.js";
+
+// Ask with a form. `act()` does it and may throw: that is said in the dialog, and it stays open. Resolves to whether it was done.
+export const ask = (title, { text = "", fields, yes, kind = ".first", act }) => new Promise((resolve) => {
+	const wrong = h("p.bad", { role: "alert" });
+	const sure = h(`button${kind}`, yes);
+	let done = false;
+	const form = h("form", fields, wrong, h("div.row", sure, h("button", { type: "button", onclick: () => shown.close() }, "Cancel")));
+	form.addEventListener("submit", async (event) => {
+		event.preventDefault();
+		sure.disabled = true;
+		try {
+			await act();
+			done = true;
+			shown.close();
+		} catch (error) {
+			wrong.textContent = error.message;
+		}
+		sure.disabled = false;
+	});
+	const shown = dialog(title, h("p", text), form);
+	shown.addEventListener("close", () => resolve(done));
+});
+
+function dialog(title, ...parts) {
+	const before = document.activeElement;
+	const made = h("dialog", { "aria-label": title }, h("h2", title), parts);
+	made.addEventListener("close", () => {
+		made.remove();
+		before.focus();
+	});
+	document.body.append(made);
+	made.showModal();
+	return made;
+}
+
+export function shortcuts() {
+	const made = dialog("Shortcuts",
+		h("dl.keys", SHORTCUTS.map(([keys, what]) => [h("dt", keys.split(" ").map((key) => [h("kbd", key), " "])), h("dd", what)])),
+		h("p.quiet", "Tab leads through everything else. In a lane of the timeline the arrow keys read it over time."),
+		h("button", { type: "button", onclick: () => made.close() }, "Close"));
+}
+
+// A field with its name above it.
+export const field = (text, input, hint = null) => h("label.field", text, input, hint ? h("span.quiet", hint) : null);
+
+export function choose(select, choices, chosen) {
+	fill(select, choices.map(([value, text]) => h("option", { value }, text)));
+	select.value = chosen;
+	return select;
+}
+
+// Settings as `--set` takes them, one per line.
+export const settingsIn = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);

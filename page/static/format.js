@@ -1,0 +1,82 @@
+// Numbers, times and sizes as people read them. What is missing or not finite is shown as "–".
+
+export const NONE = "–";
+const known = Number.isFinite;
+const two = (value) => String(value).padStart(2, "0");
+
+// 1234567 → "1,234,567", in every language of a browser, as in the logs.
+export function count(value) {
+	if (!known(value)) return NONE;
+	const [whole, rest] = String(Math.abs(value)).split(".");
+	return `${value < 0 ? "−" : ""}${whole.replace(/\B(?=(\d{3})+$)/g, ",")}${rest ? `.${rest}` : ""}`;
+}
+
+// With at most this many significant digits, without zeros at the end.
+export function digits(value, most = 4) {
+	if (!known(value) || value === 0) return count(value);
+	const size = Math.abs(value);
+	if (size >= 1e15 || size < 1e-4) return value.toExponential(most - 1).replaceAll("-", "−");
+	const whole = Math.floor(Math.log10(size)) + 1;
+	return count(Number(value.toFixed(Math.max(most - whole, 0))));
+}
+
+// 1234567 → "1.23 M", for axes.
+export function short(value) {
+	const size = Math.abs(value);
+	for (const [from, of, unit] of [[1e12, 1e12, "T"], [1e9, 1e9, "G"], [1e6, 1e6, "M"], [1e4, 1e3, "k"]]) {
+		if (size >= from && known(value)) return `${digits(value / of, 3)} ${unit}`;
+	}
+	return digits(value);
+}
+
+export const rate = (value) => (known(value) ? `${value < 10 ? digits(value, 2) : count(Math.round(value))}/s` : NONE);
+
+export function share(value) {
+	if (!known(value)) return NONE;
+	return value > 0 && value < 0.005 ? "< 1 %" : `${Math.round(100 * value)} %`;
+}
+
+export function bytes(value) {
+	if (!known(value)) return NONE;
+	const power = Math.min(Math.max(Math.floor(Math.log2(Math.abs(value) || 1) / 10), 0), 4);
+	return `${digits(value / 1024 ** power, 3)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+}
+
+// 3723 → "1:02:03"; from a day on "2 d 3:04 h".
+export function duration(seconds) {
+	if (!known(seconds)) return NONE;
+	const s = Math.max(0, Math.floor(seconds));
+	const [d, hour, m] = [Math.floor(s / 86400), Math.floor(s / 3600) % 24, Math.floor(s / 60) % 60];
+	if (d) return `${d} d ${hour}:${two(m)} h`;
+	return hour ? `${hour}:${two(m)}:${two(s % 60)}` : `${m}:${two(s % 60)}`;
+}
+
+// How long, in the one unit that matters.
+export function age(seconds) {
+	if (!known(seconds)) return NONE;
+	for (const [most, of, unit] of [[100, 1, "s"], [6000, 60, "min"], [172800, 3600, "h"]]) {
+		if (seconds < most) return `${Math.max(Math.round(seconds / of), 0)} ${unit}`;
+	}
+	return `${Math.round(seconds / 86400)} days`;
+}
+
+export const ago = (time_s, now_s = Date.now() / 1000) => (known(time_s) ? `${age(now_s - time_s)} ago` : NONE);
+
+// The time of day here; with its date if that is another day than `now_s`.
+export function clock(time_s, now_s = Date.now() / 1000) {
+	if (!known(time_s)) return NONE;
+	const [then, now] = [new Date(time_s * 1000), new Date(now_s * 1000)];
+	const time = [then.getHours(), then.getMinutes(), then.getSeconds()].map(two).join(":");
+	if (then.toDateString() === now.toDateString()) return time;
+	return `${then.getFullYear()}-${two(then.getMonth() + 1)}-${two(then.getDate())} ${time}`;
+}
+
+export const plural = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
+
+// "a, b and c"
+export const list = (words) => [words.slice(0, -1).join(", "), words.at(-1)].filter(Boolean).join(" and ");
+
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+// A sentence ends with one full stop.
+export const sentence = (text) => `${capital(text.trim()).replace(/[.\s]*$/, "")}.`;

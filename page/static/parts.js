@@ -1,0 +1,43 @@
+// Small pieces that several views show.
+
+import { h } from "./dom.js";
+import { TONES } from "./reasons.js";
+import { runAddress } from "./route.js";
+
+export const badge = (state) => h(`span.badge.${TONES[state] ?? "still"}`, state);
+export const runLink = (run, text = run) => (run ? h("a", { href: runAddress(run), title: run }, text) : "–");
+
+// A number with its name above it and what it counts beside it.
+export const fact = (term, value, note = null) => h("div", h("dt", term), h("dd", value, note ? h("small", ` ${note}`) : null));
+
+// A button for an action; one that is not allowed says why.
+export function action(context, name, text, act, kind = "") {
+	const why = context.why(name);
+	return h(`button${kind}`, { type: "button", disabled: Boolean(why), title: why || null, "data-action": name, onclick: act }, text);
+}
+
+// A field to search by. `has(...texts)` says whether all words in it are in these texts.
+export function search(hint, act) {
+	const element = h("input.grow", { type: "search", placeholder: hint, "aria-label": `Search: ${hint}`, oninput: act });
+	const has = (...texts) => {
+		const all = texts.join(" ").toLowerCase();
+		return element.value.toLowerCase().split(/\s+/).every((word) => all.includes(word));
+	};
+	return { element, has };
+}
+
+// All runs, kept new by the events `runs`.
+export async function allRuns(api, show = () => {}) {
+	const answer = await api.get("api/runs");
+	const name = (run) => run.run ?? run.experiment ?? run.name;
+	const runs = new Map(answer.runs.map((run) => [name(run), run]));
+	const take = (news) => {
+		if (news.all) runs.clear();
+		for (const run of news.runs) runs.set(name(run), run);
+		for (const gone of news.gone) runs.delete(gone);
+		show();
+	};
+	return { ...answer, runs, take };
+}
+
+export const newest = (runs) => runs.sort((a, b) => (b.changed_s ?? 0) - (a.changed_s ?? 0));

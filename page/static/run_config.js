@@ -1,0 +1,46 @@
+// The settings of a run, and what differs from another run.
+
+import { choose } from "./dialog.js";
+import { fill, h, say } from "./dom.js";
+import { plural } from "./format.js";
+import { allRuns, newest } from "./parts.js";
+import { matching, written } from "./settings.js";
+import { column, table } from "./table.js";
+
+const MOST = 500;
+
+export async function section({ api }, { name: run }) {
+	const search = h("input.grow", { type: "search", placeholder: "setting or value", "aria-label": "Search settings", oninput: () => show() });
+	const { runs } = await allRuns(api);
+	const known = newest([...runs.values()]).map((one) => one.run).filter((name) => name !== run).slice(0, MOST);
+	const other = choose(h("select", { onchange: () => load() }), [["", "no other run"], ...known.map((name) => [name, name])], "");
+	const differing = h("input", { type: "checkbox", onchange: () => show() });
+	const only = h("label", differing, " only what differs");
+	const told = h("p.quiet");
+	const text = h("pre.card.scroll", { tabindex: "0" });
+	const settings = table("Settings", [], { key: ({ key }) => key, empty: "There is no such setting." });
+	let answer = null;
+
+	const cell = (at) => (_, { values, missing, differs }) => (missing?.[at] ? h("span.quiet", "not set") : h(differs ? "code.wait" : "code", written(values[at])));
+
+	async function load() {
+		answer = await api.get("api/config", { run: [run, other.value] });
+		only.hidden = !other.value;
+		differing.checked = Boolean(other.value);
+		settings.columns([column("key", "Setting", (key) => h("code", key)), ...answer.runs.map((name, at) => column(`value ${at}`, answer.runs.length > 1 ? name : "Value", cell(at), "long plain")),
+			column("source", "From", (source) => source?.[0], "wide")]);
+		if (answer.texts?.length) fill(text, answer.texts[0]);
+		show();
+	}
+
+	function show() {
+		const found = matching(answer.settings, search.value, differing.checked);
+		say(told, `${plural(found.length, "setting")} of ${answer.settings.length}.`);
+		settings.show(found);
+	}
+
+	await load();
+	return {
+		element: [h("div.row", search, h("label", "beside ", other), only), told, h("section.card.flush", settings.element), h("details", h("summary", "As a file"), text)],
+	};
+}

@@ -1,0 +1,149 @@
+// The logs of a run, of every worker, dead ones too: the end of a file and what comes after it, what is before, and a search.
+
+import { choose } from "./dialog.js";
+import { fill, h, say } from "./dom.js";
+import { bytes, count, plural } from "./format.js";
+import { runAddress } from "./route.js";
+
+const MOST_LINES = 5000;
+const AFTER_MS = 300;
+
+export async function section({ api, go }, { name: run }, route) {
+	const { files } = await api.get("api/logs", { run });
+	const here = files.find(({ file }) => file === route.query.get("file")) ?? files.find(({ source }) => source === "commander") ?? files[0];
+	if (!here) return { element: h("p.quiet", "It has written no log yet.") };
+	const { file } = here;
+	const shown = h("div.log", { tabindex: "0", role: "log", "aria-label": "Log", "aria-live": "off" });
+	const told = h("span.quiet", { role: "status" });
+	const which = choose(h("select", { onchange: () => go(runAddress(run, "logs", { file: which.value })) }), inGroups(files).map((one) => [one.file, named(one)]), file);
+	const search = h("input.grow", { type: "search", placeholder: "search", "aria-label": "Search in the log", oninput: () => typed() });
+	const everywhere = h("input", { type: "checkbox", onchange: () => typed() });
+	const following = h("button", { type: "button", "aria-pressed": "true", onclick: () => follow(!follows()) }, "Follow");
+	const earlier = h("button", { type: "button", onclick: () => before() }, "Earlier lines");
+	const later = h("button", { type: "button", hidden: true, onclick: () => after() }, "Later lines");
+	const abort = new AbortController();
+	let [begin, end, timer, turn, next] = [0, 0, 0, 0, null];
+
+	const follows = () => following.getAttribute("aria-pressed") === "true";
+	const press = (on) => following.setAttribute("aria-pressed", on);
+	const bottom = () => (shown.scrollTop = shown.scrollHeight);
+	function follow(on) {
+		press(on);
+		if (on && (search.value || !later.hidden)) {
+			search.value = "";
+			load();
+		} else if (on) bottom();
+		return true;
+	}
+
+	const rows = (text) => text.split("\n").slice(0, -1).map((line) => h(tone(line), line || " "));
+	const got = (parameters) => api.get("api/log", { run, file, lines: 500, ...parameters }, abort.signal).catch((error) => {
+		if (!abort.signal.aborted) say(told, error.message);
+	});
+
+	// The end of the file, or what comes after a place in it.
+	async function load(from = null) {
+		const answer = await got({ after: from });
+		if (!answer) return;
+		({ begin, end } = answer);
+		fill(shown, rows(answer.text));
+		earlier.hidden = from === null ? !answer.more_before : !from;
+		later.hidden = from === null || !answer.more_after;
+		say(told, bytes(answer.size_bytes));
+		if (from === null) bottom();
+	}
+
+	async function before() {
+		if (next !== null) return look(next);
+		const answer = await got({ before: begin });
+		if (!answer) return null;
+		({ begin } = answer);
+		const below = shown.scrollHeight - shown.scrollTop;
+		shown.prepend(...rows(answer.text));
+		shown.scrollTop = shown.scrollHeight - below;
+		earlier.hidden = !answer.more_before;
+		return null;
+	}
+
+	async function after() {
+		const answer = await got({ after: end });
+		if (!answer) return;
+		({ end } = answer);
+		shown.append(...rows(answer.text));
+		later.hidden = !answer.more_after;
+	}
+
+	function typed() {
+		clearTimeout(timer);
+		next = null;
+		timer = setTimeout(() => (search.value.trim() ? look(null) : load()), AFTER_MS);
+	}
+
+	// Matching lines, from the end of the file backwards; a link leads to the place of each.
+	async function look(from) {
+		const mine = ++turn;
+		const text = search.value.trim();
+		const answer = await got({ file: everywhere.checked ? "*" : file, search: text, before: from });
+		if (!answer || mine !== turn) return;
+		const found = answer.matches.map((match) => h("div", { title: match.file ?? file },
+			h("a", { href: runAddress(run, "logs", { file: match.file ?? file, at: match.begin }) }, match.file ?? count(match.begin)), "  ", marked(match.text, text)));
+		if (from === null) fill(shown);
+		shown.prepend(...found);
+		next = answer.more_before ? answer.next_before : null;
+		earlier.hidden = next === null;
+		later.hidden = true;
+		say(told, `${plural(shown.children.length, "line")} with “${text}”${next === null ? "" : ", and the file has earlier parts"}`);
+	}
+
+	// New lines from the stream.
+	function news({ file: whose, reset, text, end: to }) {
+		if (whose !== file || search.value.trim() || !later.hidden) return;
+		if (reset) fill(shown);
+		end = to;
+		shown.append(...rows(text));
+		while (shown.children.length > MOST_LINES) shown.firstChild.remove();
+		if (follows()) bottom();
+	}
+
+	// Whoever scrolls up wants to read.
+	shown.addEventListener("wheel", ({ deltaY }) => deltaY < 0 && press(false), { passive: true });
+	shown.addEventListener("keydown", ({ key }) => ["ArrowUp", "PageUp", "Home"].includes(key) && press(false));
+	const at = route.query.get("at");
+	await load(at && Number(at));
+	setTimeout(() => at === null && bottom());
+	return {
+		element: [h("div.row", h("label", "Log of ", which), search, h("label", everywhere, " in all logs"), following), h("div.row", earlier, told), shown,
+			h("div.row", later, here.alive ? null : h("span.quiet", "This one writes no more; its lines stay."))],
+		stream: () => ({ log: file, after: end }),
+		shortcuts: { f: () => follow(!follows()) },
+		on: { log: news },
+		close() {
+			abort.abort();
+			clearTimeout(timer);
+		},
+	};
+}
+
+const tone = (line) => (/\[(ERROR|CRITICAL)\]|^Traceback/.test(line) ? "div.bad" : line.includes("[WARNING]") ? "div.wait" : "div");
+
+// Logs of the run first, then those of the living workers, then those of the dead.
+export function inGroups(files) {
+	const place = ({ worker, alive }) => (worker === null ? 0 : alive ? 1 : 2);
+	return [...files].sort((a, b) => place(a) - place(b) || a.file.localeCompare(b.file));
+}
+
+export function named({ source, worker, incarnation, alive, size_bytes }) {
+	const whose = worker === null ? source.replaceAll("_", " ") : `${source} ${worker.slice(0, 8)}.${incarnation}${alive ? "" : " (dead)"}`;
+	return `${whose}, ${bytes(size_bytes)}`;
+}
+
+// A line with what was looked for marked.
+export function marked(text, wanted) {
+	const [all, sought, parts] = [text.toLowerCase(), wanted.toLowerCase(), []];
+	let from = 0;
+	for (let at = all.indexOf(sought); at >= 0 && sought; at = all.indexOf(sought, from)) {
+		parts.push(text.slice(from, at), h("mark", text.slice(at, at + sought.length)));
+		from = at + sought.length;
+	}
+	return [...parts, text.slice(from)];
+}

@@ -1,0 +1,98 @@
+// How a run goes: its numbers, where its time goes, its curves with its seeds as a band, its rates, ledger and events.
+
+import { chart } from "./chart.js";
+import { curveCard } from "./curve_card.js";
+import { fill, h, say } from "./dom.js";
+import { clock, count, digits, duration, plural, rate } from "./format.js";
+import { lanes } from "./lanes.js";
+import { fact } from "./parts.js";
+import { OVER } from "./reasons.js";
+import { address } from "./route.js";
+
+const CALM_MS = 2000;
+const RATES = {
+	env_steps_per_s: "Environment steps per second",
+	train_iters_per_s: "Updates per second",
+	policy_lag: "Policy lag: versions behind the newest policy",
+	samples_per_insert: "Samples per insert: how often a row is learned from",
+	buffer_rows: "Rows in the replay index",
+	return_mean: "Mean return of training episodes",
+};
+const BAD = ["worker_died", "worker_failed", "held_up"];
+
+export async function section({ api }, about) {
+	const { name: run, detail } = about;
+	const abort = new AbortController();
+	const facts = h("dl.facts.card");
+	const ledger = h("dl.facts");
+	const wrong = h("p.bad", { role: "status" });
+	const events = h("div.log.short", { tabindex: "0", role: "region", "aria-label": "Events" });
+	const time = lanes();
+	const rates = Object.entries(RATES).map(([name, text]) => ({ name, text, picture: chart(text, 170) }));
+	const rateCards = h("div.cards");
+	const { runs } = await api.get("api/runs");
+	const group = runs.filter((one) => one.run === run || (one.run && one.group === about.run.group)).map((one) => one.run);
+	const curves = curveCard(api, (bands) => (bands ? group : [run]), {
+		names: Object.entries(detail.metrics ?? {}).flatMap(([source, names]) => names.map((name) => `${source}/${name}`)),
+		bandText: group.length > 1 && ` all ${group.length} seeds as a band`,
+		more: group.length > 1 && h("a", { href: address(["compare"], { run: group }) }, "compare them"),
+	});
+	let [timer, drawn_ms] = [0, 0];
+
+	function numbers() {
+		const { run: now } = about;
+		const { stop = {}, ledger: chunks } = detail;
+		const of = (bound, as = count) => (bound ? `of ${as(bound)}` : null);
+		const going = !OVER.includes(now.state);
+		fill(facts, fact("Environment steps", count(now.env_step), of(stop.max_env_steps)), fact("Best return", digits(now.best_return), of(stop.stop_value, digits)),
+			fact("Last return", digits(now.last_return)), fact("Updates", count(now.train_iter), of(stop.max_train_iters)), fact("Episodes", count(now.episode)),
+			going && [fact("Pace", rate(now.env_steps_per_s), "steps"), fact("Learner's pace", rate(now.train_iters_per_s), "updates")],
+			fact("Policy lag", count(now.policy_lag), now.policy_lag === 1 ? "version" : "versions"), fact("Samples per insert", digits(now.samples_per_insert, 3)),
+			fact("Time", duration(now.wall_s), of(stop.max_wall_s, duration)));
+		fill(ledger, chunks
+			? [fact("Accepted", count(chunks.accepted_chunks), "chunks"), fact("In them", count(chunks.accepted_env_steps), "steps, each counted once"),
+				fact("Repeated", count(chunks.repeated_chunks), "chunks, not counted again"), fact("Lost", count(chunks.lost_chunks), "chunks")]
+			: h("p.quiet", "It has no ledger: it ran in one process, or with an older version."));
+	}
+
+	async function drawTime() {
+		const answer = await got("api/timeline", { run, buckets: 200 });
+		if (!answer) return;
+		time.show(answer);
+		about.lanes = time.lanes();
+		about.show();
+		const shown = rates.filter(({ name }) => answer.rates[name]?.some(Number.isFinite));
+		if (rateCards.children.length !== shown.length) fill(rateCards, shown.map(({ text, picture }) => h("section.card", h("h3", text), picture.element)));
+		for (const { name, picture } of shown) picture.show([{ name: name.replaceAll("_", " "), x: answer.end_s, mean: answer.rates[name] }], "wall_s");
+		fill(events, answer.events.toReversed().map(({ event, wall_s, time_s, text }) => h(BAD.includes(event) ? "div.bad" : "div", { title: clock(time_s) }, `${duration(wall_s).padStart(8)}  ${text}`)),
+			answer.events_left_out > 0 && h("div.quiet", `${plural(answer.events_left_out, "earlier event")} not shown`), !answer.events.length && h("div.quiet", "Nothing has happened yet."));
+	}
+
+	const got = (path, parameters) => api.get(path, parameters, abort.signal).catch((error) => {
+		if (!abort.signal.aborted) say(wrong, error.message);
+	});
+
+	// New points come often; what they change is drawn at most every CALM_MS.
+	function soon() {
+		timer ||= setTimeout(async () => {
+			drawn_ms = performance.now();
+			const [newer] = await Promise.all([got("api/run", { run }), curves.draw(), drawTime()]);
+			Object.assign(detail, newer);
+			numbers();
+			timer = 0;
+		}, Math.max(0, drawn_ms + CALM_MS - performance.now()));
+	}
+
+	numbers();
+	drawTime();
+	return {
+		element: [facts, wrong, h("section.card", h("h2", "Where the time goes"), time.element), curves.element, rateCards,
+			h("section.card", h("h2", "Ledger"), ledger), h("section", h("h2", "Events, the newest first"), events)],
+		on: { run: numbers, points: soon, curves: curves.draw },
+		close() {
+			abort.abort();
+			clearTimeout(timer);
+			for (const { close } of [curves, ...rates.map(({ picture }) => picture)]) close();
+		},
+	};
+}

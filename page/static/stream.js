@@ -1,0 +1,67 @@
+// The stream of events: read with fetch, since it needs a header, and opened again for as long as the page is open.
+
+const FINAL = [400, 401, 403, 404];
+
+// Turns pieces of a stream, which may end anywhere, into events: {id, event, data}, data from JSON.
+export class Parser {
+	rest = "";
+
+	feed(piece) {
+		const blocks = (this.rest + piece).split("\n\n");
+		this.rest = blocks.pop();
+		return blocks.map((block) => {
+			const lines = [...block.matchAll(/^(id|event|data): ?(.*)$/gm)].map(([, name, value]) => [name, value]);
+			return { id: null, ...Object.fromEntries(lines) };
+		}).filter(({ data }) => data).map((event) => ({ ...event, data: JSON.parse(event.data) }));
+	}
+}
+
+// How long to wait before the next attempt, after this number of failures in a row.
+export const pause = (failures) => Math.min(500 * 2 ** (failures - 1), 5000);
+
+// Read events until `signal` is aborted. `heard(event)` gets each of them; `stands(bool)` is told whether the stream does.
+// Throws the Refusal with which the server says that it will never work.
+export async function follow(api, address, { heard, stands, signal, silence_ms = 45000 }) {
+	let [last, failures] = [null, 0];
+	while (!signal.aborted) {
+		try {
+			for await (const event of connection(api, address, last, signal, silence_ms)) {
+				if (!event) stands(true);
+				else {
+					last = event.id ?? last;
+					heard(event);
+				}
+				failures = 0;
+			}
+		} catch (error) {
+			if (FINAL.includes(error.status)) throw error;
+		}
+		if (signal.aborted) return;
+		stands(false);
+		await new Promise((resolve) => setTimeout(resolve, pause(++failures)));
+	}
+}
+
+// One connection: null once it stands, then its events. It ends with the server, or when nothing was heard for too long.
+async function* connection(api, address, last, signal, silence_ms) {
+	const silent = new AbortController();
+	let timer = 0;
+	const listen = () => {
+		clearTimeout(timer);
+		timer = setTimeout(() => silent.abort(), silence_ms);
+	};
+	listen();
+	try {
+		const headers = { Accept: "text/event-stream", ...(last && { "Last-Event-ID": last }) };
+		const answer = await api.raw(address, { headers, signal: AbortSignal.any([signal, silent.signal]) });
+		yield null;
+		const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+		const parser = new Parser();
+		for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+			listen();
+			yield* parser.feed(piece.value);
+		}
+	} finally {
+		clearTimeout(timer);
+	}
+}

@@ -1,0 +1,79 @@
+// A table that sorts by its heads, and keeps its rows as elements when they change, so that the focus stays.
+
+import { fill, h, keep } from "./dom.js";
+import { sorted, turned } from "./sorting.js";
+
+// A column: `show(value, row)` gives a text or an element. `kinds`: "number" (the largest first), "wide" (not on phones),
+// "long" (wraps), "name", "plain" (does not sort). It sorts by row[key].
+export const column = (key, head, show = (value) => value, kinds = "", title = null) => ({ key, head, show, kinds, title });
+
+// Returns {element, show(rows), columns(columns)}. `key(row)` names a row; `link(row)` is where Enter leads, `mark(row)` a class.
+export function table(caption, columns, { key, order = null, link = null, mark = null, empty = "Nothing here yet." }) {
+	let rows = [];
+	const heads = h("tr");
+	const body = h("tbody");
+	const nothing = h("p.quiet.empty", empty);
+	const grid = h("table", h("caption.unseen", caption), h("thead", heads), body);
+	const element = h("div", h("div.scroll", { tabindex: "0", role: "region", "aria-label": caption }, grid), nothing);
+
+	function head() {
+		fill(heads, columns.map((one, at) => {
+			const sort = order?.key === one.key ? (order.descending ? "descending" : "ascending") : null;
+			const turn = () => {
+				order = turned(order, one.key, one.kinds.includes("number"));
+				head();
+				shown();
+				heads.children[at].firstChild.focus();
+			};
+			const plain = one.kinds.includes("plain");
+			return h("th", { scope: "col", class: one.kinds, "aria-sort": sort, title: one.title }, plain ? one.head : h("button", { type: "button", onclick: turn }, one.head));
+		}));
+	}
+
+	function shown() {
+		const make = () => h("tr", { tabindex: link ? "-1" : null }, columns.map(({ kinds }) => h("td", { class: kinds })));
+		keep(body, sorted(rows, order, (row) => row[order.key]), key, make, (line, row) => {
+			if (line.shown === row) return;
+			line.shown = row;
+			columns.forEach((one, at) => put(line.children[at], one.show(row[one.key], row)));
+			if (link) line.dataset.link = link(row);
+			line.className = mark?.(row) ?? "";
+		});
+		nothing.hidden = rows.length > 0;
+		grid.hidden = !nothing.hidden;
+	}
+
+	head();
+	shown();
+	return {
+		element,
+		show(newer) {
+			rows = newer;
+			shown();
+		},
+		columns(newer) {
+			columns = newer;
+			fill(body);
+			head();
+			shown();
+		},
+	};
+}
+
+// What shows the same stays, with its focus.
+function put(cell, shown) {
+	if (!(shown instanceof Node)) {
+		const text = String(shown ?? "–");
+		if (cell.textContent !== text) cell.textContent = text;
+	} else if (!cell.firstChild?.isEqualNode(shown) && !cell.contains(document.activeElement)) cell.replaceChildren(shown);
+}
+
+// Move the focus by rows: in the table in which it is, or to the first row of the page.
+export function step(root, by) {
+	const rows = [...root.querySelectorAll("tr[data-link]")];
+	const at = rows.findIndex((row) => row.contains(document.activeElement));
+	const next = rows[Math.min(Math.max(at + by, 0), rows.length - 1)];
+	next?.focus();
+	next?.scrollIntoView({ block: "nearest" });
+	return Boolean(next);
+}

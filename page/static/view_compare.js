@@ -1,0 +1,46 @@
+// Runs beside each other: their curves with seeds as bands, and a table of what differs between them and what came out.
+
+import { curveCard } from "./curve_card.js";
+import { h } from "./dom.js";
+import { count, digits, duration, plural } from "./format.js";
+import { badge, runLink } from "./parts.js";
+import { runAddress } from "./route.js";
+import { written } from "./settings.js";
+import { column, table } from "./table.js";
+
+export async function view({ api }, route) {
+	const [asked, sweep] = [route.query.getAll("run"), route.query.get("sweep")];
+	const answer = await api.get("api/compare", { run: asked, sweep });
+	const names = answer.columns.map(({ name }) => name);
+	const found = answer.rows.map((row) => Object.fromEntries(names.map((name, at) => [name, row[at]])));
+	const runs = found.map(({ run }) => run).filter(Boolean);
+	const rows = table("Runs", answer.columns.map(({ name, kind }) => {
+		const kinds = kind === "result" && found.some((row) => typeof row[name] === "number") ? "number" : kind === "name" ? "name" : "";
+		return column(name, name === "run" ? "Run" : name.replaceAll("_", " "), (value) => cell(name, kind, value), kinds);
+	}), { key: ({ run }) => run, link: ({ run }) => runAddress(run), empty: "There is no run to compare.", order: { key: "best_return", descending: true } });
+	rows.show(found);
+	const spread = (key) => (mean, row) => (Number.isFinite(row[key]) ? `${digits(mean)} ± ${digits(row[key])}` : digits(mean));
+	const variants = table("Variants", [
+		column("variant", "Variant", undefined, "long"), column("runs", "Runs", (many, { finished }) => `${finished} of ${many} finished`, "number"),
+		column("best_mean", "Best return", spread("best_std"), "number"), column("last_mean", "Last return", spread("last_std"), "number"),
+	], { key: ({ group }) => group, order: { key: "best_mean", descending: true } });
+	variants.show(answer.variants);
+	const curves = curveCard(api, () => runs, {});
+	const title = sweep ? `Sweep ${sweep}` : "Compare";
+	const which = asked.length || sweep ? `${plural(runs.length, "run")}.` : `All runs: ${count(runs.length)}. Tick some under Runs to compare those alone.`;
+	return {
+		title,
+		element: [h("h1", title), h("p.quiet", which), curves.element, h("section.card.flush", h("h2", "Variants: mean ± deviation over their seeds"), variants.element),
+			h("section.card.flush", h("h2", "Runs"), rows.element)],
+		close: curves.close,
+	};
+}
+
+function cell(name, kind, value) {
+	if (name === "run") return runLink(value);
+	if (value === null || value === undefined) return "–";
+	if (name === "state") return badge(value);
+	if (name === "wall_s") return duration(value);
+	if (kind === "setting" || typeof value !== "number") return written(value);
+	return Number.isInteger(value) ? count(value) : digits(value);
+}

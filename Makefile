@@ -10,7 +10,7 @@ BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 # Tests start processes, each of which would compile all that it imports; CI images often say so.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers soak effective docs site lint types mypy pyright unit collected clean
+.PHONY: help setup demo test page cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers soak effective docs site lint types mypy pyright unit collected clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -67,6 +67,10 @@ cluster-quick: setup  ## of these, a run on Slurm to its end and one whose coord
 # Where it cannot be installed, its tests are skipped and say so.
 ray: setup
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'remuda[ray]'
+
+page: setup  ## the page in a real headless browser, Chromium, over real runs (some minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,page,video]'
+	$(BIN)/pytest tests/page/browser -m browser -n 0 -rs
 
 security: setup  ## what others may send or put in a folder, in its long form: a million mutated messages, and atheris at every decoder (half an hour)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,security]'

@@ -1,0 +1,420 @@
+"""What modules that know no page promise: formats, orders, routes, curves, timelines, sentences, and the stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from remuda.tests.page.browser.devtools import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
+
+STATIC = Path(__file__).parents[3] / "page" / "static"
+
+
+class Silent(SimpleHTTPRequestHandler):
+    """Serves the files alone, and says nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="module")
+def modules(browser: Browser) -> Generator[Page]:
+    """A tab that can import the modules."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=STATIC)) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        page = browser.page()
+        try:
+            page.open(f"http://127.0.0.1:{server.server_port}/settings.js")
+            page.until("document.body.innerText.includes('export')")
+            yield page
+        finally:
+            page.close()
+            server.shutdown()
+            thread.join()
+
+
+def call(page: Page, module: str, expression: str) -> Any:
+    """The value of an expression with all names of a module."""
+    names = f"const {{{', '.join(exports(module))}}} = await import('./{module}.js');"
+    return page.js(f"(async () => {{ {names} return ({expression}); }})()")
+
+
+def exports(module: str) -> list[str]:
+    from remuda.tests.page.test_static import exports as exported
+
+    return sorted(exported(f"{module}.js"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "shown"),
+    [
+        ("count(1234567)", "1,234,567"),
+        ("count(999)", "999"),
+        ("count(-1234.5)", "−1,234.5"),
+        ("count(null)", "–"),
+        ("digits(0.123456)", "0.1235"),
+        ("digits(1234567, 3)", "1,234,567"),
+        ("digits(99.996, 4)", "100"),
+        ("digits(0)", "0"),
+        ("digits(-3.14159, 3)", "−3.14"),
+        ("digits(0.00000123, 2)", "1.2e−6"),
+        ("digits(NaN)", "–"),
+        ("short(9999)", "9,999"),
+        ("short(12345)", "12.3 k"),
+        ("short(1234567)", "1.23 M"),
+        ("short(-2500000000)", "−2.5 G"),
+        ("short(undefined)", "–"),
+        ("rate(0)", "0/s"),
+        ("rate(1.234)", "1.2/s"),
+        ("rate(1234.5)", "1,235/s"),
+        ("share(0.004)", "< 1 %"),
+        ("share(0)", "0 %"),
+        ("share(0.916)", "92 %"),
+        ("bytes(0)", "0 B"),
+        ("bytes(1023)", "1,023 B"),
+        ("bytes(188743680)", "180 MiB"),
+        ("bytes(1536)", "1.5 KiB"),
+        ("bytes(25232932864)", "23.5 GiB"),
+        ("duration(7.9)", "0:07"),
+        ("duration(3723)", "1:02:03"),
+        ("duration(2 * 86400 + 11040)", "2 d 3:04 h"),
+        ("duration(null)", "–"),
+        ("age(0.2)", "0 s"),
+        ("age(99)", "99 s"),
+        ("age(150)", "3 min"),
+        ("age(7200)", "2 h"),
+        ("age(864000)", "10 days"),
+        ("ago(100, 110)", "10 s ago"),
+        ("ago(null)", "–"),
+        ("plural(1, 'run')", "1 run"),
+        ("plural(1200, 'run')", "1,200 runs"),
+        ("list([])", ""),
+        ("list(['a'])", "a"),
+        ("list(['a', 'b', 'c'])", "a, b and c"),
+        ("sentence('waits for a learner. ')", "Waits for a learner."),
+    ],
+)
+def test_numbers_are_written_for_people(modules: Page, expression: str, shown: str) -> None:
+    assert call(modules, "format", expression) == shown
+
+
+def test_a_clock_names_the_day_if_it_is_another_one(modules: Page) -> None:
+    now = "new Date(2026, 10, 23, 14, 5, 9).getTime() / 1000"
+    assert call(modules, "format", f"clock({now}, {now})") == "14:05:09"
+    assert call(modules, "format", f"clock({now}, {now} + 86400)") == "2026-11-23 14:05:09"
+
+
+@pytest.mark.parametrize(
+    ("values", "descending", "order"),
+    [
+        ([3, None, 1, 2], False, [1, 2, 3, None]),
+        ([3, None, 1, 2], True, [3, 2, 1, None]),
+        (["run 10", "run 9", "Run 1"], False, ["Run 1", "run 9", "run 10"]),
+        ([0.1, "auto", 2], False, [0.1, 2, "auto"]),
+        ([[2], [1]], False, [[1], [2]]),
+    ],
+)
+def test_rows_are_sorted_with_what_is_missing_last(
+    modules: Page, values: list[object], descending: bool, order: list[object]
+) -> None:
+    expression = f"sorted({json.dumps(values)}, {{key: 'x', descending: {json.dumps(descending)}}}, (row) => row)"
+    assert call(modules, "sorting", expression) == order
+
+
+def test_equal_rows_keep_their_order_and_a_click_turns_it(modules: Page) -> None:
+    rows = [{"a": 1, "b": at} for at in range(5)]
+    for descending in ("true", "false"):
+        found = call(
+            modules, "sorting", f"sorted({json.dumps(rows)}, {{key: 'a', descending: {descending}}}, (row) => row.a)"
+        )
+        assert found == rows
+    assert call(modules, "sorting", "sorted([2, 1], null, (row) => row)") == [2, 1]
+    assert call(modules, "sorting", "turned(null, 'a', true)") == {"key": "a", "descending": True}
+    assert call(modules, "sorting", "turned({key: 'a', descending: true}, 'a', true)") == {
+        "key": "a",
+        "descending": False,
+    }
+    assert call(modules, "sorting", "turned({key: 'b', descending: true}, 'a', false)") == {
+        "key": "a",
+        "descending": False,
+    }
+
+
+@pytest.mark.parametrize("run", ["a", "lr_sweep/lr=0.1/s3", "100% <b>", "ü ?#&"])
+def test_an_address_leads_to_the_run_that_it_names(modules: Page, run: str) -> None:
+    there = call(modules, "route", f"parsed(runAddress({json.dumps(run)}, 'logs', {{file: 'x/y.txt', none: null}}))")
+    assert (there["view"], there["parts"]) == ("run", [run, "logs"])
+    assert (
+        call(modules, "route", f"parsed(runAddress({json.dumps(run)}, 'logs', {{file: 'x/y'}})).query.get('file')")
+        == "x/y"
+    )
+
+
+def test_an_address_that_is_broken_is_taken_as_it_is(modules: Page) -> None:
+    assert call(modules, "route", "parsed('#/run/%E0%A4%A')")["parts"] == ["%E0%A4%A"]
+    assert call(modules, "route", "parsed('')")["view"] == ""
+
+
+def test_the_token_is_taken_out_of_the_address(modules: Page) -> None:
+    token = "A-b_" + 39 * "c"
+
+    def taken(hash_: str) -> list[object]:
+        place = f"{{hash: {json.dumps(hash_)}, pathname: '/'}}"
+        browser = "{replaceState: (a, b, to) => said.push(to)}, {setItem: (key, value) => said.push(value)}"
+        found: list[object] = call(modules, "api", f"((said) => (takeToken({place}, {browser}), said))([])")
+        return found
+
+    assert taken(f"#token={token}") == [token, "/#"]
+    assert taken(f"#token={token}&/run/a") == [token, "/#/run/a"]
+    assert taken(f"#/queue?x=1&token={token}") == [token, "/#/queue?x=1"]
+    assert taken("#/queue") == []
+    assert call(modules, "api", f"tokenIn('  {token} ')") == token
+    assert call(modules, "api", f"tokenIn('http://127.0.0.1:80/#token={token}')") == token
+    assert call(modules, "api", "tokenIn('hello you')") == ""
+    assert call(modules, "api", "query({run: ['a/b', 'c'], y: '', x: null, n: 0})") == "?run=a%2Fb&run=c&n=0"
+
+
+def test_the_stream_is_read_wherever_its_pieces_end(modules: Page) -> None:
+    text = (
+        ': hello\n\nid: 1.2\nevent: queue\ndata: {"text": "a: b\\n\\nc"}\n\nevent: run\ndata: {}\n\n: still there\n\n'
+    )
+    whole = [{"id": "1.2", "event": "queue", "data": {"text": "a: b\n\nc"}}, {"id": None, "event": "run", "data": {}}]
+    for size in (1, 2, 7, 1000):
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        found = call(
+            modules,
+            "stream",
+            f"((parser) => {json.dumps(pieces)}.flatMap((piece) => parser.feed(piece)))(new Parser())",
+        )
+        assert found == whole
+
+
+def test_attempts_come_further_apart_up_to_a_limit(modules: Page) -> None:
+    assert call(modules, "stream", "[1, 2, 3, 4, 5, 50].map(pause)") == [500, 1000, 2000, 4000, 5000, 5000]
+
+
+def test_curves_come_onto_one_axis(modules: Page) -> None:
+    curves = [{"x": [0, 10, 20], "columns": [[1, None, 3]]}, {"x": [10, 15], "columns": [[5, 6], [7, 8]]}]
+    found = call(
+        modules,
+        "curves",
+        f"joined({json.dumps(curves)}).map((column) => column.map((one) => one === undefined ? 'none' : one))",
+    )
+    assert found == [[0, 10, 15, 20], [1, None, "none", 3], ["none", 5, 6, "none"], ["none", 7, 8, "none"]]
+
+
+def test_seeds_are_one_line_with_a_band(modules: Page) -> None:
+    def run(name: str, group: str, x: list[int]) -> dict[str, object]:
+        return {"run": name, "group": group, "x": x, "last": x, "min": x, "max": [one + 1 for one in x]}
+
+    answer = {
+        "runs": [run("a1", "a", [1]), run("a2", "a", [1]), run("b1", "b", [2]), run("empty", "c", [])],
+        "groups": [
+            {"group": "a", "runs": ["a1", "a2"], "x": [1], "mean": [1.5], "low": [1], "high": [2], "count": [2]},
+            {"group": "b", "runs": ["b1"], "x": [2], "mean": [2], "low": [None], "high": [None], "count": [1]},
+        ],
+    }
+    told = json.dumps(answer)
+    found = call(modules, "curves", f"lines({told})")
+    assert [line["name"] for line in found] == ["a (2 seeds)", "b1"]
+    assert (found[0]["mean"], found[0]["low"], found[0]["high"]) == ([1.5], [1], [2])
+    assert [line["name"] for line in call(modules, "curves", f"lines({told}, false)")] == ["a1", "a2", "b1"]
+    assert call(modules, "curves", "hasBand({low: [null, 1], high: [null, 1]})") is False
+    assert call(modules, "curves", "hasBand({low: [null, 1], high: [null, 1.5]})") is True
+    assert call(modules, "curves", "hasBand({})") is False
+    assert call(modules, "curves", "summary({mean: [1, 7, 3, null]})") == {"last": 3, "most": 7}
+    assert call(modules, "curves", "summary({mean: [null]})") is None
+
+
+TIMELINE: dict[str, Any] = {
+    "begin_s": [0, 10, 40],
+    "end_s": [10, 40, 50],
+    "roles": [
+        {"role": "learner", "shares": {"work": [0.5, 1.0, None], "wait_batches": [0.5, 0.0, None]}},
+        {"role": "collector", "shares": {"env": [0.25, 0.25, 0.25], "wait_credit": [0.75, 0.75, 0.75]}},
+    ],
+}
+
+
+def test_a_timeline_is_lanes_of_shares(modules: Page) -> None:
+    told = json.dumps(TIMELINE)
+    lanes = call(modules, "timeline", f"Object.fromEntries(lanesOf({told}))")
+    assert lanes["learner"]["total"] == {"work": pytest.approx(0.875), "wait_batches": pytest.approx(0.125)}
+    assert lanes["learner"]["bins"][2]["shares"] is None
+    assert lanes["collector"]["total"] == {"env": pytest.approx(0.25), "wait_credit": pytest.approx(0.75)}
+    recent = call(modules, "timeline", f"Object.fromEntries(lanesOf({told}, 10))")
+    assert recent["learner"]["recent"] == {}
+    paths = call(modules, "timeline", f"Object.fromEntries(outlines(lanesOf({told}).get('learner'), 0, 50, 100, 40))")
+    assert paths == {"work": "M0 20H20V40H0ZM20 0H80V40H20Z", "wait_batches": "M0 0H20V20H0Z"}
+    assert call(modules, "timeline", f"binAt(lanesOf({told}).get('learner'), 12).from_s") == 10
+    assert call(modules, "timeline", f"binAt(lanesOf({told}).get('learner'), 45) === undefined") is True
+
+
+def test_waits_are_named_for_each_role(modules: Page) -> None:
+    assert call(modules, "timeline", "[name('wait_batches', 'learner'), name('wait_batches', 'evaluator')]") == [
+        "waits for batches",
+        "waits for an evaluation",
+    ]
+    named = call(modules, "timeline", "WAITS.map((kind) => [name(kind, 'learner'), because(kind, 'learner')])")
+    assert [one[0] for one in named] == [
+        f"waits for {what}" for what in ("credit", "batches", "a policy", "the disk", "workers", "something else")
+    ]
+    assert all(reason for _, reason in named)
+    shares = "{work: 0.2, wait_credit: 0.795, wait_other: 0.005}"
+    assert call(modules, "timeline", f"ranked({shares})") == ["wait_credit", "work"]
+    assert (
+        call(modules, "timeline", f"spoken({shares}, 'collector', (x) => `${{100 * x}}%`)")
+        == "waits for credit 79.5%, works 20%"
+    )
+
+
+@pytest.mark.parametrize(
+    ("end_s", "shown"),
+    [
+        (50, [0, 10, 20, 30, 40, 50]),
+        (0.5, [0]),
+        (7200, [0, 1800, 3600, 5400, 7200]),
+        (10 * 86400, [0, 172800, 345600, 518400, 691200, 864000]),
+    ],
+)
+def test_marks_of_an_axis_are_round(modules: Page, end_s: float, shown: list[int]) -> None:
+    assert call(modules, "timeline", f"marks(0, {end_s})") == shown
+
+
+QUEUED = {
+    "why": "waits for 1 learner (0 free)",
+    "place": 2,
+    "waits_for": [{"role": "learner", "missing": 1, "free": 0}, {"role": "collector", "missing": 2, "free": 1}],
+    "held_by": [{"run": "low", "name": "low", "role": "learner"}, {"run": "low", "name": "low", "role": "collector"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("run", "more", "tone", "text"),
+    [
+        (
+            {"state": "queued"},
+            {"queued": QUEUED},
+            "wait",
+            "Waits for 1 learner and 2 collectors (1 free): low has them; it is number 2 in the queue.",
+        ),
+        (
+            {"state": "queued"},
+            {"queued": {**QUEUED, "held_by": []}},
+            "wait",
+            "Waits for 1 learner and 2 collectors (1 free): the herd has too few; it is number 2 in the queue.",
+        ),
+        (
+            {"state": "queued"},
+            {"queued": {"why": "takes no workers for 8 s: 3 failures in a row", "waits_for": [], "place": None}},
+            "wait",
+            "Takes no workers for 8 s: 3 failures in a row.",
+        ),
+        ({"state": "queued"}, {}, "wait", "It waits for workers."),
+        ({"state": "starting"}, {}, "wait", "It has its workers, and waits until its learner is ready."),
+        ({"state": "running", "why": "held up: the disk is full"}, {}, "wait", "Held up: the disk is full."),
+        ({"state": "running"}, {}, "good", "It runs."),
+        (
+            {"state": "finished", "reason": "stop_value"},
+            {"stop": {"stop_value": 475}},
+            "still",
+            "Finished: its return reached the stop value 475.",
+        ),
+        (
+            {"state": "finished", "reason": "max_env_steps"},
+            {},
+            "still",
+            "Finished: it has made all its environment steps.",
+        ),
+        ({"state": "stopped", "reason": "stopped"}, {}, "still", "Stopped: somebody asked for it."),
+        ({"state": "failed", "reason": "the horse has bolted"}, {}, "bad", "Failed: the horse has bolted."),
+        ({"state": "failed", "reason": "constructor"}, {}, "bad", "Failed: constructor."),
+        (
+            {"state": "unknown"},
+            {},
+            "still",
+            "Nobody has written how it ended: its process was killed, or another coordinator has it.",
+        ),
+    ],
+)
+def test_a_run_says_in_one_sentence_why_it_waits(
+    modules: Page, run: dict[str, object], more: dict[str, object], tone: str, text: str
+) -> None:
+    assert call(modules, "reasons", f"headline({json.dumps(run)}, {json.dumps(more)})") == {"tone": tone, "text": text}
+
+
+@pytest.mark.parametrize(
+    ("learner", "collector", "tone", "text"),
+    [
+        ({"work": 1.0}, {"env": 1.0}, "good", "It runs, and nobody waits for long."),
+        (
+            {"work": 1.0},
+            {"wait_credit": 0.92},
+            "good",
+            "The learner sets the pace: its collectors wait for credit 92 % of their time.",
+        ),
+        (
+            {"work": 0.4, "wait_batches": 0.6},
+            {"env": 1.0},
+            "wait",
+            "The learner waits for batches 60 % of its time: its collectors are slower; more of them would help.",
+        ),
+        (
+            {"work": 0.9, "wait_disk": 0.1},
+            {"wait_credit": 0.9},
+            "wait",
+            "The learner waits for the disk 10 % of its time: the disk of the run takes no writes.",
+        ),
+        (
+            {"work": 1.0},
+            {"wait_workers": 0.5},
+            "wait",
+            "The collector waits for workers 50 % of its time: the herd has none for it.",
+        ),
+    ],
+)
+def test_a_run_that_goes_on_names_the_wait_that_costs_most(
+    modules: Page, learner: dict[str, float], collector: dict[str, float], tone: str, text: str
+) -> None:
+    lanes = (
+        f"new Map([['learner', {{recent: {json.dumps(learner)}}}], ['collector', {{recent: {json.dumps(collector)}}}]])"
+    )
+    assert call(modules, "reasons", f"headline({{state: 'running'}}, {{lanes: {lanes}}})") == {
+        "tone": tone,
+        "text": text,
+    }
+
+
+def test_settings_are_found_by_name_and_value(modules: Page) -> None:
+    settings = [
+        {"key": "learner.batch_size", "values": [64, 128], "differs": True},
+        {"key": "seed", "values": [1, 1], "differs": False},
+        {"key": "policy.hidden", "values": [[128, 64], None], "differs": True},
+    ]
+
+    def keys(text: str, differing: bool) -> list[str]:
+        found = call(
+            modules, "settings", f"matching({json.dumps(settings)}, {json.dumps(text)}, {json.dumps(differing)})"
+        )
+        return [one["key"] for one in found]
+
+    assert keys("", False) == ["learner.batch_size", "seed", "policy.hidden"]
+    assert keys("", True) == ["learner.batch_size", "policy.hidden"]
+    assert keys(" BATCH ", False) == ["learner.batch_size"]
+    assert keys("128", True) == ["learner.batch_size", "policy.hidden"]
+    assert call(modules, "settings", "[written('a'), written(1.5), written(null), written([1, {a: 2}])]") == [
+        "a",
+        "1.5",
+        "null",
+        '[1,{"a":2}]',
+    ]

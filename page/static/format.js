@@ -20,6 +20,8 @@ export function digits(value, most = 4) {
 	return count(Number(value.toFixed(Math.max(most - whole, 0))));
 }
 
+export const number = (value) => digits(value);
+
 // 1234567 → "1.23 M", for axes.
 export function short(value) {
 	const size = Math.abs(value);

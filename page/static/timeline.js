@@ -32,6 +32,8 @@ export function lanesOf(answer, recent_s = 120) {
 			const own = Object.entries(shares).map(([kind, values]) => [kind, values[at]]).filter(([, value]) => Number.isFinite(value));
 			return { from_s, to_s: answer.end_s[at], shares: own.length ? Object.fromEntries(own) : null };
 		});
+		// A report covers the time since the one before it.
+		for (let at = bins.length - 2; at >= 0; at--) bins[at].shares ??= bins[at + 1].shares;
 		const end_s = answer.end_s.at(-1) ?? 0;
 		return [role, { role, bins, total: together(bins), recent: together(bins.filter(({ to_s }) => to_s > end_s - recent_s)) }];
 	}));
@@ -58,7 +60,7 @@ export function outlines({ bins }, from_s, to_s, width, height) {
 		let below = 0;
 		for (const kind of KINDS) {
 			const above = Math.min(below + (bin.shares?.[kind] ?? 0), 1);
-			const [top, bottom] = [tenth(height * (1 - above)), tenth(height * (1 - below))];
+			const [top, bottom] = [above, below].map((share) => tenth(height * (1 - share)));
 			if (bottom > top) found.set(kind, `${found.get(kind) ?? ""}M${x(bin.from_s)} ${top}H${x(bin.to_s)}V${bottom}H${x(bin.from_s)}Z`);
 			below = above;
 		}

@@ -1,7 +1,7 @@
 // The queue: what has workers, what waits, and why, in one sentence each.
 
 import { h, say } from "./dom.js";
-import { count, digits, duration, list, rate } from "./format.js";
+import { count, duration, list, number, rate } from "./format.js";
 import { allRuns, badge, newest, runLink } from "./parts.js";
 import { OVER, headline } from "./reasons.js";
 import { runAddress } from "./route.js";
@@ -19,7 +19,7 @@ export async function view(context) {
 	const name = column("run", "Run", (run) => runLink(run), "name");
 	const state = column("state", "State", badge);
 	const steps = column("env_step", "Steps", count, "number wide");
-	const best = column("best_return", "Best return", digits, "number wide");
+	const best = column("best_return", "Best return", number, "number wide");
 	const why = (_, run) => {
 		const { tone, text } = headline(run, { queued: run.queued, lanes: lanes.get(run.run) });
 		return h(`span.${tone}`, text);

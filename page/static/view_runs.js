@@ -1,7 +1,7 @@
 // All runs, to look for one or to choose some to compare.
 
 import { h, say } from "./dom.js";
-import { ago, count, digits, duration, plural, rate } from "./format.js";
+import { ago, count, duration, number, plural, rate } from "./format.js";
 import { allRuns, badge, newest, runLink, search } from "./parts.js";
 import { address, runAddress } from "./route.js";
 import { column, table } from "./table.js";
@@ -20,7 +20,7 @@ export async function view(context) {
 	const listed = table("Runs", [
 		column("run", "", tick, "plain"), column("run", "Run", (run) => runLink(run), "name"), column("state", "State", badge),
 		column("env", "Environment"), column("algorithm", "Algorithm", undefined, "wide"), column("seed", "Seed", count, "wide number"),
-		column("best_return", "Best return", digits, "number"), column("last_return", "Last", digits, "number wide"),
+		column("best_return", "Best return", number, "number"), column("last_return", "Last", number, "number wide"),
 		column("env_step", "Steps", count, "number"), column("env_steps_per_s", "Steps/s", (value, { live }) => rate(live ? value : null), "number wide"),
 		column("wall_s", "Time", duration, "number wide"), column("changed_s", "Changed", (time_s) => ago(time_s), "number wide"),
 	], { key: ({ run }) => run, link: ({ run }) => runAddress(run), order: { key: "changed_s", descending: true }, empty: "There is no such run." });

@@ -237,6 +237,12 @@ class Page:
         x, y = self.find(selector)
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
+    def choose(self, selector: str, value: str) -> None:
+        """Choose an option of a select by its value."""
+        self.until(f"document.querySelector({json.dumps(selector)}).querySelector('option[value={json.dumps(value)}]')")
+        change = f"one.value = {json.dumps(value)}, one.dispatchEvent(new Event('change'))"
+        self.js(f"((one) => ({change}))(document.querySelector({json.dumps(selector)}))")
+
     def press(self, *keys: str) -> None:
         """Press keys one after another, as a keyboard does."""
         for key in keys:

@@ -69,6 +69,7 @@ def exports(module: str) -> list[str]:
         ("digits(-3.14159, 3)", "−3.14"),
         ("digits(0.00000123, 2)", "1.2e−6"),
         ("digits(NaN)", "–"),
+        ("number(12.3456, {})", "12.35"),
         ("short(9999)", "9,999"),
         ("short(12345)", "12.3 k"),
         ("short(1234567)", "1.23 M"),
@@ -258,6 +259,12 @@ def test_a_timeline_is_lanes_of_shares(modules: Page) -> None:
     assert paths == {"work": "M0 20H20V40H0ZM20 0H80V40H20Z", "wait_batches": "M0 0H20V20H0Z"}
     assert call(modules, "timeline", f"binAt(lanesOf({told}).get('learner'), 12).from_s") == 10
     assert call(modules, "timeline", f"binAt(lanesOf({told}).get('learner'), 45) === undefined") is True
+
+
+def test_a_report_covers_the_time_since_the_one_before_it(modules: Page) -> None:
+    told = json.dumps({**TIMELINE, "roles": [{"role": "learner", "shares": {"work": [None, 0.25, None]}}]})
+    bins = call(modules, "timeline", f"lanesOf({told}).get('learner').bins")
+    assert [one["shares"] for one in bins] == [{"work": 0.25}, {"work": 0.25}, None]
 
 
 def test_waits_are_named_for_each_role(modules: Page) -> None:

@@ -5,7 +5,7 @@ import { TONES } from "./reasons.js";
 import { runAddress } from "./route.js";
 
 export const badge = (state) => h(`span.badge.${TONES[state] ?? "still"}`, state);
-export const runLink = (run, text = run) => (run ? h("a", { href: runAddress(run), title: run }, text) : "–");
+export const runLink = (run, text = run) => (run ? h("a", { href: runAddress(run), title: run }, text) : text);
 
 // A number with its name above it and what it counts beside it.
 export const fact = (term, value, note = null) => h("div", h("dt", term), h("dd", value, note ? h("small", ` ${note}`) : null));

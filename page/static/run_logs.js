@@ -85,8 +85,8 @@ export async function section({ api, go }, { name: run }, route) {
 		const text = search.value.trim();
 		const answer = await got({ file: everywhere.checked ? "*" : file, search: text, before: from });
 		if (!answer || mine !== turn) return;
-		const found = answer.matches.map((match) => h("div", { title: match.file ?? file },
-			h("a", { href: runAddress(run, "logs", { file: match.file ?? file, at: match.begin }) }, match.file ?? count(match.begin)), "  ", marked(match.text, text)));
+		const found = answer.matches.map((match) => h("div", { title: match.file },
+			h("a", { href: runAddress(run, "logs", { file: match.file, at: match.begin }) }, everywhere.checked ? match.file : count(match.begin)), "  ", marked(match.text, text)));
 		if (from === null) fill(shown);
 		shown.prepend(...found);
 		next = answer.more_before ? answer.next_before : null;

@@ -52,7 +52,7 @@ export async function section({ api }, about) {
 		fill(ledger, chunks
 			? [fact("Accepted", count(chunks.accepted_chunks), "chunks"), fact("In them", count(chunks.accepted_env_steps), "steps, each counted once"),
 				fact("Repeated", count(chunks.repeated_chunks), "chunks, not counted again"), fact("Lost", count(chunks.lost_chunks), "chunks")]
-			: h("p.quiet", "It has no ledger: it ran in one process, or with an older version."));
+			: h("p.quiet", "It has no ledger yet, or ran in one process."));
 	}
 
 	async function drawTime() {

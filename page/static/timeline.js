@@ -28,9 +28,9 @@ export const because = (kind, role) => (WORDS_OF[`${role} ${kind}`] ?? WORDS[kin
 // `shares` null where nothing is known; `total` has the shares of the whole time, `recent` of its last `recent_s` seconds.
 export function lanesOf(answer, recent_s = 120) {
 	return new Map(answer.roles.map(({ role, shares }) => {
-		const bins = answer.begin_s.map((from_s, at) => {
+		const bins = answer.begin_s.map((begin_s, at) => {
 			const own = Object.entries(shares).map(([kind, values]) => [kind, values[at]]).filter(([, value]) => Number.isFinite(value));
-			return { from_s, to_s: answer.end_s[at], shares: own.length ? Object.fromEntries(own) : null };
+			return { from_s: Math.min(begin_s, answer.end_s[at - 1] ?? begin_s), to_s: answer.end_s[at], shares: own.length ? Object.fromEntries(own) : null };
 		});
 		// A report covers the time since the one before it.
 		for (let at = bins.length - 2; at >= 0; at--) bins[at].shares ??= bins[at + 1].shares;

@@ -16,7 +16,7 @@ export async function view(context) {
 	const lanes = new Map();
 	let queue = context.queue ?? { experiments: [], free: {} };
 	const head = h("p.quiet");
-	const name = column("run", "Run", (run) => runLink(run), "name");
+	const name = column("run", "Run", (run, one) => runLink(run, one.name), "name");
 	const state = column("state", "State", badge);
 	const steps = column("env_step", "Steps", count, "number wide");
 	const best = column("best_return", "Best return", number, "number wide");

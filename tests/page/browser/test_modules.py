@@ -265,6 +265,8 @@ def test_a_report_covers_the_time_since_the_one_before_it(modules: Page) -> None
     told = json.dumps({**TIMELINE, "roles": [{"role": "learner", "shares": {"work": [None, 0.25, None]}}]})
     bins = call(modules, "timeline", f"lanesOf({told}).get('learner').bins")
     assert [one["shares"] for one in bins] == [{"work": 0.25}, {"work": 0.25}, None]
+    bins = call(modules, "timeline", f"lanesOf({{...{told}, begin_s: [0, 12, 41]}}).get('learner').bins")
+    assert [one["from_s"] for one in bins] == [0, 10, 40], "no gap between bins"
 
 
 def test_waits_are_named_for_each_role(modules: Page) -> None:

@@ -15,7 +15,7 @@ from typing import Literal, cast
 from pydantic import JsonValue
 
 from remuda.client import running
-from remuda.client.checking import check_experiment, check_place
+from remuda.client.checking import check_launch
 from remuda.client.progress import open_view
 from remuda.config.load import LoadedConfig, load_config, load_settings
 from remuda.config.override import Override
@@ -131,7 +131,7 @@ def launch(
 
     Raises:
         ConfigError: A setting is wrong; the text says which one, and what was probably meant.
-        UnusableError: It cannot be run here; nothing was written.
+        UnusableError: It cannot be run here; nothing was started.
         UserCodeError: Your algorithm, launcher or log sink cannot be used; nothing was started.
         RunFolderError: The run folder cannot be used as `on_exists` says; nothing was started.
         RefusedError: The coordinator refused the run, for instance since another process has the run folder open.
@@ -146,16 +146,9 @@ def launch(
     launcher = {} if on is None else {"launch.on": on}
     loaded = _loaded(config, {**overrides, **launcher})
     folder = _run_dir(run_dir, loaded)
-    check_place(loaded, folder, on_exists)
+    check_launch(loaded, folder, on_exists)
     with _shown(loaded.config, progress=progress) as seen:
-        running.launch(
-            loaded,
-            run_dir=folder,
-            on_exists=on_exists,
-            on_progress=seen,
-            say=_warn,
-            check=lambda: check_experiment(loaded, folder, on_exists),
-        )
+        running.launch(loaded, run_dir=folder, on_exists=on_exists, on_progress=seen, say=_warn)
     return _result(seen.last, log="commander/commander_logger.txt")
 
 

@@ -65,9 +65,8 @@ def launch(
         "launch.on": None if on is None else json.dumps(on),
     }
     resolved = run.resolved(*(f"{key}={value}" for key, value in short.items() if value is not None))
-    _check_place(resolved)
+    _check(resolved)
     if dry_run:
-        _check(resolved)
         print(_planned(resolved, limits), end="")
         return
     with profile_folder(profile) as profiles:
@@ -76,23 +75,18 @@ def launch(
     _tell(status, resolved.config_to_resume(Path(status.run_dir)))
 
 
-def _check_place(resolved: ResolvedRun) -> None:
-    """Check what is quickly checked, before anything is started. Raises InputError."""
-    from remuda.client.checking import UnusableError, check_place
+def _check(resolved: ResolvedRun) -> None:
+    """Check the input before anything is started or written. Raises InputError."""
+    from remuda.client.checking import UnusableError, check_launch
     from remuda.config.user_code import UserCodeError
     from remuda.deploy.launchers import find_launcher
 
     config = resolved.loaded.config
     try:
         find_launcher(config.launch.on, source_dir=config.source_dir)
-        check_place(resolved.loaded, resolved.run_dir, resolved.on_exists)
+        check_launch(resolved.loaded, resolved.run_dir, resolved.on_exists)
     except (UnusableError, UserCodeError) as error:
         raise InputError(str(error)) from error
-
-
-def _check(resolved: ResolvedRun) -> None:
-    """Check the rest, before anything is written. Raises InputError."""
-    check_input(resolved)
     tell_changes(resolved)
 
 
@@ -138,7 +132,6 @@ def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None, pag
             say=lambda text: print(text, file=sys.stderr, flush=True),
             limits=limits,
             profile=profile,
-            check=lambda: _check(resolved),
             beside=served,
         )
     except UserCodeError as error:

@@ -1,4 +1,4 @@
-"""Checks of an experiment beyond its config, made before anything is written."""
+"""Checks of an experiment beyond its config, made before anything is started or written."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class UnusableError(Exception):
     why."""
 
 
-def check_place(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Check the run folder of a run with its own herd, and devices if its workers are on this machine; quick. Raises
+def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
+    """Check everything for a run with its own herd; devices only if its workers are on this machine. Raises
     UnusableError, RunFolderError."""
     obstacle = loaded.config.obstacle_to_herds
     if obstacle is not None:
@@ -30,6 +30,7 @@ def check_place(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> Non
         check(run_dir, on_exists, mode="parallel")
     if loaded.config.launch.on == LOCAL:
         _check_devices(loaded.config)
+    check_experiment(loaded, run_dir, on_exists)
 
 
 def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:

@@ -82,7 +82,6 @@ def launch(
     say: Callable[[str], None] = lambda text: None,
     limits: Sequence[str] = (),
     profile: Path | None = None,
-    check: Callable[[], None] = lambda: None,
     beside: Callable[[Path], AbstractContextManager[None]] = lambda connection_file: nullcontext(),
 ) -> ExperimentStatus:
     """Run an experiment with its own coordinator and herd, as `remuda launch` does.
@@ -99,47 +98,28 @@ def launch(
             workers do), or what the launcher has to tell. Must not raise.
         limits: time limits for workers, such as `stuck_after_s=600` (see remuda.coordinator.limits.Limits).
         profile: a folder into which every process writes a profile.
-        check: checks what takes a while, before anything is written. Processes of this machine import meanwhile what
-            they need, and are ended if it raises.
-        beside: is given the connection file once the coordinator can be reached; what it returns is entered until the
-            run is over.
+        beside: is given the connection file once the run is submitted; what it returns is entered until the run is
+            over.
 
     Raises LaunchError, RefusedError, UnreachableError, ConnectionFileError, ConfigError, UserCodeError.
     """
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     given = _given(config, run_dir, overrides)
-    launcher, workers = _launcher(given, limits, profile, say), _workers(given.config)
-    with ExitStack() as begun:
-        begun.enter_context(launcher)
-        _check_meanwhile(launcher, workers, check)
-        with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, begun.pop_all():
-            guard.on_forced_exit(launcher.kill)
-            launcher.start(workers, given_up=lambda: guard.ending)
-            with beside(launcher.connection_file), Client(launcher.connection_file) as client:
-                submitted = client.submit(
-                    given.config, run_dir=given.run_dir, on_exists=on_exists, provenance=given.provenance
-                )
+    launcher = _launcher(given, limits, profile, say)
+    with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, launcher:
+        guard.on_forced_exit(launcher.kill)
+        launcher.start(_workers(given.config), given_up=lambda: guard.ending)
+        with Client(launcher.connection_file) as client:
+            submitted = client.submit(  # first of all, so that the run's log says who joins the herd
+                given.config, run_dir=given.run_dir, on_exists=on_exists, provenance=given.provenance
+            )
+            with beside(launcher.connection_file):
                 patience = Patience(given.config.launch.coordinator_timeout_s, say)
                 status = _follow(client, submitted.experiment, launcher, guard, on_progress, patience)
                 client.shutdown("the run is over")
-            launcher.wait_for_coordinator(END_DEADLINE_S)
-            return status
-
-
-def _check_meanwhile(launcher: Launcher, workers: WorkerCounts, check: Callable[[], None]) -> None:
-    """Check, and let processes begin meanwhile where that costs nobody anything. Raises what `check` raises."""
-    from remuda.deploy.launcher import EarlyLauncher
-
-    if not isinstance(launcher, EarlyLauncher):
-        check()
-        return
-    launcher.begin_early(workers)
-    try:
-        check()
-    except BaseException:
-        launcher.kill()
-        raise
+        launcher.wait_for_coordinator(END_DEADLINE_S)
+        return status
 
 
 def _follow(

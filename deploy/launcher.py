@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from remuda.config.launching import LaunchConfig
 
@@ -91,14 +91,4 @@ class Launcher(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop."""
-        ...
-
-
-@runtime_checkable
-class EarlyLauncher(Protocol):
-    """A launcher whose processes may begin before it is known whether the run can."""
-
-    def begin_early(self, workers: WorkerCounts) -> None:
-        """Start processes that import what they need. Until `start` is called they do nothing that anybody notices;
-        `kill` and `stop` end them."""
         ...

@@ -52,14 +52,11 @@ class LocalLauncher:
         """The two commands; each gets the lifeline and a temporary folder besides."""
         return "".join(f"{shlex.join(command)}\n" for command in self._commands(workers).values())
 
-    def begin_early(self, workers: WorkerCounts) -> None:
-        """See EarlyLauncher. What the processes write is in the temporary folder."""
-        self._begin(workers, lambda: False)
-
     def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool] = lambda: False) -> None:
-        """Start everything, unless it has begun; returns once the coordinator can be reached."""
-        if not self._processes:
-            self._begin(workers, given_up)
+        """Start everything; returns once the coordinator can be reached."""
+        self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
+        self._lifeline = os.pipe()
+        self._start_processes(workers, given_up)
         self._await(self.connection_file, START_DEADLINE_S, given_up, "the coordinator did not start")
         wait_for(self.connection_file, deadline_s=1.0)
 
@@ -109,11 +106,6 @@ class LocalLauncher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    def _begin(self, workers: WorkerCounts, given_up: Callable[[], bool]) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
-        self._lifeline = os.pipe()
-        self._start_processes(workers, given_up)
 
     def _start_processes(self, workers: WorkerCounts, given_up: Callable[[], bool]) -> None:
         for name, command in self._commands(workers).items():

@@ -248,6 +248,9 @@ def _loop(
     hooks: RunHooks,
     timers: Timers,
 ) -> SerialLoop:
+    def joined(status: ExperimentStatus) -> None:
+        hooks.on_progress(loop.joined(status))
+
     sides: list[PolicySide] = []
     timing = TimingReport(config, opened[0].logbook, timers, hooks.clock())
     for one in opened:
@@ -267,7 +270,7 @@ def _loop(
             agents=of.agents,
             saved=(lambda record: None) if of.past is None else of.past.saved,
         )
-        own_hooks = replace(hooks, on_progress=lambda status: hooks.on_progress(loop.joined(status)))
+        own_hooks = replace(hooks, on_progress=joined)
         sides.append(PolicySide(components, own_hooks, one.resumed, found.recovered))
     loop = SerialLoop(sides, collector, hooks, timing, stop_value=config.stop.stop_value)
     if built.joint is not None:

@@ -54,9 +54,6 @@ class RayLauncher(LocalLauncher):
         coordinator, *_ = super().planned(workers).splitlines()
         return "".join([f"{coordinator} --persistent --bind NODE_IP:0\n", f"actors of Ray at {where}:\n", *actors])
 
-    def begin_early(self, workers: WorkerCounts) -> None:
-        """Nothing: a cluster is asked only for runs that can begin."""
-
     def check(self) -> None:
         """Show the user what Ray's side says, and raise LaunchError if one of both processes has ended."""
         self._relay()

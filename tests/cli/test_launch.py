@@ -13,7 +13,6 @@ import pytest
 
 from remuda.cli.errors import RunFailedError
 from remuda.cli.launch import _tell  # pyright: ignore[reportPrivateUsage]  # what a whole run prints, without running it
-from remuda.deploy.local import LocalLauncher
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.client.statuses import status
 from remuda.tests.imports import imported_by
@@ -34,15 +33,13 @@ def broken():
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the command is typed. Starting a process or making a temporary file fails the test; what may begin early
-    (tests/client/test_running.py) does not."""
+    """Where the command is typed. Starting a process or making a temporary file fails the test."""
 
     def no(*arguments: object, **options: object) -> NoReturn:
         raise AssertionError(f"something was started or written: {arguments}")
 
     monkeypatch.setattr(subprocess, "Popen", no)
     monkeypatch.setattr(tempfile, "mkdtemp", no)
-    monkeypatch.setattr(LocalLauncher, "begin_early", lambda self, workers: None)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("REMUDA_RUNS_DIR", raising=False)
     (tmp_path / "good.yaml").write_text(GOOD)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 
-import psutil
 import pytest
 
-from remuda.client.checking import UnusableError
 from remuda.client.running import launch, train
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
@@ -78,26 +75,3 @@ def test_launch_a_herd_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such setting"):
         launch(user.config, run_dir=tmp_path / "other", overrides=["collector.cont=1"])
     assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.processes
-def test_what_began_while_the_input_was_checked_ends_if_it_cannot_be_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The processes of a herd import while the environment is built; a run folder is made only afterwards."""
-    user, temporary = UserFolder.make(tmp_path / "user"), tmp_path / "tmp"
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    before = psutil.Process().children(recursive=True)
-    seen: list[psutil.Process] = []
-
-    def check() -> None:
-        seen.extend(child for child in psutil.Process().children() if child not in before)
-        raise UnusableError("it has no wheels")
-
-    with pytest.raises(UnusableError, match="no wheels"):
-        launch(user.config, run_dir=tmp_path / "run", check=check)
-    assert len(seen) == 2, "a coordinator, and a nanny for the workers"
-    assert psutil.Process().children(recursive=True) == before
-    assert list(temporary.iterdir()) == []
-    assert not (tmp_path / "run").exists()

@@ -74,6 +74,8 @@ class Disk:
         """The newest lines about the herd, with the turns in which they were logged: for runs that begin later."""
         self._submitted: dict[str, int] = {}
         """The turn from which on such lines concern a run that is queued."""
+        self._has_had_runs = False
+        """Whether a run was submitted: the herd that has joined before the first one came for it."""
         self._held_up: dict[str, str] = {}
         """The reason that was reported last."""
         self._journaled: deque[Journaled] = deque()
@@ -90,7 +92,8 @@ class Disk:
 
     def prepare(self, effect: PrepareRun) -> None:
         """Have a run folder made; the result is RunPrepared or RunRefused."""
-        self._submitted[effect.experiment] = self._turn + 1
+        self._submitted[effect.experiment] = self._turn + 1 if self._has_had_runs else 0
+        self._has_had_runs = True
         self._errands.put(f"prepare {effect.experiment}", lambda: self._tell(self._prepared(effect)))
 
     def read_log(self, effect: ReadLog) -> LogRead | None:
@@ -209,8 +212,8 @@ class Disk:
             parts.setdefault(id, []).append(line)
 
     def _lines_before(self, entry: JournalEntry) -> list[HerdLogLine]:
-        """Lines about the herd since this run was submitted or the coordinator started; used once, as the run
-        begins."""
+        """Lines about the herd since this run was submitted, or since the coordinator started if it is the first; used
+        once, as the run begins."""
         id, state = entry.experiment, entry.snapshot.experiment.state
         if id in self._active or state == "queued":
             return []

@@ -45,7 +45,7 @@ LEFTOVERS = (
     "*-journal",
 )
 """Files that nobody needs once everybody is gone."""
-ENV = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_")}
+ENV = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_")} | {"REMUDA_PAGE": "0"}
 
 
 @dataclass

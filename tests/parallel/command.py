@@ -42,7 +42,7 @@ class Command:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env={**environment, "TMPDIR": str(scratch), "COLUMNS": "200"},
+                env={**environment, "REMUDA_PAGE": "0", "TMPDIR": str(scratch), "COLUMNS": "200"},
             )
 
     def ended(self) -> Ended:

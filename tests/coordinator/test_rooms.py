@@ -10,6 +10,7 @@ ROOMS = Rooms(
     "coordinator",
     (
         {
+            "complaints",
             "effects",
             "limits",
             "listening",
@@ -21,6 +22,7 @@ ROOMS = Rooms(
             "turn_watch",
         },
         {"connections", "leases", "settings", "worker"},
+        {"presence"},
         {"files_offer", "registry"},
         {"experiment"},
         {"events"},

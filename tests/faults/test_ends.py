@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 import pytest
 
 from remuda.tests.faults.conftest import Herds
@@ -246,7 +248,8 @@ def _score_before(run: Path) -> tuple[float, float]:
 def _kill_all(command: Command) -> None:
     command.process.kill()
     for process in command.family():
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # the command's end may have ended it meanwhile
+            process.kill()
     command.process.wait()
     until(lambda: not command.family(), "everything is dead")
 

@@ -70,13 +70,19 @@ def completed(config: ExperimentConfig) -> ExperimentConfig:
     declaration does not fit the rest.
     """
     config = _completed(config)
-    own = {name: one for name, one in config.policies.items() if isinstance(one.policy, CustomConfig)}
-    if not own:
-        return config
     filled = {
-        name: one.model_copy(update={"policy": _completed(config.of_policy(name)).policy}) for name, one in own.items()
+        name: one.model_copy(update={"policy": completed_one.policy})
+        for name, one in config.policies.items()
+        if _is_custom(completed_one := _completed(config.of_policy(name)))
     }
+    if not filled:
+        return config
     return ExperimentConfig.model_validate({**dict(config), "policies": {**config.policies, **filled}})
+
+
+def _is_custom(config: ExperimentConfig) -> bool:
+    policy = config.policy
+    return isinstance(policy, CustomConfig)
 
 
 def _completed(config: ExperimentConfig) -> ExperimentConfig:

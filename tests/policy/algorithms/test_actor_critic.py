@@ -418,14 +418,14 @@ def test_continuous_actions(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["ppo", "impala"])
 def test_cartpole_with_gymnasiums_own_vector(kind: str) -> None:
-    """A mean return above 400 over twenty episodes in a row, within 100 000 steps (seconds)."""
+    """A mean return above 400 over twenty episodes in a row, within 150 000 steps (seconds)."""
     policy: OnPolicy = PpoConfig() if kind == "ppo" else ImpalaConfig()
     learner = LearnerConfig(learning_rate=1e-3 if kind == "ppo" else 2e-3)
     vector = gymnasium.make_vec("CartPole-v1", num_envs=8, vectorization_mode="vector_entry_point")
     loop = Collecting(experiment(policy, learner), vector)
     while not (len(loop.returns) >= 20 and np.mean(loop.returns[-20:]) > 400):
         loop.iterate()
-        assert loop.env_steps < 100_000
+        assert loop.env_steps < 150_000
 
 
 @pytest.mark.parametrize(("shared", "first"), [(False, "policy.0.weight"), (True, "trunk.0.weight")])

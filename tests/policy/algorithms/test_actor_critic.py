@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Literal, cast
 
@@ -416,16 +417,27 @@ def test_continuous_actions(kind: str) -> None:
     assert best > -3.0  # over six seeds IMPALA comes to -1.6 … -2.3
 
 
-@pytest.mark.parametrize("kind", ["ppo", "impala"])
-def test_cartpole_with_gymnasiums_own_vector(kind: str) -> None:
-    """A mean return above 400 over twenty episodes in a row, within 150 000 steps (seconds)."""
-    policy: OnPolicy = PpoConfig() if kind == "ppo" else ImpalaConfig()
-    learner = LearnerConfig(learning_rate=1e-3 if kind == "ppo" else 2e-3)
+def test_ppo_learns_cartpole_with_gymnasiums_own_vector() -> None:
+    assert _solves_cartpole(PpoConfig(), 1e-3, seed=0)
+
+
+def test_impala_learns_cartpole_with_gymnasiums_own_vector() -> None:
+    """Two of three seeds: how sums are rounded, which the number of threads decides, moves seed 0 from 77 000 steps to
+    114 000. The third is not tried if the first two do."""
+    solved = (seed for seed in (2, 1, 0) if _solves_cartpole(ImpalaConfig(), 2e-3, seed=seed))
+    assert len(list(islice(solved, 2))) == 2
+
+
+def _solves_cartpole(policy: OnPolicy, learning_rate: float, *, seed: int) -> bool:
+    """Whether it comes to a mean return above 400 over twenty episodes in a row within 100 000 steps (seconds)."""
+    learner = LearnerConfig(learning_rate=learning_rate)
     vector = gymnasium.make_vec("CartPole-v1", num_envs=8, vectorization_mode="vector_entry_point")
-    loop = Collecting(experiment(policy, learner), vector)
-    while not (len(loop.returns) >= 20 and np.mean(loop.returns[-20:]) > 400):
+    loop = Collecting(experiment(policy, learner).model_copy(update={"seed": seed}), vector)
+    while loop.env_steps < 100_000:
         loop.iterate()
-        assert loop.env_steps < 150_000
+        if len(loop.returns) >= 20 and np.mean(loop.returns[-20:]) > 400:
+            return True
+    return False
 
 
 @pytest.mark.parametrize(("shared", "first"), [(False, "policy.0.weight"), (True, "trunk.0.weight")])

@@ -2,7 +2,7 @@
 
 import { ask, choose, field, settingsIn } from "./dialog.js";
 import { h } from "./dom.js";
-import { runAddress } from "./route.js";
+import { runAddress } from "./api.js";
 
 const integer = (value, more) => h("input", { type: "number", step: "1", required: true, value: String(value), ...more });
 

@@ -1,4 +1,4 @@
-// Requests to the page's server, with the token of the link, and what goes wrong in words.
+// Requests to the page's server with the token of the link, what goes wrong in words, and addresses of views.
 
 const KEPT = "remuda.token";
 
@@ -62,3 +62,21 @@ export class Api {
 		return (await this.raw(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, signal })).json();
 	}
 }
+
+// Addresses of views: "#/run/NAME/logs?file=x" and back. Names may hold slashes; they are encoded.
+export function parsed(hash) {
+	const [path, asked = ""] = hash.replace(/^#?\/?/, "").split("?", 2);
+	const [view, ...parts] = path.split("/").map(decoded);
+	return { view, parts, query: new URLSearchParams(asked) };
+}
+
+function decoded(part) {
+	try {
+		return decodeURIComponent(part);
+	} catch {
+		return part;
+	}
+}
+
+export const address = (parts, asked) => `#/${parts.map(encodeURIComponent).join("/")}${query(asked)}`;
+export const runAddress = (run, part = "", asked = {}) => address(part ? ["run", run, part] : ["run", run], asked);

@@ -1,10 +1,9 @@
 // The page: which view is open, the one stream that keeps it new, and what is said when nobody answers.
 
-import { Api, query, takeToken, tokenIn } from "./api.js";
+import { Api, parsed, query, takeToken, tokenIn } from "./api.js";
 import { fill, h, say } from "./dom.js";
 import { clock, sentence } from "./format.js";
 import { listen } from "./keys.js";
-import { parsed } from "./route.js";
 import { follow } from "./stream.js";
 import { step } from "./table.js";
 

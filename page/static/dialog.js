@@ -40,7 +40,6 @@ function dialog(title, ...parts) {
 export function shortcuts() {
 	const made = dialog("Shortcuts",
 		h("dl.keys", SHORTCUTS.map(([keys, what]) => [h("dt", keys.split(" ").map((key) => [h("kbd", key), " "])), h("dd", what)])),
-		h("p.quiet", "In a lane of the timeline the arrow keys read it over time."),
 		h("button", { type: "button", onclick: () => made.close() }, "Close"));
 }
 

@@ -82,3 +82,12 @@ export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 // A sentence ends with one full stop.
 export const sentence = (text) => `${capital(text.trim()).replace(/[.\s]*$/, "")}.`;
+
+// A setting as a config says it.
+export const written = (value) => (typeof value === "string" ? value : JSON.stringify(value ?? null));
+
+// `settings` as /api/config has them; those with the text, and, if so asked, only those that differ.
+export function matching(settings, text, differing) {
+	const wanted = text.trim().toLowerCase();
+	return settings.filter((one) => (!differing || one.differs) && `${one.key} ${one.values.map(written).join(" ")}`.toLowerCase().includes(wanted));
+}

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { TONES } from "./reasons.js";
-import { runAddress } from "./route.js";
+import { runAddress } from "./api.js";
 
 export const badge = (state) => h(`span.badge.${TONES[state] ?? "still"}`, state);
 export const runLink = (run, text = run) => (run ? h("a", { href: runAddress(run), title: run }, text) : text);

@@ -2,9 +2,8 @@
 
 import { choose } from "./dialog.js";
 import { fill, h, say } from "./dom.js";
-import { plural } from "./format.js";
+import { matching, plural, written } from "./format.js";
 import { allRuns, newest } from "./parts.js";
-import { matching, written } from "./settings.js";
 import { column, table } from "./table.js";
 
 const MOST = 500;

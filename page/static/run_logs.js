@@ -3,7 +3,7 @@
 import { choose } from "./dialog.js";
 import { fill, h, say } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
-import { runAddress } from "./route.js";
+import { runAddress } from "./api.js";
 
 const MOST_LINES = 5000;
 const AFTER_MS = 300;

@@ -7,7 +7,7 @@ import { clock, count, digits, duration, plural, rate } from "./format.js";
 import { lanes } from "./lanes.js";
 import { fact } from "./parts.js";
 import { OVER } from "./reasons.js";
-import { address } from "./route.js";
+import { address } from "./api.js";
 
 const CALM_MS = 2000;
 const RATES = {

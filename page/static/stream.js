@@ -1,4 +1,5 @@
-// The stream of events: read with fetch, since it needs a header, and opened again for as long as the page is open.
+// The stream of events: read with fetch, since it needs a header, and opened again for as long as the page is open. A page
+// that is hidden has none: a browser allows six connections to a server, for all its tabs and those it keeps to go back to.
 
 const FINAL = [400, 401, 403, 404];
 
@@ -24,6 +25,7 @@ export const pause = (failures) => Math.min(500 * 2 ** (failures - 1), 5000);
 export async function follow(api, address, { heard, stands, signal, silence_ms = 45000 }) {
 	let [last, failures] = [null, 0];
 	while (!signal.aborted) {
+		while (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
 		try {
 			for await (const event of connection(api, address, last, signal, silence_ms)) {
 				if (!event) stands(true);
@@ -36,7 +38,7 @@ export async function follow(api, address, { heard, stands, signal, silence_ms =
 		} catch (error) {
 			if (FINAL.includes(error.status)) throw error;
 		}
-		if (signal.aborted) return;
+		if (signal.aborted || document.hidden) continue;
 		stands(false);
 		await new Promise((resolve) => setTimeout(resolve, pause(++failures)));
 	}
@@ -46,11 +48,13 @@ export async function follow(api, address, { heard, stands, signal, silence_ms =
 async function* connection(api, address, last, signal, silence_ms) {
 	const silent = new AbortController();
 	let timer = 0;
+	const leave = () => silent.abort();
 	const listen = () => {
 		clearTimeout(timer);
-		timer = setTimeout(() => silent.abort(), silence_ms);
+		timer = setTimeout(leave, silence_ms);
 	};
 	listen();
+	document.addEventListener("visibilitychange", leave);
 	try {
 		const headers = { Accept: "text/event-stream", ...(last && { "Last-Event-ID": last }) };
 		const answer = await api.raw(address, { headers, signal: AbortSignal.any([signal, silent.signal]) });
@@ -63,5 +67,6 @@ async function* connection(api, address, last, signal, silence_ms) {
 		}
 	} finally {
 		clearTimeout(timer);
+		document.removeEventListener("visibilitychange", leave);
 	}
 }

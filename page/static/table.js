@@ -18,14 +18,14 @@ export function table(caption, columns, { key, order = null, link = null, mark =
 
 	function head() {
 		fill(heads, columns.map((one, at) => {
-			const sort = order?.key === one.key ? (order.descending ? "descending" : "ascending") : null;
+			const plain = one.kinds.includes("plain");
+			const sort = order?.key === one.key && !plain ? (order.descending ? "descending" : "ascending") : null;
 			const turn = () => {
 				order = turned(order, one.key, one.kinds.includes("number"));
 				head();
 				shown();
 				heads.children[at].firstChild.focus();
 			};
-			const plain = one.kinds.includes("plain");
 			return h("th", { scope: "col", class: one.kinds, "aria-sort": sort, title: one.title }, plain ? one.head : h("button", { type: "button", onclick: turn }, one.head));
 		}));
 	}

@@ -1,11 +1,10 @@
 // Runs beside each other: their curves with seeds as bands, and a table of what differs between them and what came out.
 
+import { runAddress } from "./api.js";
 import { curveCard } from "./curve_card.js";
 import { h } from "./dom.js";
-import { count, digits, duration, plural } from "./format.js";
+import { count, digits, duration, plural, written } from "./format.js";
 import { badge, runLink } from "./parts.js";
-import { runAddress } from "./route.js";
-import { written } from "./settings.js";
 import { column, table } from "./table.js";
 
 export async function view({ api }, route) {
@@ -16,7 +15,7 @@ export async function view({ api }, route) {
 	const runs = found.map(({ run }) => run).filter(Boolean);
 	const rows = table("Runs", answer.columns.map(({ name, kind }) => {
 		const kinds = kind === "result" && found.some((row) => typeof row[name] === "number") ? "number" : kind === "name" ? "name" : "";
-		return column(name, name === "run" ? "Run" : name.replaceAll("_", " "), (value) => cell(name, kind, value), kinds);
+		return column(name, kind === "result" ? name.replaceAll("_", " ") : name, (value) => cell(name, kind, value), kinds);
 	}), { key: ({ run }) => run, link: ({ run }) => runAddress(run), empty: "There is no run to compare.", order: { key: "best_return", descending: true } });
 	rows.show(found);
 	const spread = (key) => (mean, row) => (Number.isFinite(row[key]) ? `${digits(mean)} ± ${digits(row[key])}` : digits(mean));
@@ -27,10 +26,10 @@ export async function view({ api }, route) {
 	variants.show(answer.variants);
 	const curves = curveCard(api, () => runs, {});
 	const title = sweep ? `Sweep ${sweep}` : "Compare";
-	const which = asked.length || sweep ? `${plural(runs.length, "run")}.` : `All runs: ${count(runs.length)}. Tick some under Runs to compare those alone.`;
+	const which = asked.length || sweep ? `${plural(runs.length, "run")}.` : `All runs: ${count(runs.length)}. Tick some under Runs for those alone.`;
 	return {
 		title,
-		element: [h("h1", title), h("p.quiet", which), curves.element, h("section.card.flush", h("h2", "Variants: mean ± deviation over their seeds"), variants.element),
+		element: [h("h1", title), h("p.quiet", which), curves.element, h("section.card.flush", h("h2", "Variants: mean ± deviation"), variants.element),
 			h("section.card.flush", h("h2", "Runs"), rows.element)],
 		close: curves.close,
 	};

@@ -3,7 +3,7 @@
 import { fill, h, say } from "./dom.js";
 import { age, bytes, clock, count, digits, duration, plural, share } from "./format.js";
 import { badge, fact, runLink, search } from "./parts.js";
-import { runAddress } from "./route.js";
+import { runAddress } from "./api.js";
 import { column, table } from "./table.js";
 
 const MOST = 300;
@@ -30,7 +30,7 @@ export async function view(context) {
 		column("activity", "Does", (activity, { waits_for }) => h(waits_for ? "span.wait" : "span", activity || "–")), run,
 		column("host", "Host", undefined, "wide"), column("pid", "Process", String, "number wide"), column("cpu_cores", "Cores", (used) => digits(used, 2), "number"),
 		column("work_share", "Busy", share, "number", "Share of the last seconds in which it did not wait"), column("rss_bytes", "Memory", bytes, "number"),
-		column("beat_age_s", "Heard", (seconds) => `${age(seconds)} ago`, "number wide", "Its last sign of life"), again("failures"),
+		column("beat_age_s", "Heard", (seconds) => `${age(seconds)} ago`, "number wide"), again("failures"),
 	], { key: ({ uuid }) => uuid, link: (worker) => (worker.run ? runAddress(worker.run) : ""), order: { key: "role" }, empty: "There is no such worker." });
 	const ofFailures = table("Failures", [column("time_s", "When", (time_s) => clock(time_s), "number"), run, column("text", "What", undefined, "long")],
 		{ key: (one) => `${one.time_s} ${one.worker} ${one.text}`, empty: "Nothing has failed." });
@@ -77,7 +77,7 @@ export async function view(context) {
 	return {
 		title: "Herd",
 		element: [h("h1", "Herd"), facts, h("section.card.flush", h("h2", "Hosts"), ofHosts.element), h("div.row", h("h2", "Workers"), sought.element), head,
-			h("section.card.flush", ofWorkers.element), h("section.card.flush", h("h2", "Failures, the newest first"), ofFailures.element)],
+			h("section.card.flush", ofWorkers.element), h("section.card.flush", h("h2", "Failures"), ofFailures.element)],
 		stream: () => ({ herd: 1 }),
 		on: { herd: take },
 		close: () => clearInterval(timer),

@@ -4,7 +4,7 @@ import { h, say } from "./dom.js";
 import { count, duration, list, number, rate } from "./format.js";
 import { allRuns, badge, newest, runLink } from "./parts.js";
 import { OVER, headline } from "./reasons.js";
-import { runAddress } from "./route.js";
+import { runAddress } from "./api.js";
 import { column, table } from "./table.js";
 import { lanesOf } from "./timeline.js";
 

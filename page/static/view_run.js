@@ -4,7 +4,7 @@ import { evaluate, prioritise, resume, stop } from "./actions.js";
 import { fill, h, say } from "./dom.js";
 import { action, badge } from "./parts.js";
 import { OVER, headline } from "./reasons.js";
-import { runAddress } from "./route.js";
+import { runAddress } from "./api.js";
 
 const PARTS = { "": "Overview", logs: "Logs", checkpoints: "Checkpoints", config: "Config" };
 

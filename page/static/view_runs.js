@@ -3,7 +3,7 @@
 import { h, say } from "./dom.js";
 import { ago, count, duration, number, plural, rate } from "./format.js";
 import { allRuns, badge, newest, runLink, search } from "./parts.js";
-import { address, runAddress } from "./route.js";
+import { address, runAddress } from "./api.js";
 import { column, table } from "./table.js";
 
 const MOST = 500;

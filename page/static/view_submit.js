@@ -3,7 +3,7 @@
 import { choose, field, settingsIn } from "./dialog.js";
 import { fill, h, say } from "./dom.js";
 import { plural } from "./format.js";
-import { runAddress } from "./route.js";
+import { runAddress } from "./api.js";
 
 const AFTER_MS = 250;
 const EXISTS = [["error", "refuse"], ["resume", "go on with it"], ["rename", "take another name"], ["force", "begin it again"]];
@@ -93,8 +93,8 @@ export async function view({ api, go, said, why }) {
 	text.addEventListener("scroll", () => (numbers.scrollTop = text.scrollTop));
 	text.addEventListener("keydown", ({ key, ctrlKey }) => key === "Enter" && ctrlKey && form.requestSubmit(send));
 	const form = h("form", { onsubmit: submit }, h("p", h("label", "Begin with ", example)), h("div.editor", numbers, text), told, problems,
-		h("div.cards", field("Name", name), field("Priority", priority, "higher goes first"), field("If its run folder exists", exists), field("Settings that beat the text, one per line", set)),
-		h("div.row", send, h("span.quiet", not || "Ctrl-Enter in the text submits, too.")));
+		h("div.cards", field("Name", name), field("Priority", priority, "higher goes first"), field("If its run folder exists", exists), field("Other settings, one per line", set)),
+		h("div.row", send, h("span.quiet", not || "Ctrl-Enter submits, too.")));
 	number();
 	return {
 		title: "Submit",

@@ -145,7 +145,8 @@ class Page:
         self.requested: list[str] = []
         """The addresses of all requests."""
         self.wrong: list[str] = []
-        """Errors on the console: exceptions, what the policy for content refused, files that are missing."""
+        """Errors on the console: exceptions, what the policy for content refused, missing files. Not refused
+        requests for data, which are the affair of the page."""
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         self.size(1280, 900)
@@ -171,7 +172,9 @@ class Page:
                 case "Runtime.exceptionThrown":
                     details = what["exceptionDetails"]
                     self.wrong.append(details.get("exception", {}).get("description", details["text"]))
-                case "Log.entryAdded" if what["entry"]["level"] == "error":
+                case "Log.entryAdded" if what["entry"]["level"] == "error" and "/api/" not in what["entry"].get(
+                    "url", ""
+                ):
                     self.wrong.append(f"{what['entry']['text']} {what['entry'].get('url', '')}")
                 case _:
                     pass

@@ -42,9 +42,8 @@ class Stage:
         short = UserFolder.make(self.folder / "short", {**FILMED, "env": prints, "stop": {"max_env_steps": 2000}})
         self.user = UserFolder.make(self.folder / "user", ENDLESS)
         for seed in (1, 2):
-            self.herd.submit(short, f"done_{seed}", 0, f"seed={seed}")
-        for seed in (1, 2):
-            self.herd.wait_over(f"done_{seed}")
+            self._submit(short, "done", f"done_{seed}", seed=seed)
+        until(lambda: all(one.state == "finished" for one in self.herd.status().experiments), "the end of both")
         harmful = self.herd.runs / "harmful"
         shutil.copytree(self.herd.runs / "done_1", harmful)
         settings = json.loads((harmful / "config.json").read_text())
@@ -52,10 +51,13 @@ class Stage:
         (harmful / "config.json").write_text(json.dumps(settings))
         self.herd.submit(self.user, "goes_on")
         self.herd.wait_env_step("goes_on", 500)
-        config = load_config(self.user.config, overrides=["name=waiting"]).config
-        with self.herd.client() as client:
-            client.submit(config, name=HARMFUL_NAME, run_dir="waiting", priority=1)
+        self._submit(self.user, HARMFUL_NAME, "waiting", priority=1)
         until(lambda: self.herd.experiment(HARMFUL_NAME).state == "queued", "a run that waits")
+
+    def _submit(self, user: UserFolder, name: str, run: str, *, seed: int = 3, priority: int = 0) -> None:
+        config = load_config(user.config, overrides=["name=done", f"seed={seed}"]).config
+        with self.herd.client() as client:
+            client.submit(config, name=name, run_dir=run, priority=priority)
 
     def restart(self) -> None:
         """Start a coordinator, by the same command every time, with its page."""

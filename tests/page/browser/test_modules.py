@@ -34,7 +34,7 @@ def modules(browser: Browser) -> Generator[Page]:
         thread.start()
         page = browser.page()
         try:
-            page.open(f"http://127.0.0.1:{server.server_port}/settings.js")
+            page.open(f"http://127.0.0.1:{server.server_port}/format.js")
             page.until("document.body.innerText.includes('export')")
             yield page
         finally:
@@ -153,17 +153,17 @@ def test_equal_rows_keep_their_order_and_a_click_turns_it(modules: Page) -> None
 
 @pytest.mark.parametrize("run", ["a", "lr_sweep/lr=0.1/s3", "100% <b>", "ü ?#&"])
 def test_an_address_leads_to_the_run_that_it_names(modules: Page, run: str) -> None:
-    there = call(modules, "route", f"parsed(runAddress({json.dumps(run)}, 'logs', {{file: 'x/y.txt', none: null}}))")
+    there = call(modules, "api", f"parsed(runAddress({json.dumps(run)}, 'logs', {{file: 'x/y.txt', none: null}}))")
     assert (there["view"], there["parts"]) == ("run", [run, "logs"])
     assert (
-        call(modules, "route", f"parsed(runAddress({json.dumps(run)}, 'logs', {{file: 'x/y'}})).query.get('file')")
+        call(modules, "api", f"parsed(runAddress({json.dumps(run)}, 'logs', {{file: 'x/y'}})).query.get('file')")
         == "x/y"
     )
 
 
 def test_an_address_that_is_broken_is_taken_as_it_is(modules: Page) -> None:
-    assert call(modules, "route", "parsed('#/run/%E0%A4%A')")["parts"] == ["%E0%A4%A"]
-    assert call(modules, "route", "parsed('')")["view"] == ""
+    assert call(modules, "api", "parsed('#/run/%E0%A4%A')")["parts"] == ["%E0%A4%A"]
+    assert call(modules, "api", "parsed('')")["view"] == ""
 
 
 def test_the_token_is_taken_out_of_the_address(modules: Page) -> None:
@@ -413,7 +413,7 @@ def test_settings_are_found_by_name_and_value(modules: Page) -> None:
 
     def keys(text: str, differing: bool) -> list[str]:
         found = call(
-            modules, "settings", f"matching({json.dumps(settings)}, {json.dumps(text)}, {json.dumps(differing)})"
+            modules, "format", f"matching({json.dumps(settings)}, {json.dumps(text)}, {json.dumps(differing)})"
         )
         return [one["key"] for one in found]
 
@@ -421,7 +421,7 @@ def test_settings_are_found_by_name_and_value(modules: Page) -> None:
     assert keys("", True) == ["learner.batch_size", "policy.hidden"]
     assert keys(" BATCH ", False) == ["learner.batch_size"]
     assert keys("128", True) == ["learner.batch_size", "policy.hidden"]
-    assert call(modules, "settings", "[written('a'), written(1.5), written(null), written([1, {a: 2}])]") == [
+    assert call(modules, "format", "[written('a'), written(1.5), written(null), written([1, {a: 2}])]") == [
         "a",
         "1.5",
         "null",

@@ -1,0 +1,281 @@
+"""What each view shows of real runs, by mouse, by keyboard, on a phone, in light and dark; and that text stays text."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from remuda.tests.page.browser.devtools import Page
+from remuda.tests.page.browser.stage import HARM, HARMFUL_NAME, Stage
+from remuda.tests.patience import until
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
+
+VIEWS = ["queue", "runs", "herd", "compare", "submit"]
+PARTS = ["", "logs", "checkpoints", "config"]
+WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+DARK = "getComputedStyle(document.body).backgroundColor"
+
+
+def test_the_token_leaves_the_address_at_once(stage: Stage, tab: Page) -> None:
+    tab.open(stage.operators_link)
+    tab.until_text("Queue", within="h1")
+    assert tab.js("location.href") == f"{stage.address}#/queue"
+    tab.listen()
+    token = stage.operators_link.partition("token=")[2]
+    assert not any(token in address for address in tab.requested)
+
+
+def test_the_queue_says_why_each_run_waits(stage: Stage, tab: Page, pictures: Path) -> None:
+    tab.open(stage.link("queue"))
+    shown = tab.until_text("1 run has workers, 1 waits. Free: no worker.", HARMFUL_NAME)
+    assert "goes_on has them; it is number 1 in the queue." in shown
+    assert "Waits for 1 learner, " in shown
+    assert "Finished: it has made all its environment steps." in shown
+    tab.until(
+        "document.querySelector('main').innerText.match(/learner|collectors|nobody waits/)", "who waits within a run"
+    )
+    tab.screenshot(pictures / "queue.png")
+
+
+def test_the_herd_lists_hosts_workers_and_failures(stage: Stage, tab: Page, pictures: Path) -> None:
+    tab.open(stage.link("herd"))
+    tab.until_text("Workers", "Hosts", "learner", "collector", "evaluator", "goes_on", "Cores used")
+    killed = stage.herd.kill_worker("collector", "goes_on")
+    shown = tab.until_text(f"{killed.uuid[:8]}.2")
+    assert f"{killed.uuid[:8]}.1" not in tab.text("table tbody")
+    assert "Started again" in shown
+    tab.type("input[type=search]", killed.uuid[:8])
+    tab.until("document.querySelectorAll('main table')[1].querySelectorAll('tbody tr').length === 1")
+    tab.open(stage.link("herd"))
+    tab.until_text("SIGKILL")
+    tab.screenshot(pictures / "herd.png", whole=True)
+
+
+def test_a_table_sorts_by_its_heads(stage: Stage, tab: Page) -> None:
+    tab.open(stage.link("runs"))
+    tab.until_text("done_1", "done_2", "goes_on")
+    rows = "[...document.querySelectorAll('tbody tr')].map((row) => row.querySelector('td.name').innerText)"
+    tab.click("th button", "Run")
+    names = tab.js(rows)
+    assert names == sorted(names)
+    assert tab.js("document.querySelector('th[aria-sort]').innerText").startswith("Run")
+    tab.click("th button", "Run")
+    assert tab.js(rows) == names[::-1]
+    tab.type("input[type=search]", "finished done_2")
+    tab.until(f"{rows}.join() === 'done_2'")
+
+
+def test_a_run_shows_its_curves_waits_and_ledger(stage: Stage, tab: Page, pictures: Path) -> None:
+    tab.open(stage.run("goes_on"))
+    tab.until_text("Environment steps", "Policy lag", "Samples per insert", "Where the time goes", "Ledger")
+    tab.until("document.querySelectorAll('.lane svg path').length > 4", "lanes")
+    tab.until("document.querySelectorAll('.chart canvas').length >= 3", "curves and rates")
+    kinds = tab.js("[...new Set([...document.querySelectorAll('.lane path')].map((path) => path.dataset.kind))]")
+    assert "work" in kinds
+    assert any(kind and kind.startswith("wait_") for kind in kinds)
+    names = tab.js("[...document.querySelectorAll('.legend li')].map((each) => each.innerText)")
+    assert any(name.startswith("Waits for ") for name in names), names
+    tab.until_text("joins as learner", within="[aria-label=Events]")
+    tab.screenshot(pictures / "run.png", whole=True)
+
+
+def test_a_run_goes_on_under_the_open_page(stage: Stage, tab: Page) -> None:
+    tab.open(stage.run("goes_on"))
+    steps = "Number(document.querySelector('.facts dd').firstChild.textContent.replaceAll(',', ''))"
+    first = tab.until(steps)
+    intervals = tab.until("document.querySelector('.lane svg path').getAttribute('d').length")
+    tab.until(f"{steps} > {first}", "more steps")
+    tab.until(f"document.querySelector('.lane svg path').getAttribute('d').length > {intervals}", "a longer timeline")
+
+
+def test_the_timeline_is_read_by_mouse_and_by_arrow_keys(stage: Stage, tab: Page) -> None:
+    tab.open(stage.run("goes_on"))
+    tab.until("document.querySelector('[data-role=learner]')")
+    tab.point("[data-role=learner]")
+    tab.until_text("At ", "learner ", "collector ")
+    tab.js("document.querySelector('[data-role=collector]').focus()")
+    said = "[...document.querySelectorAll('main p')].find((p) => p.ariaLive === 'polite').innerText"
+    tab.press("ArrowLeft")
+    one = tab.until(f"{said}.startsWith('At ') && {said}")
+    tab.press(*8 * ["ArrowLeft"])
+    tab.until(f"{said}.startsWith('At ') && {said} !== {one!r}")
+
+
+def test_seeds_are_a_band(stage: Stage, tab: Page, pictures: Path) -> None:
+    tab.open(stage.run("done_1"))
+    tab.until_text("all 2 seeds as a band", "(2 seeds)")
+    tab.screenshot(pictures / "seeds.png")
+    tab.click("label input[type=checkbox]")
+    tab.until("!document.querySelector('main').innerText.includes('(2 seeds)')")
+
+
+def test_logs_of_every_worker_are_read_searched_and_followed(stage: Stage, tab: Page, pictures: Path) -> None:
+    run = stage.herd.runs / "goes_on"
+    tab.open(stage.run("goes_on", "logs"))
+    tab.until_text("[INFO]", within=".log")
+    assert tab.js("document.querySelector('button[aria-pressed]').ariaPressed") == "true"
+    killed = stage.herd.kill_worker("collector", "goes_on")
+    tab.until_text(killed.uuid, within=".log")
+    tab.type("input[type=search]", "JOINS AS LEARNER")
+    tab.until("document.querySelectorAll('.log mark').length >= 1")
+    marked = tab.js("document.querySelector('.log mark').innerText")
+    assert marked == "joins as learner"
+    tab.screenshot(pictures / "logs.png")
+    tab.click(".log a")
+    tab.until("location.hash.includes('at=')")
+    tab.until_text("joins as learner", within=".log")
+    until(lambda: len(list((run / "log" / "collector").glob(f"{killed.uuid}_*"))) == 2, "a log of the next incarnation")
+    tab.open(stage.run("goes_on", "logs"))
+    option = f"[...document.querySelectorAll('option')].find((one) => one.innerText.includes('{killed.uuid[:8]}.1'))"
+    assert "(dead)" in tab.until(f"{option}.innerText")
+    tab.choose("select", tab.js(f"{option}.value"))
+    tab.until_text("This one writes no more")
+
+
+def test_checkpoints_have_returns_and_films(stage: Stage, tab: Page, pictures: Path) -> None:
+    tab.open(stage.run("done_1", "checkpoints"))
+    tab.until_text("iteration_0.pth.tar", "best", "Mean return")
+    tab.click("button", "Film")
+    tab.until("document.querySelector('figure img')?.naturalWidth > 0", "a film")
+    tab.screenshot(pictures / "checkpoints.png")
+
+
+def test_settings_are_found_and_compared(stage: Stage, tab: Page) -> None:
+    tab.open(stage.run("done_1", "config"))
+    tab.until_text("learner.batch_size")
+    tab.type("input[type=search]", "n_step")
+    tab.until("!document.querySelector('main').innerText.includes('learner.batch_size')")
+    tab.open(stage.run("done_1", "config"))
+    tab.until_text("learner.batch_size")
+    tab.choose("select", "done_2")
+    tab.until("[...document.querySelectorAll('tbody tr')].some((row) => row.innerText.startsWith('seed'))")
+    tab.until("!document.querySelector('tbody').innerText.includes('learner.batch_size')")
+
+
+def test_runs_are_compared(stage: Stage, tab: Page, pictures: Path) -> None:
+    tab.open(stage.link("runs"))
+    for name in ("done_1", "goes_on"):
+        tab.click(f"input[aria-label='Compare {name}']")
+    tab.click("button", "Compare 2 runs")
+    shown = tab.until_text("2 runs.", "best return", "stop.max_env_steps")
+    assert "done_2" not in shown
+    tab.until("document.querySelector('.chart canvas')")
+    tab.screenshot(pictures / "compare.png", whole=True)
+
+
+def test_markup_in_names_and_logs_is_text(stage: Stage, tab: Page) -> None:
+    for view in VIEWS[:4]:
+        tab.open(stage.link(view))
+        tab.until("document.querySelector('main h1')")
+        if view != "herd":
+            tab.until_text(HARMFUL_NAME if view == "queue" else "harmful")
+    for part in PARTS:
+        tab.open(stage.run("harmful", part))
+        tab.until_text(HARM, within="main > div")
+    worker = next((stage.herd.runs / "harmful" / "log" / "collector").iterdir()).name
+    tab.open(f"{stage.run('harmful', 'logs')}?file=collector/{worker}")
+    tab.until_text(HARM, within=".log")
+    tab.type("input[type=search]", HARM)
+    tab.until(f"document.querySelector('.log mark')?.innerText === {HARM!r}")
+    tab.open(stage.run("waiting"))
+    tab.until_text(HARMFUL_NAME, within="h1")
+    assert tab.js("window.harmed === undefined && document.querySelector('main b, main img') === null")
+
+
+def test_everything_is_reached_by_keys(stage: Stage, tab: Page, pictures: Path) -> None:
+    tab.open(stage.link("queue"))
+    tab.until_text("goes_on")
+    tab.press("?")
+    tab.until_text("Shortcuts", within="dialog")
+    tab.screenshot(pictures / "shortcuts.png")
+    tab.press("g", "h")
+    assert tab.js("location.hash") == "#/queue", "a dialog keeps the keys"
+    tab.press("Escape")
+    tab.until("!document.querySelector('dialog')")
+    for keys, place in (("gh", "#/herd"), ("gc", "#/compare"), ("gr", "#/runs"), ("n", "#/submit"), ("gq", "#/queue")):
+        tab.press(*keys)
+        tab.until(f"location.hash === {place!r} && document.querySelector('main h1')")
+    tab.press("g", "r")
+    tab.until_text("Runs", within="h1")
+    tab.press("/")
+    tab.until("document.activeElement.type === 'search'")
+    tab.press("g", "q")
+    assert tab.js("location.hash") == "#/runs", "typing is typing"
+    tab.press("Escape")
+    tab.type("input[type=search]", "done_1")
+    tab.until("document.querySelectorAll('tbody tr').length === 1")
+    tab.press("Escape", "j")
+    tab.until("document.activeElement.matches('tr')")
+    tab.press("Enter")
+    tab.until("location.hash === '#/run/done_1'")
+    tab.until_text("done", within="h1")
+    for key, part in (("2", "/logs"), ("3", "/checkpoints"), ("4", "/config"), ("1", "")):
+        tab.press(key)
+        tab.until(f"location.hash === '#/run/done_1{part}'")
+        tab.until(f"document.querySelector('.tabs a:nth-child({key})')?.ariaCurrent === 'page'")
+
+
+def test_the_first_stop_of_the_tab_key_leads_to_the_content(stage: Stage, tab: Page) -> None:
+    tab.open(stage.link("queue"))
+    tab.until_text("goes_on")
+    tab.js("document.activeElement.blur()")
+    tab.press("Tab")
+    assert tab.js("document.activeElement.className") == "skip"
+    tab.press("Enter")
+    tab.until("document.activeElement.id === 'main'")
+    assert tab.js("location.hash") == "#/queue"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark(stage: Stage, tab: Page, pictures: Path, scheme: str) -> None:
+    tab.scheme(scheme)
+    tab.open(stage.run("done_1"))
+    tab.until("document.querySelector('.chart canvas')")
+    red = int(tab.js(DARK).removeprefix("rgb(").partition(",")[0])
+    assert (red < 60) is (scheme == "dark")
+    tab.screenshot(pictures / f"{scheme}.png", whole=True)
+
+
+def test_a_chart_follows_the_scheme(stage: Stage, tab: Page) -> None:
+    """Its colours are drawn, not styled."""
+    tab.open(stage.run("done_1"))
+    tab.until("document.querySelector('.chart canvas')")
+    tab.js("window.first = document.querySelector('.chart canvas')")
+    tab.scheme("dark")
+    tab.until("document.querySelector('.chart canvas') && document.querySelector('.chart canvas') !== window.first")
+
+
+def test_every_view_fits_a_phone(stage: Stage, tab: Page, pictures: Path) -> None:
+    tab.size(375, 740, phone=True)
+    for link in [*map(stage.link, VIEWS), *(stage.run("goes_on", part) for part in PARTS)]:
+        tab.open(link)
+        tab.until("document.querySelector('main h1')")
+        assert not tab.js(WIDER), f"{link} is wider than a phone"
+        name = link.partition("&/")[2].replace("/", "_")
+        tab.screenshot(pictures / f"phone_{name}.png")
+
+
+def test_nothing_runs_on_after_a_view_was_left(stage: Stage, tab: Page) -> None:
+    """Each view has one stream, which ends with it."""
+    tab.open(stage.run("goes_on"))
+    tab.until_text("goes_on", within="h1")
+    for keys in ("gh", "gq", "gr"):
+        tab.press(*keys)
+        tab.until("document.querySelector('main h1')")
+    tab.until_text("Runs", within="h1")
+    streams = "performance.getEntriesByType('resource').filter((one) => one.name.includes('api/events'))"
+    assert tab.js(f"{streams}.filter((one) => !one.responseEnd).length") <= 1
+
+
+def test_a_coordinator_that_stands_still_is_seen(stage: Stage, tab: Page) -> None:
+    tab.open(stage.link("queue"))
+    tab.until_text("live")
+    stage.process.send_signal(signal.SIGSTOP)
+    try:
+        tab.until_text("The coordinator is away since")
+    finally:
+        stage.process.send_signal(signal.SIGCONT)
+    tab.until("document.getElementById('away').hidden")

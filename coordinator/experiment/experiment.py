@@ -12,32 +12,20 @@ from typing import Concatenate, ParamSpec
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Broken, CloseRun, Reply, Step
-from remuda.coordinator.experiment.claims import Claims, Speaker
-from remuda.coordinator.experiment.deaths import Deaths
-from remuda.coordinator.experiment.demand import WorkerDemand
-from remuda.coordinator.experiment.dispatch import EvaluationDispatch
-from remuda.coordinator.experiment.failures import Failures
-from remuda.coordinator.experiment.flow_control import FlowControl
+from remuda.coordinator.experiment.claims import Speaker
 from remuda.coordinator.experiment.memory import ExperimentMemory
 from remuda.coordinator.experiment.messages import MessageHandlers
-from remuda.coordinator.experiment.reanalysis import ReanalysisBook
+from remuda.coordinator.experiment.parts import Parts
 from remuda.coordinator.experiment.reports import ExperimentReports
-from remuda.coordinator.experiment.shutdown import ExperimentShutdown
-from remuda.coordinator.experiment.workers import ExperimentWorkers
-from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.pages import results_of
 from remuda.logbook.run_events import EventReport
-from remuda.training.commander.commander import Commander
 from remuda.training.commander.end import ON_REQUEST, End
-from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Happened, LogLine
 from remuda.training.identity import Identity
-from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import LeaseHolder
-from remuda.training.status import LiveStatus
-from remuda.training.vitals import COORDINATOR, Vitals
+from remuda.training.vitals import COORDINATOR
 from remuda.wire.messages import (
     AnyMessage,
     ChunkMeta,
@@ -49,11 +37,6 @@ from remuda.wire.messages import (
     Role,
     WorkerVitals,
 )
-
-GENERATIONS_PER_RUN = 1_000
-"""Distance between the generations of a run and of its resumed run, so that no worker gets random numbers that were
-used before."""
-
 
 P = ParamSpec("P")
 
@@ -82,89 +65,22 @@ class Experiment:
         self.identity = identity
         self.config_json = config.model_dump_json()
         """The config as submitted and resolved."""
-        self.replay = ReplayAccounting(config, now_s, resumed=resumed, journaled=True)
-        """What was counted and can be sampled."""
         self.held_up: str | None = None
         """Why its disk accepts no writes at the moment; None while it accepts them."""
         self._limits = config.limits
-        self._failures = Failures()
-        self._deaths = Deaths()
-        self._progress = ProgressRows(config, resumed)
-        self._commander = Commander(config, resumed)
-        self._vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: self._leases.find(lease) is not None)
-        self._reanalysis = ReanalysisBook(identity.id, config, self.replay)
-        self._flow = FlowControl(identity.id, config, self.replay, self._reanalysis, resumed)
-        self._leases = LeaseBook(
-            0 if resumed is None else resumed.generation * GENERATIONS_PER_RUN, on_forget=self._flow.forget_lease
-        )
-        self._dispatch = EvaluationDispatch(identity.id, self._commander, self._leases, self._progress)
-        self._demand = WorkerDemand(identity, config, self._leases, self._failures, now_s)
-        self._status = LiveStatus(
-            identity=identity,
-            replay=self.replay,
-            learning=self._flow,
-            reanalyzed=self._reanalysis,
-            commander=self._commander,
-            before_s=0.0 if resumed is None else resumed.counters.wall_s,
-        )
-        self._workers = ExperimentWorkers(
-            identity=identity,
-            config_json=self.config_json,
-            leases=self._leases,
-            replay=self.replay,
-            flow=self._flow,
-            reanalysis=self._reanalysis,
-            dispatch=self._dispatch,
-        )
-        self._shutdown = ExperimentShutdown(
-            experiment=identity.id,
-            leases=self._leases,
-            workers=self._workers,
-            dispatch=self._dispatch,
-            save_s=config.limits.save_s,
-        )
-        self._claims = Claims(
-            config=config, leases=self._leases, replay=self.replay, flow=self._flow, reanalysis=self._reanalysis
-        )
-        self._messages = MessageHandlers(
-            status=self._status,
-            claims=self._claims,
-            leases=self._leases,
-            workers=self._workers,
-            replay=self.replay,
-            flow=self._flow,
-            reanalysis=self._reanalysis,
-            dispatch=self._dispatch,
-            progress=self._progress,
-            failures=self._failures,
-            deaths=self._deaths,
-            vitals=self._vitals,
-        )
-        self._reports = ExperimentReports(
-            experiment=identity.id,
-            status=self._status,
-            replay=self.replay,
-            flow=self._flow,
-            reanalysis=self._reanalysis,
-            dispatch=self._dispatch,
-            commander=self._commander,
-            progress=self._progress,
-            vitals=self._vitals,
-        )
-        self.memory = ExperimentMemory(
-            experiment=identity.id,
-            status=self._status,
-            shutdown=self._shutdown,
-            failures=self._failures,
-            deaths=self._deaths,
-            replay=self.replay,
-            flow=self._flow,
-            leases=self._leases,
-            dispatch=self._dispatch,
-            progress=self._progress,
-            reanalysis=self._reanalysis,
-        )
+        parts = Parts.of(identity, config, self.config_json, now_s, resumed)
+        books = parts.books
+        self.replay = books.replay
+        """What was counted and can be sampled."""
+        self.memory = ExperimentMemory(identity.id, parts)
         """What its journal keeps of it."""
+        self._flow, self._leases, self._reanalysis = books.flow, books.leases, books.reanalysis
+        self._failures, self._deaths, self._vitals = books.failures, books.deaths, books.vitals
+        self._progress, self._commander = books.progress, books.commander
+        self._dispatch, self._demand, self._status = parts.dispatch, parts.demand, parts.status
+        self._workers, self._shutdown, self._claims = parts.workers, parts.shutdown, parts.claims
+        self._messages = MessageHandlers(parts)
+        self._reports = ExperimentReports(identity.id, parts)
 
     # --- how it stands ---
 

@@ -7,43 +7,22 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from remuda.coordinator.effects import DeleteChunks, Step
-from remuda.coordinator.experiment.deaths import Deaths
-from remuda.coordinator.experiment.dispatch import EvaluationDispatch
-from remuda.coordinator.experiment.failures import Failures
-from remuda.coordinator.experiment.flow_control import FlowControl
-from remuda.coordinator.experiment.reanalysis import ReanalysisBook
-from remuda.coordinator.experiment.shutdown import ExperimentShutdown
-from remuda.coordinator.leases import LeaseBook
-from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.replay.accounting import ReplayAccounting
+from remuda.coordinator.experiment.parts import Parts
 from remuda.training.run_snapshot import Changes, ExperimentSnapshot
 from remuda.training.snapshot import NewEpisodes, Rows
-from remuda.training.status import LiveStatus
 from remuda.wire.messages import AnyMessage, BatchRequest, ChunkMeta, IndexedChunk
 
 
 class ExperimentMemory:
     """Reads all parts of one experiment, and gives them back what they were."""
 
-    def __init__(
-        self,
-        *,
-        experiment: str,
-        status: LiveStatus,
-        shutdown: ExperimentShutdown,
-        failures: Failures,
-        deaths: Deaths,
-        replay: ReplayAccounting,
-        flow: FlowControl,
-        leases: LeaseBook,
-        dispatch: EvaluationDispatch,
-        progress: ProgressRows,
-        reanalysis: ReanalysisBook,
-    ) -> None:
+    def __init__(self, experiment: str, parts: Parts) -> None:
+        books = parts.books
         self._experiment = experiment
-        self._status, self._shutdown, self._failures, self._deaths = status, shutdown, failures, deaths
-        self._replay, self._flow, self._leases, self._dispatch = replay, flow, leases, dispatch
-        self._progress, self._reanalysis = progress, reanalysis
+        self._status, self._shutdown, self._dispatch = parts.status, parts.shutdown, parts.dispatch
+        self._failures, self._deaths, self._leases = books.failures, books.deaths, books.leases
+        self._replay, self._flow, self._reanalysis = books.replay, books.flow, books.reanalysis
+        self._progress = books.progress
         self._rows_are_journaled = False
         self._left_over: tuple[str, ...] = ()
 

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.claims import Claims, Speaker
-from remuda.coordinator.experiment.deaths import Deaths
-from remuda.coordinator.experiment.dispatch import EvaluationDispatch
-from remuda.coordinator.experiment.failures import Failures
+from remuda.coordinator.experiment.claims import Speaker
 from remuda.coordinator.experiment.finished import refused
-from remuda.coordinator.experiment.flow_control import FlowControl
-from remuda.coordinator.experiment.reanalysis import ReanalysisBook
+from remuda.coordinator.experiment.parts import Parts
 from remuda.coordinator.experiment.worker_reports import collector_report
-from remuda.coordinator.experiment.workers import ExperimentWorkers
-from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.coordinator.leases import Lease
 from remuda.training.commander.end import End
-from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, LogLine
-from remuda.training.replay.accounting import ReplayAccounting
-from remuda.training.status import LiveStatus
-from remuda.training.vitals import Vitals
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,
@@ -42,26 +31,24 @@ from remuda.wire.messages import (
 )
 
 
-@dataclass(kw_only=True)
 class MessageHandlers:
     """Passes each message on to the parts that it concerns."""
 
-    status: LiveStatus
-    claims: Claims
-    leases: LeaseBook
-    workers: ExperimentWorkers
-    replay: ReplayAccounting
-    flow: FlowControl
-    reanalysis: ReanalysisBook
-    dispatch: EvaluationDispatch
-    progress: ProgressRows
-    failures: Failures
-    deaths: Deaths
-    vitals: Vitals
+    def __init__(self, parts: Parts) -> None:
+        books = parts.books
+        self._status, self._claims, self._workers, self._dispatch = (
+            parts.status,
+            parts.claims,
+            parts.workers,
+            parts.dispatch,
+        )
+        self._replay, self._flow, self._reanalysis = books.replay, books.flow, books.reanalysis
+        self._leases, self._failures, self._deaths = books.leases, books.failures, books.deaths
+        self._progress, self._vitals = books.progress, books.vitals
 
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
         """Handle a message about one of its leases, open or over, that Claims.disbelief has accepted."""
-        lease = self.leases.find(getattr(message, "lease", 0))
+        lease = self._leases.find(getattr(message, "lease", 0))
         if lease is None:
             return self._late(message, speaker, now_s)
         match message:
@@ -70,35 +57,35 @@ class MessageHandlers:
             case Ready():
                 return [] if lease.ready or lease.draining else self._ready(lease, message, now_s)
             case Drained():
-                self.deaths.ended(lease.number)
-                return self.workers.drained(lease)
+                self._deaths.ended(lease.number)
+                return self._workers.drained(lease)
             case WorkerFailed():
                 return self._failed(lease, message, now_s)
             case WorkerVitals():
-                self.vitals.told(lease.role, lease.worker, message)
+                self._vitals.told(lease.role, lease.worker, message)
                 return []
             case CollectorReport():
                 return [self._emit(message, lease)]
             case EvaluationDone():
                 self._worked(lease, now_s)
-                return self.dispatch.played(message, lease.worker, self.status.counters(now_s), now_s)
+                return self._dispatch.played(message, lease.worker, self._status.counters(now_s), now_s)
             case EvaluationFilmed():
-                return self.dispatch.filmed(message)
+                return self._dispatch.filmed(message)
             case _:
                 handle = self._from_reanalyzer if lease.role == "reanalyzer" else self._from_learner
                 return handle(lease, message, now_s)
 
     def _late(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
         """Handle news about a lease that is over, if it comes from the worker that held it."""
-        its_own = self.claims.is_late_word_of(speaker, getattr(message, "lease", 0))
+        its_own = self._claims.is_late_word_of(speaker, getattr(message, "lease", 0))
         match message:
             case ChunkReady() if its_own:
-                why = self.claims.of_chunk(message, speaker)
+                why = self._claims.of_chunk(message, speaker)
                 return self._chunk(message, now_s) if why is None else [refused(message, why)]
             case ChunkReady():
                 return [refused(message, "it is not a chunk of the worker that had this lease")]
-            case Reanalyzed() if its_own and self.claims.of_reanalysis(message, speaker) is None:
-                return self.reanalysis.came_late(message.meta)
+            case Reanalyzed() if its_own and self._claims.of_reanalysis(message, speaker) is None:
+                return self._reanalysis.came_late(message.meta)
             case WorkerFailed() if its_own:
                 return self._hung(message, now_s)
             case _:
@@ -107,21 +94,21 @@ class MessageHandlers:
     def _from_learner(self, lease: Lease, message: AnyMessage, now_s: float) -> list[Step]:
         match message:
             case BatchRequest():
-                return self.flow.requested(message)
+                return self._flow.requested(message)
             case ChunkUnreadable():
-                return self.flow.unreadable(message)
+                return self._flow.unreadable(message)
             case PolicyPublished():
-                collectors = [ready.number for ready in self.leases.ready("collector")]
-                return self.flow.published(message, collectors)
+                collectors = [ready.number for ready in self._leases.ready("collector")]
+                return self._flow.published(message, collectors)
             case TargetPublished():
-                return self.reanalysis.published(message.policy)
+                return self._reanalysis.published(message.policy)
             case LearnerReport():
                 self._learned(lease, message, now_s)
                 return []
             case CheckpointSaved():
-                self.deaths.worked(lease.number, lease.role, now_s)
-                self.flow.trained(message.record.train_iter)
-                return self.dispatch.saved(message, self.status.counters(now_s), now_s)
+                self._deaths.worked(lease.number, lease.role, now_s)
+                self._flow.trained(message.record.train_iter)
+                return self._dispatch.saved(message, self._status.counters(now_s), now_s)
             case _:
                 return []
 
@@ -129,71 +116,71 @@ class MessageHandlers:
         match message:
             case Reanalyzed():
                 self._worked(lease, now_s)
-                return self.reanalysis.reanalyzed(message)
+                return self._reanalysis.reanalyzed(message)
             case NotReanalyzed():
-                return self.reanalysis.not_reanalyzed(message)
+                return self._reanalysis.not_reanalyzed(message)
             case _:
                 return []
 
     # --- work begins ---
 
     def _ready(self, lease: Lease, message: Ready, now_s: float) -> list[Step]:
-        self.leases.set_ready(lease)
-        self.deaths.ready(lease.number, now_s)
-        said: list[Step] = [LogLine(self.status.identity.id, text, "warning") for text in message.warnings]
+        self._leases.set_ready(lease)
+        self._deaths.ready(lease.number, now_s)
+        said: list[Step] = [LogLine(self._status.identity.id, text, "warning") for text in message.warnings]
         match lease.role:
             case "collector":
-                return said + self.flow.collector_ready(lease.number)
+                return said + self._flow.collector_ready(lease.number)
             case "evaluator":
-                return said + self.dispatch.deal()
+                return said + self._dispatch.deal()
             case "learner":
                 return said + self._learner_ready(now_s)
             case "reanalyzer":
-                self.reanalysis.ready(lease.number)
+                self._reanalysis.ready(lease.number)
                 return said
 
     def _learner_ready(self, now_s: float) -> list[Step]:
-        commander, first = self.dispatch.commander, self.status.state == "starting"
+        commander, first = self._dispatch.commander, self._status.state == "starting"
         if first:
-            self.status.state = "running"
+            self._status.state = "running"
         decisions = commander.started() if first else commander.retry_save()
-        steps = self.dispatch.carry_out(decisions, self.status.counters(now_s), now_s)
+        steps = self._dispatch.carry_out(decisions, self._status.counters(now_s), now_s)
         if commander.ending is not None:
             return steps
-        return steps + self.flow.open(lease.number for lease in self.leases.ready("collector"))
+        return steps + self._flow.open(lease.number for lease in self._leases.ready("collector"))
 
     # --- work is done ---
 
     def _chunk(self, message: ChunkReady, now_s: float) -> list[Step]:
-        if self.status.over:
-            return [self.flow.answer(message, rejected=f"the experiment is over ({self.status.state})")]
-        accepted, steps = self.flow.chunk(message)
+        if self._status.over:
+            return [self._flow.answer(message, rejected=f"the experiment is over ({self._status.state})")]
+        accepted, steps = self._flow.chunk(message)
         if accepted.fresh:
-            self.failures.worked(message.meta.chunk.worker)
-            self.deaths.worked(message.lease, "collector", now_s)
-            self.failures.moved()
-            self.progress.chunk(message.meta)
+            self._failures.worked(message.meta.chunk.worker)
+            self._deaths.worked(message.lease, "collector", now_s)
+            self._failures.moved()
+            self._progress.chunk(message.meta)
         if accepted.rejected is not None:
-            self.failures.counted(now_s)
+            self._failures.counted(now_s)
             self._give_up_if_hopeless(f"chunks are refused: {accepted.rejected}", now_s, passing=False)
         return steps
 
     def _worked(self, lease: Lease, now_s: float) -> None:
         """A worker has done some work."""
-        self.failures.worked(lease.worker)
-        self.deaths.worked(lease.number, lease.role, now_s)
+        self._failures.worked(lease.worker)
+        self._deaths.worked(lease.number, lease.role, now_s)
 
     def _learned(self, lease: Lease, message: LearnerReport, now_s: float) -> None:
         """Metrics of the algorithm; progress.txt shows some of them. No metrics: the learner has no batches left."""
         if message.metrics:
             self._worked(lease, now_s)
-            self.failures.moved()
-            self.progress.learned(message.metrics)
-        self.flow.trained(message.train_iter)
+            self._failures.moved()
+            self._progress.learned(message.metrics)
+        self._flow.trained(message.train_iter)
 
     def _emit(self, message: CollectorReport, lease: Lease) -> Emit:
-        report = collector_report(message, lease.worker, self.replay.env_step)
-        return Emit(self.status.identity.id, report)
+        report = collector_report(message, lease.worker, self._replay.env_step)
+        return Emit(self._status.identity.id, report)
 
     # --- work fails ---
 
@@ -202,28 +189,28 @@ class MessageHandlers:
         if lease.failed:
             return []
         lease.failed = True
-        which = f"{_ordinal(self.failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
+        which = f"{_ordinal(self._failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
         if message.hopeless:
-            self.dispatch.commander.fail(End(message.error, message.error))
+            self._dispatch.commander.fail(End(message.error, message.error))
         self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
-        return [self._tell_of(which, message), *self.workers.failed(lease, message.error)]
+        return [self._tell_of(which, message), *self._workers.failed(lease, message.error)]
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
         """A worker that was dropped reports where it hangs, or one that was replaced reports a failure."""
-        first = self.leases.last_word(message.lease)
-        if first and message.hung and not self.status.over:
-            self.failures.counted(now_s)
+        first = self._leases.last_word(message.lease)
+        if first and message.hung and not self._status.over:
+            self._failures.counted(now_s)
             self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
         return [self._tell_of(f"lease {message.lease}", message)]
 
     def _give_up_if_hopeless(self, what: str, now_s: float, *, passing: bool = True) -> None:
         """The run fails: its workers fail again and again, and nothing is counted or learned in between."""
-        if self.failures.hopeless(now_s, passing=passing):
-            reason = f"{self.failures.in_a_row} failures in a row; {what}"
-            self.dispatch.commander.end(End(reason, reason), skip_final_evaluation=True)
+        if self._failures.hopeless(now_s, passing=passing):
+            reason = f"{self._failures.in_a_row} failures in a row; {what}"
+            self._dispatch.commander.end(End(reason, reason), skip_final_evaluation=True)
 
     def _tell_of(self, which: str, failure: WorkerFailed) -> LogLine:
-        return LogLine(self.status.identity.id, f"{which}: {failure.error}\n{failure.traceback}", "error")
+        return LogLine(self._status.identity.id, f"{which}: {failure.error}\n{failure.traceback}", "error")
 
 
 def _ordinal(count: int) -> str:

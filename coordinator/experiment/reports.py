@@ -1,40 +1,23 @@
-"""What an experiment says of itself while it runs, and at its end: progress.txt, logs, curves, the time it took."""
+"""What an experiment reports while it runs and at its end: progress.txt, logs, curves, the time it took."""
 
 from __future__ import annotations
 
 from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.dispatch import EvaluationDispatch
-from remuda.coordinator.experiment.flow_control import FlowControl
-from remuda.coordinator.experiment.reanalysis import ReanalysisBook
-from remuda.training.commander.commander import Commander
+from remuda.coordinator.experiment.parts import Parts
 from remuda.training.commander.end import End
-from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, LogLine, WriteProgress, WriteTimers
-from remuda.training.replay.accounting import ReplayAccounting
-from remuda.training.status import LiveStatus
-from remuda.training.vitals import Vitals
 from remuda.wire.messages import Counters
 
 
 class ExperimentReports:
     """Changes nothing but what was reported last."""
 
-    def __init__(
-        self,
-        *,
-        experiment: str,
-        status: LiveStatus,
-        replay: ReplayAccounting,
-        flow: FlowControl,
-        reanalysis: ReanalysisBook,
-        dispatch: EvaluationDispatch,
-        commander: Commander,
-        progress: ProgressRows,
-        vitals: Vitals,
-    ) -> None:
+    def __init__(self, experiment: str, parts: Parts) -> None:
+        books = parts.books
         self._experiment = experiment
-        self._status, self._replay, self._flow, self._reanalysis = status, replay, flow, reanalysis
-        self._dispatch, self._commander, self._progress, self._vitals = dispatch, commander, progress, vitals
+        self._status, self._dispatch = parts.status, parts.dispatch
+        self._replay, self._flow, self._reanalysis = books.replay, books.flow, books.reanalysis
+        self._commander, self._progress, self._vitals = books.commander, books.progress, books.vitals
 
     def due(self, now_s: float) -> list[Step]:
         """What is to be reported by now of the buffer and of the workers."""

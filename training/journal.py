@@ -79,6 +79,21 @@ create table if not exists {prefix}priorities
 """
 
 
+def is_queued(path: Path) -> bool:
+    """Whether a run whose journal no process has open waits for workers: a coordinator opens the journal of a queued
+    run for moments only. Changes nothing."""
+    if path.with_name(f"{path.name}-wal").exists():
+        return False  # a process has it open, or was killed while it had
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+            head = db.execute("select body from memory").fetchone()
+        if head is None:  # nothing is written before the run is accepted
+            return any(path.parent.glob(".begun_*"))
+        return msgspec.msgpack.decode(head[0])[0] == FORMAT and _decoded(head[0], HeadSnapshot).state == "queued"
+    except (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, LookupError):
+        return False  # there is none, or it is damaged
+
+
 def open_or_begin(path: Path) -> tuple[RunJournal, Recovered | None, str | None]:
     """The journal of a run that begins or is resumed, and its content. A damaged one is put aside and another is begun:
     the third value says so. Raises JournalError, also if another process has it open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from remuda.policy.files.checkpoint_file import CheckpointError
@@ -72,5 +73,9 @@ class NewestPolicy:
 
     def _policy_file(self) -> Path | None:
         """The policy file; if an experiment had several coordinators, that of the last."""
-        files = [path for path in self._run.policy.glob("policy_*") if path.suffix != ".lock"]
-        return max(files, key=lambda path: path.stat().st_mtime_ns, default=None)
+        found: list[tuple[int, Path]] = []
+        for path in self._run.policy.glob("policy_*"):
+            if path.suffix != ".lock":
+                with suppress(FileNotFoundError):  # it was removed after it was listed
+                    found.append((path.stat().st_mtime_ns, path))
+        return max(found)[1] if found else None

@@ -23,12 +23,12 @@ from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.tests.patience import HANG_S
 from remuda.training import journal_database
-from remuda.training.journal import RunJournal, open_for_policies, open_or_begin, together
+from remuda.training.journal import RunJournal, is_queued, open_for_policies, open_or_begin, together
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.run_snapshot import Changes, RunSnapshot
 from remuda.training.snapshot import AskedSnapshot, DeathsSnapshot, ReanalysisRow, ReanalysisSnapshot, Rows
-from remuda.wire.messages import IndexedChunk, IndexedReanalysis, PolicyRef, Reanalysis, ReanalysisId
+from remuda.wire.messages import ExperimentState, IndexedChunk, IndexedReanalysis, PolicyRef, Reanalysis, ReanalysisId
 
 pytestmark = pytest.mark.xdist_group("what a coordinator wrote")
 
@@ -96,6 +96,52 @@ def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, entries: list[
     assert found is not None
     assert found == expected.recovered()
     assert len(found.snapshot.experiment.leases.leases) == 4
+
+
+def write_state(path: Path, entries: list[JournalEntry], state: ExperimentState) -> None:
+    snapshot = entries[0].snapshot
+    with closing(RunJournal(path)) as journal:
+        journal.write(JournalEntry("x", replace(snapshot, experiment=replace(snapshot.experiment, state=state))))
+
+
+def test_a_journal_that_is_closed_tells_whether_its_run_waits_for_workers(
+    tmp_path: Path, entries: list[JournalEntry]
+) -> None:
+    path = tmp_path / "journal.sqlite"
+    assert not is_queued(path), "there is none"
+    write_state(path, entries, "queued")
+    assert is_queued(path)
+    write_state(path, entries, "stopped")
+    assert not is_queued(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["journal.sqlite"], "it leaves no trace"
+
+
+def test_a_run_that_begins_waits_before_anything_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    RunJournal(path).close()
+    assert not is_queued(path)
+    (tmp_path / ".begun_0000-1111").touch()
+    assert is_queued(path)
+
+
+def test_a_killed_run_is_not_queued_although_its_file_may_say_so(tmp_path: Path, entries: list[JournalEntry]) -> None:
+    """What it wrote last is in its log of writes."""
+    path = tmp_path / "journal.sqlite"
+    write_state(path, entries, "queued")
+    path.with_name("journal.sqlite-wal").write_bytes(b"")
+    assert not is_queued(path)
+
+
+def test_a_journal_that_cannot_be_read_tells_of_no_queued_run(tmp_path: Path, entries: list[JournalEntry]) -> None:
+    path = tmp_path / "a # journal?.sqlite"  # characters that mean something in a URI
+    write_state(path, entries, "queued")
+    assert is_queued(path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("update memory set body = ?", (msgspec.msgpack.encode([0, "of another version"]),))
+        database.commit()
+    assert not is_queued(path)
+    path.write_bytes(b"# nothing like it\n" * 300)
+    assert not is_queued(path)
 
 
 def test_deaths_of_workers_are_read_by_the_next_one(tmp_path: Path, entries: list[JournalEntry]) -> None:

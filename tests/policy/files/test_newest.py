@@ -90,6 +90,15 @@ def test_of_a_run_that_went_through_several_coordinators_the_last_ones_file_is_t
     assert acts_as(newest.newer(), algorithms[2])
 
 
+def test_a_policy_file_that_is_gone_when_it_is_looked_at_is_passed_over(run: RunFolder) -> None:
+    """A coordinator that starts removes those of earlier ones."""
+    newest, algorithms = NewestPolicy(run.root), [dqn(seed=seed) for seed in range(2)]
+    save(run.root, algorithms[0], 0)
+    put_out(run, algorithms[1], 3, number=2)
+    run.policy_file(UUID, 1).symlink_to("gone")  # in its folder's list, and cannot be looked at
+    assert acts_as(newest.newer(), algorithms[1])
+
+
 def test_a_checkpoint_that_was_just_pruned_is_no_failure_but_a_damaged_one_is(run: RunFolder) -> None:
     newest = NewestPolicy(run.root)
     save(run.root, dqn(), 4)

@@ -1,0 +1,115 @@
+"""`remuda evaluate --follow` in one process: which runs are over, and which only wait."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remuda.cli import following
+from remuda.cli.errors import InputError
+from remuda.cli.following import follow_run
+from remuda.cli.playing import Asked, Player
+from remuda.policy.files.playable import Playable
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.policy.cases import dqn
+from remuda.tests.policy.files.saved_runs import save
+from remuda.training.journal import RunJournal
+from remuda.wire.messages import CheckpointRecord
+
+
+class Watching(Player):
+    """Only notes what it would play."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.said = io.StringIO()
+        self.played: list[int | None] = []
+        asked = Asked(
+            run_dir=run_dir,
+            episodes=1,
+            length=0,
+            deterministic=True,
+            render_mode=None,
+            record=None,
+            trust_code=False,
+            seed=None,
+            as_json=False,
+            follows=True,
+        )
+        super().__init__(asked, self.said)
+
+    def play(self, playable: Playable, record: CheckpointRecord | None = None) -> None:
+        self.played.append(playable.train_iter)
+
+
+@pytest.fixture
+def queued(tmp_path: Path) -> RunFolder:
+    """A run that begins, and has got no worker yet."""
+    run = RunFolder(tmp_path)
+    run.policy.mkdir()
+    RunJournal(run.journal).close()
+    run.beginner("0000-1111").touch()
+    return run
+
+
+def at_each_pause(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> list[float]:
+    """Instead of pauses the steps are done, one after the other; returns the pauses."""
+    pauses: list[float] = []
+
+    def pause(pause_s: float) -> None:
+        steps[len(pauses)]()
+        pauses.append(pause_s)
+
+    monkeypatch.setattr(time, "sleep", pause)
+    return pauses
+
+
+def test_a_queued_run_is_waited_for_until_it_has_a_policy(queued: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end() -> None:
+        save(queued.root, dqn(), 4)
+        queued.beginner("0000-1111").unlink()
+
+    pauses = at_each_pause(monkeypatch, lambda: None, end)
+    player = Watching(queued.root)
+    follow_run(queued.root, player)
+    assert len(pauses) == 2
+    assert player.played == [4]
+    assert player.said.getvalue().splitlines() == ["it waits for workers", "the run is over (policies played: 1)"]
+
+
+def test_a_run_that_ends_while_it_is_queued_has_no_policy(queued: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_each_pause(monkeypatch, queued.beginner("0000-1111").unlink)
+    with pytest.raises(InputError, match="has no policy to play: the run is over"):
+        follow_run(queued.root, Watching(queued.root))
+
+
+def test_a_run_that_gets_its_workers_between_two_looks_goes_on(
+    queued: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its journal is closed at the first look, and open when it would be read."""
+    opened: list[RunJournal] = []
+    looks: list[bool] = []
+
+    def is_queued(journal: Path) -> bool:
+        if looks == [False]:
+            queued.beginner("0000-1111").unlink()
+            opened.append(RunJournal(journal))
+        return False
+
+    def is_open(journal: Path) -> bool:  # POSIX locks do not hold against the process that has them
+        looks.append(bool(opened))
+        return looks[-1]
+
+    def end() -> None:
+        save(queued.root, dqn(), 4)
+        opened.pop().close()
+
+    monkeypatch.setattr(following, "is_queued", is_queued)
+    monkeypatch.setattr(following, "is_open", is_open)
+    at_each_pause(monkeypatch, end)
+    player = Watching(queued.root)
+    follow_run(queued.root, player)
+    assert player.played == [4]

@@ -211,6 +211,8 @@ def _advertised(text: str) -> str:
 def _address(bind: str) -> str:
     """The address as ZeroMQ wants it. Raises InputError for a malformed address."""
     host, _, port = bind.removeprefix("tcp://").rpartition(":")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise InputError(f"--bind {bind!r}: an address of IPv6 is written in brackets, as in [2001:db8::7]:5555")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise InputError(f"--bind {bind!r}: an address is host:port, such as 127.0.0.1:5555 (port 0: any free port)")
     return f"tcp://{host}:{port}"

@@ -27,9 +27,12 @@ END_S = 5.0
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens for streams at this host; `port` 0: any free one. Raises OSError."""
+    """A socket that listens for streams at this host, at [::] for IPv4, too; `port` 0: any free one. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG_CONNECTIONS)
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    listener = socket.create_server(
+        (host.strip("[]"), port), family=family, backlog=BACKLOG_CONNECTIONS, dualstack_ipv6=both
+    )
     listener.setblocking(False)
     return listener
 

@@ -79,7 +79,7 @@ def show_keys(socket: zmq.Socket[bytes], keys: CallerKeys) -> None:
 
 def allow_ipv6(socket: zmq.Socket[bytes], address: str) -> None:
     """Called before it is bound or connected to `address`: tcp://[::1]:5555 is one of IPv6. Names become addresses of
-    IPv4, since a name may have both and its host listens at one of them."""
+    IPv4 and never of IPv6, since a name may have both and its host may listen at one of them alone."""
     if "[" in address:
         socket.ipv6 = 1
 

@@ -33,7 +33,7 @@ def parse(text: str) -> tuple[str, int]:
 
 
 def listen(text: str, *, patience_s: float = TAKEN_S) -> socket.socket:
-    """A socket that listens at this address. Raises HttpAddressError."""
+    """A socket that listens at this address, at [::] for IPv4, too. Raises HttpAddressError."""
     host, port = parse(text)
     end_s = time.monotonic() + patience_s
     while True:
@@ -50,7 +50,8 @@ def listen(text: str, *, patience_s: float = TAKEN_S) -> socket.socket:
 def _bound(host: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
-    return socket.create_server(address[:2], family=family, backlog=BACKLOG_CONNECTIONS)
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    return socket.create_server(address[:2], family=family, backlog=BACKLOG_CONNECTIONS, dualstack_ipv6=both)
 
 
 def url(listener: socket.socket) -> str:

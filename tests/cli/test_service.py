@@ -52,6 +52,15 @@ def test_an_address_that_cannot_be_listened_on_is_wrong_input(terminal: Terminal
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("bind", ["2001:db8::7:5555", ":::5555", "[::1:5555", "tcp://::1:5555"])
+def test_an_address_of_ipv6_needs_brackets(terminal: Terminal, tmp_path: Path, bind: str) -> None:
+    """Without them nobody knows where the host ends."""
+    ended = terminal.remuda("coordinator", "--runs-dir", tmp_path / "runs", "--bind", bind)
+    assert ended.code == 2
+    assert ended.err == f"--bind {bind!r}: an address of IPv6 is written in brackets, as in [2001:db8::7]:5555\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_was_open_to_others_is_open_to_them_again_only_if_told_so(tmp_path: Path) -> None:
     addresses: list[tuple[str, str]] = []
     for bind in ("tcp://0.0.0.0:0", None, None):

@@ -15,8 +15,9 @@ import pytest
 from remuda.buffer.chunk import encode_chunk
 from remuda.coordinator.stream_server import FIRST_PAUSE_S, StreamServerProcess, listen
 from remuda.stores.transfers import Upload
+from remuda.tests.ipv6 import needs_ipv6
 from remuda.tests.keys import caller, keys_folder
-from remuda.tests.patience import until
+from remuda.tests.patience import HANG_S, until
 from remuda.tests.stores.served import Ranch, chunk
 from remuda.wire.messages import RefusalCounts
 from remuda.wire.streams.messages import Cancel
@@ -72,6 +73,16 @@ def test_it_starts_when_somebody_knocks_and_again_after_its_death(ranch: Ranch) 
 def test_a_port_that_is_taken_is_an_error() -> None:
     with listen("127.0.0.1", 0) as first, pytest.raises(OSError, match="in use"):
         listen("127.0.0.1", first.getsockname()[1])
+
+
+@needs_ipv6
+@pytest.mark.parametrize(("host", "reached"), [("[::]", ["127.0.0.1", "::1"]), ("[::1]", ["::1"])])
+def test_every_interface_of_ipv6_is_every_interface_of_ipv4(host: str, reached: list[str]) -> None:
+    """Workers go to an address of IPv4 where the machine has one."""
+    with listen(host, 0) as listener:
+        for each in reached:
+            with socket.create_connection((each, listener.getsockname()[1]), timeout=HANG_S):
+                pass
 
 
 def test_a_closed_one_that_never_started_leaves_nothing(ranch: Ranch) -> None:

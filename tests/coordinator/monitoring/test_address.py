@@ -7,6 +7,8 @@ import socket
 import pytest
 
 from remuda.coordinator.monitoring.address import HttpAddressError, is_loopback, listen, parse, url
+from remuda.tests.ipv6 import needs_ipv6
+from remuda.tests.patience import HANG_S
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,15 @@ def test_a_port_that_is_given_back_soon_is_waited_for() -> None:
             pass
     with listen(str(port)) as again:  # although its last connection is not forgotten yet
         assert again.getsockname()[1] == port
+
+
+@needs_ipv6
+@pytest.mark.parametrize("reached", ["127.0.0.1", "::1"])
+def test_every_interface_of_ipv6_is_every_interface_of_ipv4(reached: str) -> None:
+    with listen("[::]:0") as everywhere:
+        assert not is_loopback(everywhere)
+        with socket.create_connection((reached, everywhere.getsockname()[1]), timeout=HANG_S):
+            pass
 
 
 def test_who_reaches_it_is_known() -> None:

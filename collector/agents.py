@@ -51,7 +51,8 @@ class AgentsRollout:
     leaves, and stands still until the next episode. A step of a copy counts once, as an environment step of every
     policy. For each step in which an agent acted by the newest policy there is one row of single-step experience, or
     one valid slot of a segment or sequence; nothing of lanes that older policies play (see PastPlayers) is recorded.
-    Segments and sequences without any valid slot are left out.
+    Sequences without any valid slot are left out. A chunk has a segment of each lane, also of agents that are away, or
+    none at all if none of them has a valid slot.
 
     When `collect` raises, its chunks never happened, as with Rollout.
     """

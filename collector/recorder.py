@@ -112,8 +112,8 @@ class Recorder:
 
         `ended` bool [time, env] is where games ended, `acted` which policy it was, `seconds` how long it took. `info`
         returns what else is known of the episodes that ended, by their returns and the environments that played them,
-        each [n]. `clips_rewards`: rewards are learned from clipped to [-1, 1]. `without_idle_rows`: rows of many slots
-        without a single real step are left out.
+        each [n]. `clips_rewards`: rewards are learned from clipped to [-1, 1]. `without_idle_rows`: sequences without a
+        single real step are left out; of segments all, if none of them has one.
         """
         trace, rows = self.trace, self.rows
         real = self.check(ended)
@@ -129,6 +129,8 @@ class Recorder:
             columns["version"] = np.full(trace.num_envs, acted.version, np.int64)
         if without_idle_rows and "valid" in columns:
             kept = np.any(columns["valid"], axis=1)
+            if rows.whole_slots:  # an update takes a row of each lane
+                kept[:] = kept.any()
             columns = _of_rows(columns, kept)
         over = self._episodes.add(score, real, ended)
         self._acted = who[-rows.kept :]

@@ -60,6 +60,18 @@ def trained(policy: OnPolicy, action: ActionSpec = ACTION, *, batches: int = 3, 
     return algorithm
 
 
+@both
+def test_a_batch_without_any_step_changes_nothing(policy: OnPolicy) -> None:
+    """As when all agents of a policy are away for a whole horizon."""
+    algorithm, rows = trained(policy), batch(np.random.default_rng(0))
+    for name in ("valid", "done", "terminated", "reward"):
+        rows[name] = np.zeros_like(rows[name])
+    before = algorithm.acting_state()
+    result = algorithm.learn(rows)
+    assert all(np.array_equal(before[name], value) for name, value in algorithm.acting_state().items())
+    assert all(np.isfinite(np.asarray(value)).all() for value in result.metrics.values())
+
+
 def same(first: Algorithm, second: Algorithm) -> bool:
     ours, theirs = first.acting_state(), second.acting_state()
     return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)

@@ -15,7 +15,7 @@ from remuda.collector.rows import Rows
 from remuda.environments.agents import AgentsVector, Lanes
 from remuda.environments.assignment import AGAINST_PAST, agent_columns
 from remuda.environments.episode_info import of_single
-from remuda.environments.legal_actions import masks_of_each
+from remuda.environments.legal_actions import legal_of_each
 from remuda.environments.spaces import Array
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
@@ -193,8 +193,9 @@ class _Seated:
 
     def _note_legal(self, *, first: bool = False) -> None:
         """Keep which actions are legal in the newest observations. Raises CorruptExperienceError."""
-        if self._recorder.wants_masks:
-            self._recorder.note_legal(masks_of_each(self._lanes.infos), first=first)
+        components = self._recorder.components
+        if components:
+            self._recorder.note_legal(legal_of_each(self._lanes.infos, components=components), first=first)
 
     def check(self) -> None:
         """Raises CorruptExperienceError."""

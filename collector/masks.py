@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from remuda.collector.n_step import Bools
 from remuda.collector.trace import Trace
-from remuda.environments.legal_actions import ACTION_MASK, Components, legal_of_vector, without_any
+from remuda.environments.legal_actions import ACTION_MASK, Components, Legal, without_any
 
 
 class Masks:
@@ -18,18 +16,16 @@ class Masks:
         """`components` of actions, see remuda.environments.legal_actions; none where nobody asks for masks."""
         self._trace, self._components = trace, components
 
-    def note(self, info: Mapping[str, object], *, first: bool = False) -> tuple[int, str] | None:
-        """Keep what was said with the newest step or reset of the vector, of which this may be the `first`.
+    def note(self, legal: Legal | None, *, first: bool = False) -> tuple[int, str] | None:
+        """Keep what was said with the newest step or reset of the vector, of which this may be the `first`: bool [env,
+        values], which is changed; None if nothing was said.
 
         Where an episode is over, no action needs to be legal: what is chosen there is not used. Returns the number of
-        an environment that is in the wrong, and what is wrong with it. Raises ValueError for a mask of another shape.
+        an environment that is in the wrong, and what is wrong with it.
         """
         trace, components = self._trace, self._components
-        if not components:
-            return None
-        if first and ACTION_MASK in info:
+        if first and legal is not None:
             trace.keep_legal(sum(components))
-        legal = legal_of_vector(info, num_envs=trace.num_envs, components=components)
         if legal is not None and (stuck := without_any(legal, components)).any():
             wrong: Bools = stuck & ~trace.over[trace.end - 1]
             if wrong.any():

@@ -15,7 +15,7 @@ from remuda.collector.n_step import Bools, Integers
 from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
 from remuda.environments.episode_info import DISCOUNTED_RETURN
-from remuda.environments.legal_actions import components_of
+from remuda.environments.legal_actions import Components, Legal, components_of
 from remuda.environments.spaces import Array, Space
 from remuda.policy.base import Policy
 from remuda.wire.messages import MetricMean, PolicyRef
@@ -50,8 +50,9 @@ class Recorder:
             keeps_float64=policy.keeps_float64,
             state_size=policy.state_size,
         )
-        self._components = components_of(action) if policy.uses_legal_actions else ()
-        self._masks = Masks(self.trace, self._components)
+        self.components: Components = components_of(action) if policy.uses_legal_actions else ()
+        """Of actions; empty if the policy is not to be told which are legal."""
+        self._masks = Masks(self.trace, self.components)
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
         self._episodes = EpisodeTotals(num_envs, discount=rows.discount)
         self._metric_names = frozenset(metrics)
@@ -62,15 +63,10 @@ class Recorder:
         self.trace.append_reset(observations)
         self._episodes.abandon()
 
-    @property
-    def wants_masks(self) -> bool:
-        """Whether the policy is told which actions are legal, where environments say so."""
-        return bool(self._components)
-
-    def note_legal(self, info: Mapping[str, object], *, first: bool = False) -> None:
-        """Keep which actions are legal by the `info` of the vector's newest step or reset, of which this may be the
-        first. Raises CorruptExperienceError."""
-        wrong = self._masks.note(info, first=first)
+    def note_legal(self, legal: Legal | None, *, first: bool = False) -> None:
+        """Keep which actions are legal after the newest step or reset of the vector, of which this may be the first:
+        bool [env, values], which is changed; None if no environment says so. Raises CorruptExperienceError."""
+        wrong = self._masks.note(legal, first=first)
         if wrong is not None:
             step = self._vector_steps + self.trace.end - 1 - self.trace.kept
             raise CorruptExperienceError(wrong[1], env_index=wrong[0], vector_step=step)

@@ -12,7 +12,7 @@ from remuda.collector.recorder import Recorder
 from remuda.collector.rows import Rows
 from remuda.environments.atari import LIFE_LOST
 from remuda.environments.episode_info import of_vector
-from remuda.environments.legal_actions import ACTION_MASK
+from remuda.environments.legal_actions import ACTION_MASK, legal_of_vector
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, clips_rewards, reset_with_info, single_spaces, tell_legal_actions
 from remuda.logbook.timers import Timers
@@ -66,7 +66,7 @@ class Rollout:
         self._timers = timers or Timers()
         observation, action = single_spaces(vector_env)
         self._recorder = Recorder(policy, rows, observation, action, num_envs=vector_env.num_envs, metrics=metrics)
-        if self._recorder.wants_masks:
+        if self._recorder.components:
             tell_legal_actions(vector_env)
         self._info_names = tuple(episode_info)
         self._info: dict[str, list[float]] = {}
@@ -125,7 +125,7 @@ class Rollout:
         observations, info = reset_with_info(self._env, self._seeds)
         self._seeds = None  # a later reset goes on with the environments' random streams
         self._recorder.reset(observations)
-        self._recorder.note_legal(info, first=first)
+        self._note_legal(info, first=first)
 
     def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int, end_s: float) -> int:
         """Fill the trace until `env_steps` real steps were taken, up to `last_slot` and `end_s`; return how many."""
@@ -151,8 +151,16 @@ class Rollout:
             life_lost = info.get(LIFE_LOST)
             resets = trace.append(actions, observations, reward, terminated, truncated, life_lost=life_lost)
             if trace.keeps_legal or ACTION_MASK in info:
-                self._recorder.note_legal(info)
+                self._note_legal(info)
         return taken
+
+    def _note_legal(self, info: Mapping[str, object], *, first: bool = False) -> None:
+        """Keep which actions are legal by the newest `info`. Raises CorruptExperienceError, and ValueError for a mask
+        of another shape."""
+        components = self._recorder.components
+        if components:
+            legal = legal_of_vector(info, num_envs=self._env.num_envs, components=components)
+            self._recorder.note_legal(legal, first=first)
 
     def _note_info(self, info: Mapping[str, object], over: Array) -> None:
         if over.any():

@@ -63,17 +63,6 @@ def legal_of_each(infos: Sequence[Mapping[str, object]], *, components: Componen
     return _legal(masks, len(infos), components) if masks else None
 
 
-def masks_of_each(infos: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """What `infos` say of masks as the `info` of a vector says it; see legal_of_vector."""
-    told = np.array([ACTION_MASK in info for info in infos], np.bool_)
-    if not told.any():
-        return {}
-    masks = np.empty(len(infos), object)
-    for index in np.flatnonzero(told).tolist():
-        masks[index] = infos[index][ACTION_MASK]
-    return {ACTION_MASK: masks, f"_{ACTION_MASK}": told}
-
-
 def legal_of_mask(mask: object, *, components: Components) -> Legal:
     """The same of a single mask: bool [1, values]."""
     return _legal({0: mask}, 1, components)

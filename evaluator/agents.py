@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from remuda.environments.agents import AgentsVector, Lanes
+from remuda.environments.agents import AgentsVector, Bools, Lanes
 from remuda.environments.assignment import agent_columns
 from remuda.environments.episode_info import DISCOUNTED_RETURN
 from remuda.environments.legal_actions import ACTION_MASK, components_of, legal_of_each, without_any
@@ -91,10 +91,11 @@ def play_agents(
     for index in range(min(vector.num_envs, len(seeds))):
         playing[index] = _begin(vector, index, waiting, players)
     while playing:
+        acted = [lanes.live.copy() for lanes in vector.lanes]
         vector.step([_actions(lanes, playing, rng) for lanes in vector.lanes], sorted(playing))
         progress(len(playing))
         for index, running in sorted(playing.items()):
-            _add(vector, index, running, discounts)
+            _add(vector, index, running, acted, discounts)
             episode, over = running.episode, vector.over(index)
             if not over and episode.length != max_episode_steps:
                 continue
@@ -161,11 +162,14 @@ def _act(player: Player, lanes: Lanes, places: Sequence[tuple[int, _Running, str
     return actions
 
 
-def _add(vector: AgentsVector, index: int, running: _Running, discounts: Mapping[str, float]) -> None:
-    """Add the rewards of the newest step of a copy. Raises EvaluationError."""
+def _add(
+    vector: AgentsVector, index: int, running: _Running, acted: Sequence[Bools], discounts: Mapping[str, float]
+) -> None:
+    """Add the rewards of the newest step of a copy; `acted` says for each group which lanes took part, bool [lanes].
+    Raises EvaluationError."""
     episode = running.episode
     episode.length += 1
-    for lanes in vector.lanes:
+    for lanes, took_part in zip(vector.lanes, acted, strict=True):
         for lane, agent in enumerate(lanes.group.agents, index * len(lanes.group.agents)):
             reward = float(lanes.reward[lane])
             if not math.isfinite(reward) or not np.isfinite(lanes.observations[lane]).all():
@@ -173,6 +177,8 @@ def _add(vector: AgentsVector, index: int, running: _Running, discounts: Mapping
                     f"environment {index} returned a number that is not finite for agent {agent} at step "
                     f"{episode.length} of the episode with seed {episode.seed}"
                 )
+            if not took_part[lane]:
+                continue
             weight = running.weights.get(agent, 1.0)
             episode.returns[agent] += reward
             episode.discounted[agent] += weight * reward

@@ -57,15 +57,16 @@ class AgentsPlayer:
         progress: Callable[[int], None] = lambda env_steps: None,
     ) -> list[tuple[str, AgentsEpisode]]:
         """Let one agent of the policy `judged` play against `others`: in episode n its agent number n, counting round.
-        All other agents are played by one of the `others` of their policy, number n counting round; by the player of
-        their policy where there are none. Returns that agent with each episode. Raises as `play`."""
+        All other agents are played by one of the `others` of their policy, the next whenever all agents of `judged`
+        have had a turn; by the player of their policy where there are none. Returns that agent with each episode.
+        Raises as `play`."""
         own = self.assigned[judged]
 
         def in_episode(number: int) -> Mapping[str, Player]:
             learner, chosen = own[number % len(own)], dict[str, Player]()
             for name, agents in self.assigned.items():
                 pool = others.get(name, ())
-                other = pool[number % len(pool)] if pool else players[name]
+                other = pool[number // len(own) % len(pool)] if pool else players[name]
                 chosen |= {agent: players[name] if agent == learner else other for agent in agents}
             return chosen
 

@@ -128,10 +128,12 @@ def _several_agents(config: ExperimentConfig, stack: ExitStack) -> Built:
     return Built([settle_alone(config), _told(vector, list(of_policy))], policies, make_collector, described, joint)
 
 
-def _remember(players: PastPlayers, joint: JointEvaluations, group: int, name: str, policy: Policy) -> None:
-    """From now on this older policy plays in training and in evaluations."""
+def _remember(
+    players: PastPlayers, joint: JointEvaluations, group: int, name: str, train_iter: int, policy: Policy
+) -> None:
+    """From now on the policy as it is after this update plays in training, and in evaluations of later ones."""
     players.remember(group, policy)
-    joint.remember(name, policy)
+    joint.remember(name, train_iter, policy)
 
 
 def _acting(config: ExperimentConfig, algorithm: Algorithm) -> Policy:

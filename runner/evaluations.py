@@ -79,8 +79,8 @@ class _Evaluated:
     algorithm: Algorithm
     policy: Policy
     films: Films
-    past: deque[Player]
-    """Older checkpoints, the newest last."""
+    past: deque[tuple[int, Player]]
+    """The newest checkpoints, each with its update; the newest is the last, and may be the one that is evaluated."""
 
 
 @dataclass
@@ -89,21 +89,25 @@ class JointEvaluations:
     has learned since."""
 
     player: AgentsPlayer
-    moment: Callable[[], object] = lambda: None
-    """How far the policies have learned: what was played at the same moment is not played again. Set by the loop."""
+    moment: Callable[[], Mapping[str, int]] = dict[str, int]
+    """The updates that each policy has done: what was played at the same moment is not played again. Set by the
+    loop."""
     _policies: dict[str, _Evaluated] = field(default_factory=dict[str, _Evaluated], init=False)
-    _played: tuple[object, Sequence[int], Mapping[str, list[Episode]]] | None = field(default=None, init=False)
+    _played: tuple[Mapping[str, int], Sequence[int], Mapping[str, list[Episode]]] | None = field(
+        default=None, init=False
+    )
 
     def add(self, name: str, config: ExperimentConfig, algorithm: Algorithm) -> OneOfSeveral:
         """Evaluate this policy, too; returns its own view."""
         policy = make_policy(config, algorithm.observation, algorithm.action)
-        past = deque[Player](maxlen=config.self_play.keep)
+        past = deque[tuple[int, Player]](maxlen=config.self_play.keep + 1)
         self._policies[name] = _Evaluated(config, algorithm, policy, Films(config), past)
         return OneOfSeveral(self, name)
 
-    def remember(self, name: str, policy: Policy) -> None:
-        """From now on policies of this name also play against this older one."""
-        self._policies[name].past.append(Player(policy))
+    def remember(self, name: str, train_iter: int, policy: Policy) -> None:
+        """Once it has learned further, policies also play against the policy of this name as it is after this
+        update."""
+        self._policies[name].past.append((train_iter, Player(policy)))
 
     def of(self, name: str) -> _Evaluated:
         """What is known of a policy."""
@@ -140,10 +144,14 @@ class JointEvaluations:
         episodes: list[Episode],
         progress: Stepped,
     ) -> list[Episode]:
-        """The episodes, with the returns of others against older checkpoints beside them."""
-        past = {each: list(evaluated.past) for each, evaluated in self._policies.items()}
-        if not any(past.values()):
-            return episodes
+        """The episodes, with the returns of others against older checkpoints beside them, if there are any."""
+        present, agents = self.moment(), self.player.assigned
+        past = {
+            each: [player for train_iter, player in evaluated.past if train_iter != present.get(each)]
+            for each, evaluated in self._policies.items()
+        }
+        if not any(pool for each, pool in past.items() if each != name or len(agents[each]) > 1):
+            return episodes  # nobody it plays against is an older one
         played = self.player.play_against(name, players, past, numbers, progress=progress)
         returns = [one.returns[agent] for agent, one in played]
         pairs = zip(episodes, returns, strict=True)

@@ -13,11 +13,11 @@ from remuda.wire.messages import CheckpointRecord
 
 
 class PastCheckpoints:
-    """Keeps the newest `self_play.keep` checkpoints in the game: those that ckpt/ has, so that a resumed run plays
-    against the same ones."""
+    """Keeps the newest `self_play.keep` checkpoints in the game, and the present one: those that ckpt/ has, so that a
+    resumed run plays against the same ones."""
 
-    def __init__(self, config: ExperimentConfig, algorithm: Algorithm, remember: Callable[[Policy], None]) -> None:
-        """`remember` is called with each, the oldest first."""
+    def __init__(self, config: ExperimentConfig, algorithm: Algorithm, remember: Callable[[int, Policy], None]) -> None:
+        """`remember` is called with each and its update, the oldest first."""
         self._config, self._algorithm, self._remember = config, algorithm, remember
         self._newest = -1
         """Its update."""
@@ -29,10 +29,11 @@ class PastCheckpoints:
         self._newest = record.train_iter
         policy = make_policy(self._config, self._algorithm.observation, self._algorithm.action)
         policy.load_state(self._algorithm.acting_state())
-        self._remember(policy)
+        self._remember(record.train_iter, policy)
 
     def load(self, checkpoints: CheckpointIndex) -> None:
         """A run is resumed with these checkpoints. Raises CheckpointError."""
-        for record in checkpoints.records[-self._config.self_play.keep :]:
+        for record in checkpoints.records[-self._config.self_play.keep - 1 :]:
             self._newest = record.train_iter
-            self._remember(load_checkpoint_policy(checkpoints.folder / record.file, config=self._config).policy)
+            trained = load_checkpoint_policy(checkpoints.folder / record.file, config=self._config)
+            self._remember(record.train_iter, trained.policy)

@@ -274,7 +274,9 @@ def _loop(
         sides.append(PolicySide(components, own_hooks, one.resumed, found.recovered))
     loop = SerialLoop(sides, collector, hooks, timing, stop_value=config.stop.stop_value)
     if built.joint is not None:
-        built.joint.moment = lambda: tuple(side.train_iter for side in sides)
+        built.joint.moment = lambda: {
+            one.name: side.train_iter for one, side in zip(built.policies, sides, strict=True)
+        }
     return loop
 
 

@@ -275,8 +275,9 @@ def test_self_play_against_older_checkpoints(tmp_path: Path, shared: bool) -> No
     opponents again."""
     policies = {} if shared else {"one": {"agents": ["a0"]}, "two": {"agents": ["a1", "a2"]}}
     config = several_config(
-        tmp_path / "user", "self_play.share=1.0", "self_play.keep=2", "stop.max_env_steps=250", policies=policies
-    )
+        tmp_path / "user", "self_play.share=1.0", "self_play.keep=2", "stop.max_env_steps=250", "buffer.min_rows=10",
+        policies=policies,
+    )  # fmt: skip
     forget_games()
     first = run_tiny(config, Start(tmp_path / "run"), stop=Flag(looks=60))
     logged = sum(len(game.log) for game in collectors_games())

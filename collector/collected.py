@@ -38,6 +38,8 @@ class Collected:
     are left out."""
     metrics: dict[str, MetricMean] = field(default_factory=dict[str, MetricMean])
     """What the policy says of these steps; see Policy.collected_metrics."""
+    env_restarts: int = 0
+    """Environments that broke and were made again."""
 
     @property
     def rows(self) -> int:

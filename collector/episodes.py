@@ -29,15 +29,17 @@ class EpisodeTotals:
         """Of the episodes under way: rewards, and discounted ones."""
         self._lengths: Integers = np.zeros(num_envs, np.int64)
 
-    def abandon(self) -> None:
-        """Forget the episodes under way."""
-        self._sums[:] = 0.0
-        self._lengths[:] = 0
+    def abandon(self, envs: Bools | None = None) -> None:
+        """Forget the episodes under way; `envs` [env]: of these environments alone."""
+        those = slice(None) if envs is None else envs
+        self._sums[:, those] = 0.0
+        self._lengths[those] = 0
 
-    def add(self, reward: Floats, real: Bools, done: Bools) -> Ended:
+    def add(self, reward: Floats, real: Bools, done: Bools, uncounted: Bools | None = None) -> Ended:
         """Add a stretch of steps and return the episodes that ended in it.
 
-        All arrays are [time, env]; `real` marks steps that count, the others bring no reward.
+        All arrays are [time, env]; `real` marks steps that count, the others bring no reward. Ends that
+        are `uncounted` are left out.
         """
         lengths = np.cumsum(real, axis=0, dtype=np.int64)
         lengths += self._lengths
@@ -63,4 +65,7 @@ class EpisodeTotals:
         totals, steps = sums_then.copy(), lengths_then.copy()
         totals[:, later] -= sums_then[:, earlier]
         steps[later] -= lengths_then[earlier]
+        if uncounted is not None:
+            counted = ~uncounted[times, envs]
+            return Ended(totals[0, counted], totals[1, counted], steps[counted])
         return Ended(totals[0], totals[1], steps)

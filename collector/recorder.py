@@ -12,18 +12,15 @@ from remuda.collector.episodes import EpisodeTotals
 from remuda.collector.masks import Masks
 from remuda.collector.metrics import metric_means
 from remuda.collector.n_step import Bools, Integers
+from remuda.collector.replacements import Replacements
 from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
 from remuda.environments.episode_info import DISCOUNTED_RETURN
+from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD
 from remuda.environments.legal_actions import Components, Legal, components_of
 from remuda.environments.spaces import Array, Space
 from remuda.policy.base import Policy
 from remuda.wire.messages import MetricMean, PolicyRef
-
-LARGEST_REWARD = 1e30
-"""Rewards are learned from as float32, which ends at 3.4e38, and in sums."""
-LARGEST_OBSERVATION = 1e38
-"""Of those that stay float64: float32 ends there, and their squares must be finite in float64."""
 
 Infos = Mapping[str, list[float]]
 
@@ -57,6 +54,8 @@ class Recorder:
         self._episodes = EpisodeTotals(num_envs, discount=rows.discount)
         self._metric_names = frozenset(metrics)
         self._vector_steps = 0
+        self.replacements = Replacements()
+        """Environments that were made again in the chunk under way."""
 
     def reset(self, observations: Array) -> None:
         """All environments were reset, to these observations [env, …]; episodes under way are abandoned."""
@@ -77,7 +76,9 @@ class Recorder:
         trace = self.trace
         real = trace.real()
         reward, seen = trace.reward[trace.new], trace.observations[trace.kept + 1 : trace.end + 1]
-        self._refuse(ended & ~real, "ended an episode by its reset (not AutoresetMode.NEXT_STEP)")
+        cuts = self.replacements.cuts(trace)
+        by_reset = ended & ~real if cuts is None else ended & ~real & ~cuts
+        self._refuse(by_reset, "ended an episode by its reset (not AutoresetMode.NEXT_STEP)")
         reward[~real] = 0.0
         self._refuse(~np.isfinite(reward), "returned a reward that is not finite")
         self._refuse(
@@ -128,13 +129,17 @@ class Recorder:
             if rows.whole_slots:  # an update takes a row of each lane
                 kept[:] = kept.any()
             columns = _of_rows(columns, kept)
-        over = self._episodes.add(score, real, ended)
+        cut_before = self.replacements.cut_before(trace)
+        if cut_before is not None:
+            self._episodes.abandon(cut_before)
+        over = self._episodes.add(score, real, ended, self.replacements.cuts(trace))
         self._acted = who[-rows.kept :]
         self._vector_steps += len(real)
         returns, lengths = over.returns.tolist(), over.lengths.tolist()
         told = {DISCOUNTED_RETURN: over.discounted.tolist(), **info(over.returns, np.nonzero(ended)[1])}
         trace.shift()
-        return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), told, metrics)
+        restarts = self.replacements.count
+        return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), told, metrics, restarts)
 
     def flush(self) -> Collected:
         """Return the rows that wait for later steps, each ending at the last observation there is."""

@@ -9,9 +9,11 @@ import numpy as np
 
 from remuda.collector.collected import Collected
 from remuda.collector.recorder import Recorder
+from remuda.collector.replacements import Replacements
 from remuda.collector.rows import Rows
 from remuda.environments.atari import LIFE_LOST
 from remuda.environments.episode_info import of_vector
+from remuda.environments.faults import REPLACED
 from remuda.environments.legal_actions import ACTION_MASK, legal_of_vector
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, clips_rewards, reset_with_info, single_spaces, tell_legal_actions
@@ -27,6 +29,9 @@ class Rollout:
     after it (fewer at the end of an episode), so the last rows of a chunk come with the next one: over a rollout that
     ends with `flush`, there are as many rows as environment steps, none lost and none twice. A truncated episode
     bootstraps from its last observation, a terminated one does not (Pardo et al. 2018).
+
+    Where an environment was made again (REPLACED), its episode was truncated by the step before, and has no return: it
+    is not among those that ended. The step itself is a reset.
 
     When `collect` raises, its chunk never happened: none of its steps is counted anywhere. The rows waiting from
     chunks before it are kept and end at the last observation before the failure; episodes under way are abandoned;
@@ -95,6 +100,7 @@ class Rollout:
         slots = slots if self._rows.whole_slots else 2 * slots + 1  # between two resets lies a step
         trace = self._recorder.trace
         trace.begin(slots)
+        self._recorder.replacements = Replacements()
         if must_reset:
             self._reset()
         try:
@@ -125,6 +131,8 @@ class Rollout:
         observations, info = reset_with_info(self._env, self._seeds)
         self._seeds = None  # a later reset goes on with the environments' random streams
         self._recorder.reset(observations)
+        if REPLACED in info:
+            self._recorder.replacements.note_reset(info)
         self._note_legal(info, first=first)
 
     def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int, end_s: float) -> int:
@@ -142,6 +150,8 @@ class Rollout:
             with stepping:
                 observations, reward, terminated, truncated, info = env.step(actions)
             stepped = num_envs - resets
+            if REPLACED in info:
+                stepped -= self._recorder.replacements.note(info, trace)
             taken += stepped
             progress(stepped)
             if self._info_names:

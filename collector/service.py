@@ -69,6 +69,7 @@ class CollectorWork:
             source_dir=config.source_dir,
             sharers=config.collector.count,
             chosen=said.append,
+            broke=lambda text: self._log.say("collector", text, level="warning"),
         )
         self._taken = 0
         self._used_credit = 0
@@ -274,6 +275,8 @@ class CollectorWork:
     def _report(self, report: CollectReport) -> None:
         self._log.emit(report)
         statistics = report.window.statistics()
+        if report.totals.env_restarts:
+            statistics["env_restart_count"] = report.window.env_restarts
         self._link.send(
             CollectorReport(
                 self._assign.lease,

@@ -27,6 +27,7 @@ class CollectSummary:
         self._rows = start.env_step if rows is None else rows
         self._episodes = start.episode
         self._duration_s = 0.0
+        self._env_restarts = 0
 
     @classmethod
     def of(cls, config: ExperimentConfig, *, before: Counters | None = None, rows: int | None = None) -> CollectSummary:
@@ -43,6 +44,7 @@ class CollectSummary:
         self._rows += collected.rows
         self._episodes += len(collected.episode_returns)
         self._duration_s += collected.collect_s
+        self._env_restarts += collected.env_restarts
 
     def due(self, *, train_iter: int, env_step: int) -> CollectReport | None:
         """The report that is due, if one is. `train_iter` is that of the acting policy."""
@@ -72,11 +74,13 @@ class CollectSummary:
                 episode_lengths=[value for collected in window for value in collected.episode_lengths],
                 episode_info=merged(collected.episode_info for collected in window),
                 metrics=weighted_means(collected.metrics for collected in window),
+                env_restarts=sum(collected.env_restarts for collected in window),
             ),
             totals=CollectTotals(
                 env_steps=self._env_steps,
                 train_samples=self._rows,
                 episodes=self._episodes,
                 duration_s=self._duration_s,
+                env_restarts=self._env_restarts,
             ),
         )

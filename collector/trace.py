@@ -137,6 +137,14 @@ class Trace:
         self.end = t + 1
         return int(np.count_nonzero(over))
 
+    def truncate(self, replaced: Bools) -> Bools:
+        """Environments [env] were made again in the step that is filled next: end their episodes with the slot before,
+        as if truncated there. Return which of them were in an episode: not those that were being reset."""
+        last = self.end - 1
+        cut: Bools = replaced & ~self.over[last]
+        self.done[last, cut] = self.over[last, cut] = True
+        return cut
+
     def record(self, recorded: Mapping[str, Array]) -> None:
         """Keep what the policy says of the actions [env, …] of the slot that is filled next."""
         for name, values in recorded.items():

@@ -58,6 +58,16 @@ class EnvConfig(Section):
     episode_info: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,49}$")], ...] = ()
     """Keys of numbers that the environment puts into `info` at the last step of an episode. They are logged like
     returns: mean, deviation, median, maximum and minimum over episodes."""
+    restarts_per_hour: Annotated[NonNegative, Field(le=1_000_000)] = 20
+    """How many environments each collector and evaluator makes again within an hour because they raised an error, hung,
+    ended their process, or returned NaN, infinity, or observations of another shape or type than their space says. The
+    other environments go on; the episode that was under way is truncated before the bad step. Beyond that, or if one
+    breaks three times in a row without a good step, the worker fails; with 0 it does so at once. Environments with a
+    vectorised class of their own (`native`, `envpool`) are not made again."""
+    step_timeout_s: PositiveFloat | None = 90.0
+    """Seconds that one step or reset of an environment in a process of its own may take (`vectorization: async`); then
+    its process is killed and started again, with all environments in it. A collector without any progress is dismissed
+    after two minutes. With null only that limit is left."""
 
     @field_validator("episode_info")
     @classmethod

@@ -22,16 +22,18 @@ from remuda.config.schema import EnvConfig
 from remuda.environments.episode_info import as_columns
 from remuda.environments.legal_actions import components_of, legal_of_vector
 from remuda.environments.make import make_single
-from remuda.environments.processes import (
+from remuda.environments.process_peer import (
     DONE,
     PRINTED,
     RESET,
     WARNED,
     ProcessStart,
+    broken,
     failure,
     printing,
     receive_body,
 )
+from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.shared_step import SharedStep
 from remuda.environments.vectors import Vector, reset_with_info, single_spaces
 
@@ -102,11 +104,23 @@ def main(connection: int, shared_memory: int) -> None:
 def _serve(owner: Owner, shared_memory: int) -> None:
     start = msgspec.json.decode(receive_body(owner.receive), type=ProcessStart)
     env = EnvConfig.model_validate_json(start.env_json)
-    build = functools.partial(make_single, env, source_dir=start.source_dir)
     part = slice(start.first, start.first + start.count)
     shared = SharedStep(start.layout, mmap.mmap(shared_memory, start.layout.nbytes))
     os.close(shared_memory)
-    vector: Vector = SyncVectorEnv([build] * start.count, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+    shared.stepping[start.first] = start.first
+
+    def begins(index: int) -> None:
+        shared.stepping[start.first] = index
+
+    replaceable = functools.partial(
+        ReplaceableEnv,
+        functools.partial(make_single, env, source_dir=start.source_dir),
+        name=str(env.id or env.make),
+        broke=lambda fault: owner.tell(broken(fault)),
+        begins=begins if start.count > 1 else None,
+    )
+    envs = [functools.partial(replaceable, index=start.first + index) for index in range(start.count)]
+    vector: Vector = SyncVectorEnv(envs, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
     components = components_of(single_spaces(vector)[1])
     try:
         owner.tell(DONE)

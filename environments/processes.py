@@ -3,116 +3,132 @@
 A step costs a byte in each direction: the process reads its actions from shared memory and writes its results there.
 Its part is gymnasium's SyncVectorEnv, so that it behaves like objects in one process, and the output of its Python code
 is printed by the owner. It ends when the socket to its owner is closed, however the owner died.
+
+An environment that raises, or returns what cannot be learned from, is made again in its process. One that hangs, or
+ends its process, costs all that are in it: another process takes their place.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import mmap
 import os
-import socket
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from remuda.config.schema import EnvConfig
+from remuda.environments.faults import MOST_IN_A_ROW, REPLACED, BrokenEnvironmentError, Fault, shown_action
 from remuda.environments.legal_actions import ACTION_MASK, components_of
+from remuda.environments.process_peer import (
+    RESET,
+    STEP,
+    EnvironmentProcessError,
+    LostProcessError,
+    Peer,
+    ProcessStart,
+)
+from remuda.environments.seeding import replacement_seed
 from remuda.environments.shared_step import SharedStep, StepLayout
 from remuda.environments.spaces import Array, Space
 
-STEP, RESET, DONE, FAILED = b"s", b"r", b"d", b"f"
-PRINTED, WARNED = b"o", b"e"
-"""Sent before an answer: text that was printed to standard output or to standard error."""
-_LENGTH_BYTES = 4
-_STOP_S = 2.0
-"""How long a process may take to end by itself before it is killed."""
-
-
-class ProcessStart(msgspec.Struct, frozen=True):
-    """The first message to a process."""
-
-    env_json: str
-    source_dir: str | None
-    first: int
-    """Index of its first environment in the vector."""
-    count: int
-    layout: StepLayout
-
-
-class EnvironmentProcessError(RuntimeError):
-    """A process with environments has failed or ended; the message has its traceback."""
+Hangs = Callable[[float], bool]
+"""Whether an environment that has taken so many seconds for one step or reset hangs."""
 
 
 class ProcessVector(VectorEnv[Array, Array, Array]):
     """Steps `num_envs` environments in `processes` processes; resets as in AutoresetMode.NEXT_STEP.
 
-    The `info` that is returned has only the names in env.episode_info, with nan where nothing is reported, and action
-    masks once somebody has asked for them.
+    The `info` that is returned has the names in env.episode_info, with nan where nothing is reported, action masks once
+    somebody has asked for them, and REPLACED where environments were made again.
     """
 
     def __init__(
-        self, env: EnvConfig, *, num_envs: int, processes: int, source_dir: str | None, spaces: tuple[Space, Space]
+        self,
+        env: EnvConfig,
+        *,
+        num_envs: int,
+        processes: int,
+        source_dir: str | None,
+        spaces: tuple[Space, Space],
+        limit: Callable[[Fault], None],
+        hangs: Hangs | None = None,
     ) -> None:
-        """`spaces` are one environment's, observation and action. Raises EnvironmentProcessError."""
+        """Raises EnvironmentProcessError.
+
+        Args:
+            env: their config.
+            num_envs: how many there are.
+            processes: which they share evenly.
+            source_dir: where the module of env.make is looked up first.
+            spaces: one environment's, observation and action.
+            limit: is called with each fault; raises where the environment must not be made again.
+            hangs: None for env.step_timeout_s.
+        """
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space, self.single_action_space = spaces
         self.observation_space, self.action_space = (batch_space(space, num_envs) for space in spaces)
         self._has_masks = bool(components_of(spaces[1]))
         self._episode_info = env.episode_info
+        self._name = str(env.id or env.make)
+        self._limit = limit
+        self._hangs = hangs or _longer_than(env.step_timeout_s)
         layout = StepLayout.of(*spaces, num_envs=num_envs, episode_info=len(env.episode_info))
-        descriptor = _anonymous_memory(layout.nbytes)
-        self._shared = SharedStep(layout, mmap.mmap(descriptor, layout.nbytes))
+        self._descriptor = _anonymous_memory(layout.nbytes)
+        self._shared = SharedStep(layout, mmap.mmap(self._descriptor, layout.nbytes))
         bounds = [num_envs * number // processes for number in range(processes + 1)]
         self._slices = [slice(first, end) for first, end in itertools.pairwise(bounds)]
-        self._peers: list[_Peer] = []
+        self._starts = [ProcessStart.of(env, source_dir=source_dir, part=part, layout=layout) for part in self._slices]
+        self._seeds: list[int | None] = [None] * num_envs
+        self._lost_in_a_row = [0] * processes
+        self._stepping = False
+        """Whether the present command is a step."""
+        self._peers: list[Peer] = []
         try:
-            for part in self._slices:
-                start = ProcessStart(env.model_dump_json(), source_dir, part.start, part.stop - part.start, layout)
-                self._peers.append(_Peer(start, descriptor))
+            for start in self._starts:
+                self._peers.append(Peer(start, self._descriptor))
             for peer in self._peers:
-                peer.wait()
+                _build(peer)
         except BaseException:
             self.close()
             raise
-        finally:
-            os.close(descriptor)
 
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Reset all environments; a list has one seed for each, a number is the first of consecutive seeds."""
         seeds = [seed + index for index in range(self.num_envs)] if isinstance(seed, int) else seed
+        if seeds is not None:
+            self._seeds = list(seeds)
+        self._stepping = False
         for peer, part in zip(self._peers, self._slices, strict=True):
             peer.tell(RESET, msgspec.json.encode(None if seeds is None else seeds[part]))
-        for peer in self._peers:
-            peer.wait()
-        return self._shared.observations.copy(), self._action_masks()
+        replaced = self._finish()
+        return self._shared.observations.copy(), self._action_masks() | replaced
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Step all environments. Raises EnvironmentProcessError with the traceback if an environment raises an
-        error."""
+        """Step all environments. Raises BrokenEnvironmentError if one breaks beyond the limits, and
+        EnvironmentProcessError if a process cannot go on."""
         self.send(actions)
         return self.receive()
 
     def send(self, actions: Array) -> None:
         """Start a step in all environments, and return at once."""
         self._shared.actions[:] = actions
+        self._stepping = True
         for peer in self._peers:
             peer.tell(STEP)
 
     def receive(self) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Wait for the end of the step that `send` started."""
-        for peer in self._peers:
-            peer.wait()
+        replaced = self._finish()
         shared = self._shared
         info = {name: shared.episode_info[:, column].copy() for column, name in enumerate(self._episode_info)}
         return (
@@ -120,7 +136,7 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
             shared.reward.copy(),
             shared.terminated.copy(),
             shared.truncated.copy(),
-            info | self._action_masks(),
+            info | self._action_masks() | replaced,
         )
 
     def tell_legal_actions(self) -> None:
@@ -139,105 +155,126 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
             peer.hang_up()
         for peer in self._peers:
             peer.end()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
+    def _finish(self) -> dict[str, Any]:
+        """Wait for all processes; returns what `info` says of environments that were made again."""
+        faults: list[Fault] = []
+        lost: dict[int, LostProcessError] = {}
+        failed: list[EnvironmentProcessError] = []
+        for number, peer in enumerate(self._peers):
+            try:
+                faults += peer.wait(self._patience(number))
+                self._lost_in_a_row[number] = 0
+            except LostProcessError as error:
+                lost[number] = error
+            except EnvironmentProcessError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        if not faults and not lost:
+            return {}
+        self._count(faults)
+        for number, ended in lost.items():
+            self._start_another(number, ended)
+        indices = [fault.env_index for fault in faults]
+        return _replaced(self.num_envs, [*indices, *(index for number in lost for index in self._part(number))])
 
-class _Peer:
-    """The vector's side of one process."""
+    def _patience(self, number: int) -> Hangs:
+        """For one process, whose environments take their steps one after the other."""
+        first, since_s = self._slices[number].start, 0.0
+        stepping = int(self._shared.stepping[first])
 
-    def __init__(self, start: ProcessStart, shared_memory: int) -> None:
-        self._socket, theirs = socket.socketpair()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        arguments = [sys.executable, "-m", "remuda.environments.process", str(theirs.fileno()), str(shared_memory)]
-        with theirs:
-            self._process = subprocess.Popen(
-                arguments,
-                env=environment,
-                pass_fds=(theirs.fileno(), shared_memory),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C at the terminal must reach only its owner
-            )
-        self.first, self.count = start.first, start.count
-        self.tell(b"", msgspec.json.encode(start))
+        def hangs(waited_s: float) -> bool:
+            nonlocal stepping, since_s
+            now = int(self._shared.stepping[first])
+            if now != stepping:
+                stepping, since_s = now, waited_s
+            return self._hangs(waited_s - since_s)
 
-    def tell(self, command: bytes, body: bytes | None = None) -> None:
-        try:
-            self._socket.sendall(command if body is None else command + _with_length(body))
-        except OSError:
-            self.wait()  # its last message explains more than the broken connection
-            raise self._ended() from None
+        return hangs
 
-    def wait(self) -> None:
-        """Wait until the command is done; there is no time limit for a step."""
-        try:
-            while (answer := self._socket.recv(1)) in (PRINTED, WARNED):
-                _print(answer, receive_body(self._socket.recv))
-            if answer == DONE:
-                return
-            if answer == FAILED:
-                text = receive_body(self._socket.recv)
-                raise EnvironmentProcessError(
-                    f"environments {self.first} to {self.first + self.count - 1}, in a separate process:\n"
-                    f"{text.decode(errors='replace')}"
-                )
-        except (OSError, EOFError):
-            pass
-        raise self._ended()
+    def _count(self, faults: Iterable[Fault]) -> None:
+        """Note faults of environments that were made again in their process. Raises as the limit does."""
+        for fault in faults:
+            self._seeds[fault.env_index] = fault.fresh_seed
+        for fault in faults:
+            try:
+                self._limit(fault)
+            except BrokenEnvironmentError as error:
+                error.add_note(f"In its process:\n{fault.traceback}")
+                raise
 
-    def hang_up(self) -> None:
-        self._socket.close()
+    def _start_another(self, number: int, lost: LostProcessError) -> None:
+        """Start another process in the place of one that is lost, with fresh seeds, until its environments are reset.
+        Raises as the limit does."""
+        while True:
+            fault = self._fault(number, lost)
+            self._lost_in_a_row[number] += 1
+            if self._lost_in_a_row[number] >= MOST_IN_A_ROW:
+                raise BrokenEnvironmentError(
+                    f"{fault.text()}; it is not made again: {MOST_IN_A_ROW} times in a row it broke without a good step"
+                ) from lost
+            self._limit(fault)
+            part = self._part(number)
+            for index in part:
+                seed = self._seeds[index]
+                self._seeds[index] = None if seed is None else replacement_seed(seed)
+            self._shared.stepping[part.start] = part.start
+            peer = self._peers[number] = Peer(self._starts[number], self._descriptor)
+            _build(peer)
+            seeds = self._seeds[self._slices[number]]
+            peer.tell(RESET, msgspec.json.encode(None if None in seeds else seeds))
+            try:
+                faults = peer.wait(self._patience(number))
+            except LostProcessError as again:
+                lost, self._stepping = again, False
+                continue
+            self._count(faults)
+            shared, those = self._shared, self._slices[number]
+            shared.reward[those], shared.episode_info[those] = 0.0, np.nan
+            shared.terminated[those] = shared.truncated[those] = False
+            return
 
-    def end(self) -> None:
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _ended(self) -> EnvironmentProcessError:
-        try:
-            code = self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return EnvironmentProcessError(
-            f"the process of environments {self.first} to {self.first + self.count - 1} ended unexpectedly ({how})"
+    def _fault(self, number: int, lost: LostProcessError) -> Fault:
+        """Of the environment that the process was busy with."""
+        part = self._part(number)
+        index = int(self._shared.stepping[part.start])
+        index = index if index in part else part.start
+        seed = self._seeds[index]
+        shared = f", with environments {part.start} to {part.stop - 1} in its process" if len(part) > 1 else ""
+        return Fault(
+            env_index=index,
+            env=self._name,
+            seed=seed,
+            where=f"in a {'step' if self._stepping else 'reset'}{shared}",
+            action=shown_action(self._shared.actions[index]) if self._stepping else "",
+            problem=str(lost),
+            fresh_seed=None if seed is None else replacement_seed(seed),
         )
 
-
-def printing(kind: bytes, text: str) -> bytes:
-    """The message for printed text; `kind` is PRINTED or WARNED."""
-    return kind + _with_length(text.encode(errors="replace"))
+    def _part(self, number: int) -> range:
+        return range(self.num_envs)[self._slices[number]]
 
 
-def failure(text: str) -> bytes:
-    """The message of a process in which an environment has failed."""
-    return FAILED + _with_length(text.encode(errors="replace"))
+def _build(peer: Peer) -> None:
+    """Wait until its environments are built. Raises EnvironmentProcessError."""
+    try:
+        peer.wait()
+    except LostProcessError as lost:
+        raise EnvironmentProcessError(f"{peer.environments} could not be built: {lost}") from lost
 
 
-def receive_body(receive: Callable[[int], bytes]) -> bytes:
-    """Read a body that begins with its length. Raises EOFError."""
-    length = int.from_bytes(_exactly(receive, _LENGTH_BYTES), "little")
-    return _exactly(receive, length)
+def _replaced(num_envs: int, indices: list[int]) -> dict[str, Any]:
+    those = np.zeros(num_envs, np.bool_)
+    those[indices] = True
+    return {REPLACED: those, f"_{REPLACED}": those.copy()}
 
 
-def _print(kind: bytes, text: bytes) -> None:
-    with contextlib.suppress(OSError, ValueError):  # the output is closed or full
-        print(text.decode(errors="replace"), end="", file=sys.stdout if kind == PRINTED else sys.stderr, flush=True)
-
-
-def _with_length(body: bytes) -> bytes:
-    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
-
-
-def _exactly(receive: Callable[[int], bytes], count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = receive(count - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return data
+def _longer_than(limit_s: float | None) -> Hangs:
+    return lambda waited_s: limit_s is not None and waited_s >= limit_s
 
 
 def _anonymous_memory(size: int) -> int:

@@ -11,6 +11,8 @@ which worker was faster.
   so different environments of an experiment have different seeds.
 - *Episode seeds* of evaluations use a quarter of the 31 bits that no worker uses. They depend only on the number of the
   episode: every evaluation plays the same episodes, on any evaluator.
+- An environment that broke is made again with a seed hashed from its own (`replacement_seed`); equal ones are very
+  unlikely.
 
 A restarted worker passes its incarnation, so that it does not get the same first states again. The incarnation changes
 only the offset: within one incarnation all seeds are different; across incarnations equal seeds are very unlikely.
@@ -36,6 +38,7 @@ MAX_EPISODES = 1 << 29
 _OWNERS: tuple[StreamOwner, ...] = ("collector", "evaluator", "learner", "coordinator", "reanalyzer")
 _EPISODES = 3  # the quarter of the 31 bits that no worker's environments use: the coordinator has none
 _MODULUS = 1 << 31
+_REPLACEMENT = (1, 1, 1)  # not the spawn key of an offset or of a stream
 _MULTIPLIER = 0x2545F491  # odd, so it is a permutation modulo 2**31; spreads neighbouring numbers
 
 
@@ -60,6 +63,11 @@ def episode_seed(seed: int, episode: int) -> int:
     """
     _within("episode", episode, MAX_EPISODES)
     return _deal(seed, _EPISODES * MAX_EPISODES + episode, 0)
+
+
+def replacement_seed(seed: int) -> int:
+    """Return the seed in [0, 2**31) of what takes the place of an environment, or of an episode, with this seed."""
+    return int(np.random.SeedSequence(seed, spawn_key=_REPLACEMENT).generate_state(1)[0]) % _MODULUS
 
 
 def generator(seed: int, owner: StreamOwner, index: int, purpose: str, *, incarnation: int = 0) -> np.random.Generator:

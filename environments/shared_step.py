@@ -42,6 +42,8 @@ class StepLayout(msgspec.Struct, frozen=True):
     """[num_envs]: whether the environment says so. Both are also filled by a reset."""
     wants_legal: _Field
     """[1]: whether anybody reads them."""
+    stepping: _Field
+    """[num_envs]: at the first environment of each process, which of its environments it is stepping or resetting."""
 
     @classmethod
     def of(cls, observation: Space, action: Space, *, num_envs: int, episode_info: int = 0) -> StepLayout:
@@ -57,6 +59,7 @@ class StepLayout(msgspec.Struct, frozen=True):
             _Field("bool", (num_envs, sum(components_of(action)))),
             _Field("bool", (num_envs,)),
             _Field("bool", (1,)),
+            _Field("int64", (num_envs,)),
         )
 
     @property
@@ -64,7 +67,7 @@ class StepLayout(msgspec.Struct, frozen=True):
         """Bytes of all arrays."""
         fields = (self.observations, self.actions, self.reward, self.terminated, self.truncated)
         masks = (self.legal, self.tells_legal, self.wants_legal)
-        return sum(field.nbytes for field in (*fields, self.episode_info, *masks))
+        return sum(field.nbytes for field in (*fields, self.episode_info, *masks, self.stepping))
 
 
 class SharedStep:
@@ -83,6 +86,7 @@ class SharedStep:
         self.reward, self.terminated, self.truncated = map(view, (layout.reward, layout.terminated, layout.truncated))
         self.episode_info, self.legal = view(layout.episode_info), view(layout.legal)
         self.tells_legal, self.wants_legal = view(layout.tells_legal), view(layout.wants_legal)
+        self.stepping = view(layout.stepping)
 
 
 def _field(space: Space, num_envs: int) -> _Field:

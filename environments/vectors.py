@@ -14,9 +14,11 @@ from remuda.config.schema import EnvConfig
 from remuda.environments.atari import AtariVector, atari_settings, is_atari
 from remuda.environments.envpool_vector import EnvpoolVector
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
+from remuda.environments.faults import RestartLimit
 from remuda.environments.make import check_spaces, make_single
 from remuda.environments.processes import ProcessVector
 from remuda.environments.registered import known_spec, obstacle_to_native
+from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.spaces import Array, Space
 from remuda.environments.vectorizing import StepTimer, choose_processes, time_step, usable_cores
 
@@ -32,6 +34,7 @@ def make_vector(
     sharers: int = 1,
     chosen: Callable[[str], None] = lambda why: None,
     timer: StepTimer = time_step,
+    broke: Callable[[str], None] = lambda text: None,
 ) -> Vector:
     """Build `num_envs` environments that step together, in the way of `env.vectorization`.
 
@@ -40,8 +43,13 @@ def make_vector(
     give the same numbers.
 
     `auto` assumes that `sharers` workers like this one share the cores, and times a step with `timer`. `chosen` gets
-    one line about the choice and its reason. Raises EnvironmentBuildError as make_single does, and for a native vector
-    that does not exist, does not take the settings, or resets in another way.
+    one line about the choice and its reason.
+
+    An environment in objects or processes that breaks is made again, alone, within env.restarts_per_hour: `broke` gets
+    a text about it for the log.
+
+    Raises EnvironmentBuildError as make_single does, and for a native vector that does not exist, does not take the
+    settings, or resets in another way.
     """
     if env.vectorization in ("native", "auto"):
         obstacle = obstacle_to_native(env)
@@ -58,11 +66,16 @@ def make_vector(
         chosen(f"environments: envpool, {threads} threads")
         of_single = cast("tuple[Space, Space]", (copy.observation_space, copy.action_space))
         return EnvpoolVector(env, num_envs=num_envs, threads=threads, spaces=of_single)
+    limit = RestartLimit(env.restarts_per_hour, broke)
     try:
         processes, spaces = choose_processes(env, build, num_envs=num_envs, sharers=sharers, chosen=chosen, timer=timer)
         if spaces is not None and processes:
-            return ProcessVector(env, num_envs=num_envs, processes=processes, source_dir=source_dir, spaces=spaces)
-        vector: VectorEnv[Any, Any, Any] = SyncVectorEnv([build] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+            return ProcessVector(
+                env, num_envs=num_envs, processes=processes, source_dir=source_dir, spaces=spaces, limit=limit
+            )
+        replaceable = functools.partial(ReplaceableEnv, build, name=str(env.id or env.make), broke=limit)
+        envs = [functools.partial(replaceable, index=index) for index in range(num_envs)]
+        vector: VectorEnv[Any, Any, Any] = SyncVectorEnv(envs, autoreset_mode=AutoresetMode.NEXT_STEP)
     except EnvironmentBuildError:
         raise
     except Exception as error:

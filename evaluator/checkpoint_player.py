@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.faults import RestartLimit
 from remuda.environments.make import SingleEnv, make_single
+from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator.actions import ActionCounts
 from remuda.evaluator.evaluate import Episode, evaluate
@@ -21,15 +24,20 @@ from remuda.policy.spaces import ActionSpec
 class CheckpointPlayer:
     """Plays episodes of evaluations. An episode number always has the same seed, whoever plays it and when."""
 
-    def __init__(self, config: ExperimentConfig, *, num_envs: int) -> None:
-        """Raises EnvironmentBuildError."""
+    def __init__(
+        self, config: ExperimentConfig, *, num_envs: int, broke: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """`broke` gets a text for the log about each environment that is made again. Raises EnvironmentBuildError."""
         self._config = config
         self._envs: list[SingleEnv] = []
         self.films = Films(config)
         """The films of its evaluations, if there are to be any."""
+        limit = RestartLimit(config.env.restarts_per_hour, broke)
+        build = partial(make_single, config.env, source_dir=config.source_dir)
+        name = str(config.env.id or config.env.make)
         try:
-            for _ in range(num_envs):
-                self._envs.append(make_single(config.env, source_dir=config.source_dir))
+            for index in range(num_envs):
+                self._envs.append(ReplaceableEnv(build, index=index, name=name, broke=limit))
         except BaseException:
             self.close()
             raise
@@ -45,7 +53,7 @@ class CheckpointPlayer:
     ) -> list[Episode]:
         """Load exactly this file and let its policy play, greedily, the episodes from `first_episode` on.
 
-        Raises CheckpointError, EvaluationError, and whatever the environment raises.
+        Raises CheckpointError, EvaluationError, and BrokenEnvironmentError.
         """
         policy = load_checkpoint_policy(checkpoint, config=self._config).policy
         numbers = range(first_episode, first_episode + episodes)
@@ -62,7 +70,7 @@ class CheckpointPlayer:
     ) -> list[Episode]:
         """Let a policy play, greedily, the episodes of these numbers. `actions` counts its actions.
 
-        Raises EvaluationError, and whatever the environment raises.
+        Raises EvaluationError and BrokenEnvironmentError.
         """
         return evaluate(
             self._envs,

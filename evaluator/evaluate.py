@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from remuda.environments.episode_info import DISCOUNTED_RETURN, of_single
+from remuda.environments.faults import REPLACED
 from remuda.environments.legal_actions import (
     ACTION_MASK,
     Components,
@@ -19,6 +20,7 @@ from remuda.environments.legal_actions import (
     without_any,
 )
 from remuda.environments.make import SingleEnv
+from remuda.environments.seeding import replacement_seed
 from remuda.environments.spaces import Array, column_layout
 from remuda.logbook.statistics import merged
 from remuda.policy.base import Actor
@@ -51,15 +53,29 @@ def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
     return merged({name: [value] for name, value in episode.info.items()} for episode in episodes)
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """An episode that is to be played."""
+
+    position: int
+    """Position of its seed among all seeds."""
+    seed: int
+    broken: int = 0
+    """How often its environment broke."""
+
+    def again(self) -> _Turn:
+        """After its environment broke: with the same seed the first time, then with others."""
+        seed = replacement_seed(self.seed) if self.broken else self.seed
+        return _Turn(self.position, seed, self.broken + 1)
+
+
 @dataclass
 class _RunningEpisode:
     """An episode that is not over, and the environment that plays it."""
 
     env_index: int
     env: SingleEnv
-    position: int
-    """Position of the episode's seed among all seeds."""
-    seed: int
+    turn: _Turn
     observation: Array
     state: Array
     """float32 [Actor.state_size]: what the actor carries through it."""
@@ -93,6 +109,9 @@ def evaluate(
     episode's result depends on its seed alone, not on how many environments share the work (except for the last bits,
     which a network's batch size may change).
 
+    An environment that was made again because it broke (REPLACED) plays its episode again from the start, with the same
+    seed, or with another one if that broke it before. What was played until then is no result.
+
     The policy is deterministic unless there is `exploration`, which uses `rng`. `max_episode_steps` ends an episode
     early. `episode_info` names what environments report of an episode with its last step. With `discount` the
     discounted return is computed, too. `progress` is called with the number of steps as they are taken; `finished` with
@@ -105,9 +124,9 @@ def evaluate(
         raise ValueError("an evaluation needs at least one environment")
     shape, dtype = column_layout(envs[0].observation_space, what="observation", keeps_float64=policy.keeps_float64)
     act = _acting(policy, envs[0], exploration, rng)
-    waiting = deque(enumerate(seeds))
+    waiting = deque(_Turn(position, seed) for position, seed in enumerate(seeds))
     size = policy.state_size
-    playing = [_begin(index, env, waiting, size) for index, env in enumerate(envs[: len(seeds)])]
+    playing = [_begin(index, env, waiting.popleft(), size) for index, env in enumerate(envs[: len(seeds)])]
     episodes: dict[int, Episode] = {}
     while playing:
         observations = np.empty((len(playing), *shape), dtype)
@@ -119,26 +138,31 @@ def evaluate(
         still_playing: list[_RunningEpisode] = []
         for running, action in zip(playing, actions, strict=True):
             over = _step(running, action, discount=1.0 if discount is None else discount)
+            if REPLACED in running.info:
+                still_playing.append(_begin(running.env_index, running.env, running.turn.again(), size))
+                continue
             if not over and running.length != max_episode_steps:
                 still_playing.append(running)
                 continue
             reported = of_single(running.info, episode_info)
             if discount is not None and math.isfinite(running.discounted):
                 reported = {DISCOUNTED_RETURN: running.discounted, **reported}
-            episodes[running.position] = Episode(
-                running.seed, running.env_index, running.return_, running.length, reported, cut=not over
+            episodes[running.turn.position] = Episode(
+                running.turn.seed, running.env_index, running.return_, running.length, reported, cut=not over
             )
-            finished(episodes[running.position], len(episodes))
+            finished(episodes[running.turn.position], len(episodes))
             if waiting:
-                still_playing.append(_begin(running.env_index, running.env, waiting, size))
+                still_playing.append(_begin(running.env_index, running.env, waiting.popleft(), size))
         playing = still_playing
     return [episodes[position] for position in range(len(seeds))]
 
 
-def _begin(env_index: int, env: SingleEnv, waiting: deque[tuple[int, int]], state_size: int) -> _RunningEpisode:
-    position, seed = waiting.popleft()
-    observation, info = env.reset(seed=seed)
-    return _RunningEpisode(env_index, env, position, seed, observation, np.zeros(state_size, np.float32), info=info)
+def _begin(env_index: int, env: SingleEnv, turn: _Turn, state_size: int) -> _RunningEpisode:
+    while True:
+        observation, info = env.reset(seed=turn.seed)
+        if REPLACED not in info:
+            return _RunningEpisode(env_index, env, turn, observation, np.zeros(state_size, np.float32), info=info)
+        turn = turn.again()  # the new environment has begun with a seed of its own
 
 
 def _acting(
@@ -167,7 +191,7 @@ def _legal(playing: Sequence[_RunningEpisode], components: Components) -> Legal 
         running = playing[int(stuck.argmax())]
         raise EvaluationError(
             f"environment {running.env_index} has no legal action (info[{ACTION_MASK!r}]) after step {running.length} "
-            f"of the episode with seed {running.seed}, which goes on"
+            f"of the episode with seed {running.turn.seed}, which goes on"
         )
     return legal
 
@@ -183,6 +207,6 @@ def _step(running: _RunningEpisode, action: object, *, discount: float) -> bool:
     if not (math.isfinite(running.return_) and np.isfinite(running.observation).all()):
         raise EvaluationError(
             f"environment {running.env_index} returned a reward or an observation that is not finite "
-            f"at step {running.length} of the episode with seed {running.seed}"
+            f"at step {running.length} of the episode with seed {running.turn.seed}"
         )
     return bool(terminated or truncated)

@@ -45,7 +45,7 @@ class EvaluatorWork:
         self._log = evaluator_logbook(stores.folder, identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "evaluator"))
         try:
-            self._player = CheckpointPlayer(config, num_envs=num_envs)
+            self._player = CheckpointPlayer(config, num_envs=num_envs, broke=self._environment_broke)
         except BaseException:
             end_printed()
             self._log.close()
@@ -56,6 +56,8 @@ class EvaluatorWork:
         """Asked for, and its checkpoint is not on this machine yet."""
         self._problem = ""
         self._draining = False
+        self._env_restarts = 0
+        """In the evaluation under way."""
         self.warnings: Sequence[str] = self._warned()
         """Why evaluations are not filmed; it is in its own log too."""
         link.activity("waiting", "waiting for an evaluation")
@@ -121,7 +123,7 @@ class EvaluatorWork:
             self._evaluate(message, checkpoint)
 
     def _evaluate(self, message: Evaluate, checkpoint: Path) -> None:
-        started_s = time.monotonic()
+        started_s, self._env_restarts = time.monotonic(), 0
         train_iter, env_step = message.train_iter, message.env_step
 
         def finished(episode: Episode, count: int) -> None:
@@ -144,6 +146,7 @@ class EvaluatorWork:
             info=merged_info(episodes),
             duration_s=time.monotonic() - started_s,
             cut=sum(episode.cut for episode in episodes),
+            env_restarts=self._env_restarts,
         )
         self._log.emit(report)
         warning = cut_warning(episodes)
@@ -184,6 +187,10 @@ class EvaluatorWork:
         for text in warnings:
             self._log.say("evaluator", text, level="warning")
         return warnings
+
+    def _environment_broke(self, text: str) -> None:
+        self._env_restarts += 1
+        self._log.say("evaluator", text, level="warning")
 
     def _stepped(self, env_steps: int) -> None:
         self._link.progress(self._link.progressed + env_steps)

@@ -29,6 +29,8 @@ class CollectWindow:
     """What else is known of them, by name: the discounted return, and what they reported."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
     """Means over the steps, as Declaration.collected names them."""
+    env_restarts: int = 0
+    """Environments that broke and were made again."""
 
     def statistics(self) -> dict[str, float]:
         """Five each, of returns, lengths and what else is known."""
@@ -43,6 +45,7 @@ class CollectTotals:
     train_samples: int
     episodes: int
     duration_s: float
+    env_restarts: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,9 @@ class CollectReport(Report):
             "total_episode_count": totals.episodes,
             "total_duration": totals.duration_s,
         }
+        if totals.env_restarts:
+            fields["env_restart_count"] = window.env_restarts
+            fields["total_env_restart_count"] = totals.env_restarts
         return {**fields, **_beyond(statistics, fields), **window.metrics}
 
     def text(self) -> str:
@@ -127,6 +133,8 @@ class EvaluationReport(Report):
     """What else is known of the episodes, by name."""
     cut: int = 0
     """How many of them were cut before they had ended."""
+    env_restarts: int = 0
+    """Environments that broke and were made again; their episodes were played again."""
     wall_s: float = 0.0
     """When the checkpoint was saved, in seconds since the run began."""
     best: bool = False
@@ -160,6 +168,8 @@ class EvaluationReport(Report):
         }
         if self.cut:
             fields["cut_count"] = self.cut
+        if self.env_restarts:
+            fields["env_restart_count"] = self.env_restarts
         return {**fields, **_beyond(statistics, fields)}
 
     def text(self) -> str:

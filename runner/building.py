@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from remuda.environments.vectors import make_vector, single_spaces
 from remuda.evaluator.agents_player import AgentsPlayer
 from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.learner.start import new_algorithm
+from remuda.logbook.book import Logbook, Source
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
@@ -56,6 +57,18 @@ class MakeCollector(Protocol):
         ...
 
 
+@dataclass
+class Warnings:
+    """For the log, which is opened after the environments were built, and before they are used."""
+
+    logbook: Logbook | None = None
+
+    def say(self, source: Source, text: str) -> None:
+        """Write one."""
+        assert self.logbook is not None, "no environment is used before"
+        self.logbook.say(source, text, level="warning")
+
+
 @dataclass(frozen=True)
 class Built:
     """The parts of a run; made before anything is written."""
@@ -68,6 +81,8 @@ class Built:
     """Writes into the run folder what the environment is; returns warnings."""
     joint: JointEvaluations | None = None
     """Of environments with several agents."""
+    warnings: Warnings = field(default_factory=Warnings)
+    """About environments that are made again."""
 
 
 def build(config: ExperimentConfig, stack: ExitStack) -> Built:
@@ -76,11 +91,18 @@ def build(config: ExperimentConfig, stack: ExitStack) -> Built:
 
 
 def _one_agent(config: ExperimentConfig, stack: ExitStack) -> Built:
-    said = [settle_alone(config)]
-    vector = make_vector(config.env, num_envs=config.env.num_envs, source_dir=config.source_dir, chosen=said.append)
+    said, warnings = [settle_alone(config)], Warnings()
+    vector = make_vector(
+        config.env,
+        num_envs=config.env.num_envs,
+        source_dir=config.source_dir,
+        chosen=said.append,
+        broke=partial(warnings.say, "collector"),
+    )
     stack.enter_context(closing(vector))
     num_players = min(2 * config.env.num_envs, config.evaluator.episodes)  # a few more need no second turn
-    player = stack.enter_context(closing(CheckpointPlayer(config, num_envs=num_players)))
+    player = CheckpointPlayer(config, num_envs=num_players, broke=partial(warnings.say, "evaluator"))
+    stack.enter_context(closing(player))
     algorithm = new_algorithm(config, *single_spaces(vector))
     policy, evaluated = _acting(config, algorithm), make_policy(config, algorithm.observation, algorithm.action)
 
@@ -95,7 +117,8 @@ def _one_agent(config: ExperimentConfig, stack: ExitStack) -> Built:
         return [*record_environment(folder, config, vector), *player.films.take_warnings()]
 
     evaluations = OwnEvaluations(player, algorithm, evaluated)
-    return Built(said, [BuiltPolicy("", config, algorithm, policy, evaluations)], make_collector, describe)
+    only = BuiltPolicy("", config, algorithm, policy, evaluations)
+    return Built(said, [only], make_collector, describe, warnings=warnings)
 
 
 def _several_agents(config: ExperimentConfig, stack: ExitStack) -> Built:

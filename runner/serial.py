@@ -151,6 +151,7 @@ def run(
         ]
         _continue_together(found)
         opened = [_open(one, stack) for one in found]
+        built.warnings.logbook = opened[0].logbook
         if damage is not None:
             opened[0].logbook.say("commander", damage, level="warning")
         _describe(config, start, folder, built=built, opened=opened)

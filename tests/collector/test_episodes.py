@@ -88,3 +88,19 @@ def test_however_steps_are_cut(num_envs: int, stretches: list[int], discount: fl
     parts = (np.split(array, cuts) for array in (reward, real, over))
     got = [episode for part in zip(*parts, strict=True) for episode in zip(*totals.add(*part), strict=True)]
     np.testing.assert_allclose(np.array(got).reshape(-1, 3), np.array(expected).reshape(-1, 3), rtol=1e-9, atol=1e-9)
+
+
+def test_an_end_that_is_not_counted_begins_the_next_episode_all_the_same() -> None:
+    totals = EpisodeTotals(1, discount=0.5)
+    reward, real, done = stretch((0.0, "r"), (1.0, "."), (2.0, "!"), (0.0, "r"), (4.0, "!"))
+    ended = totals.add(reward, real, done, np.array([[False], [False], [True], [False], [False]]))
+    assert (ended.returns.tolist(), ended.discounted.tolist(), ended.lengths.tolist()) == ([4.0], [4.0], [1])
+
+
+def test_the_episode_of_one_environment_may_be_abandoned() -> None:
+    totals = EpisodeTotals(2, discount=0.5)
+    one = np.ones((1, 2), np.bool_)
+    totals.add(np.full((1, 2), 10.0), one, ~one)
+    totals.abandon(np.array([True, False]))
+    ended = totals.add(np.full((1, 2), 4.0), one, one)
+    assert (ended.returns.tolist(), ended.discounted.tolist(), ended.lengths.tolist()) == ([4, 14], [4, 12], [1, 2])

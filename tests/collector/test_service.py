@@ -20,6 +20,7 @@ from remuda.policy.algorithms import make_policy
 from remuda.policy.files.policy_file import PolicyFileError, publish
 from remuda.policy.networks.tensors import DeviceError
 from remuda.stores import files
+from remuda.tests.environments import faulty
 from remuda.tests.policy.cases import ACTION, OBSERVATION
 from remuda.tests.worker.leases import EXPERIMENT, algorithm_of, assign_to, new_run, small_config, stores_of
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
@@ -384,3 +385,26 @@ def test_any_other_error_of_the_disk_ends_the_lease(coordinator: Coordinator, fu
     full_disk.append(errno.EACCES)
     with pytest.raises(PermissionError):
         work.step()
+
+
+def test_an_environment_that_breaks_is_named_counted_and_costs_no_other_step(coordinator: Coordinator) -> None:
+    env = {"make": f"{faulty.MODULE}:make_faulty", "kwargs": {"troubles": {"*": "raise"}}, "num_envs": NUM_ENVS}
+    coordinator.config = small_config(env={**env, "vectorization": "sync"})
+    coordinator.algorithm = algorithm_of(coordinator.config)
+    coordinator.publish(PolicyRef(1, 1, 0))
+    work = coordinator.begin(index=0)
+    coordinator.collect(work, 8 * CHUNK)  # each of the four breaks in its ninth step
+    work.drain()
+    log = coordinator.run.collector_log(WORKER, 1).read_text()
+    restarts = log.count(": RuntimeError: the simulator broke; it is made again")
+    assert restarts >= NUM_ENVS
+    for index in range(NUM_ENVS):
+        assert f"[WARNING] environment {index} ({faulty.MODULE}:make_faulty, seed " in log
+    reports = coordinator.link.sent_of(CollectorReport)
+    assert sum(report.statistics.get("env_restart_count", 0) for report in reports) == restarts
+    assert f"total_env_restart_count: {restarts}\n" in log
+    assert sum(report.step_count for report in reports) == coordinator.env_steps >= 8 * CHUNK
+    assert sum(meta.rows for meta in coordinator.metas) == coordinator.env_steps
+    lengths = [length for meta in coordinator.metas for length in meta.episode_lengths]
+    assert lengths
+    assert set(lengths) <= {3, 4, 5, 6}, "none of an episode that broke"

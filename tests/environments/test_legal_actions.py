@@ -22,7 +22,7 @@ from remuda.environments.legal_actions import (
     sample_legal,
     without_any,
 )
-from remuda.environments.processes import EnvironmentProcessError
+from remuda.environments.process_peer import EnvironmentProcessError
 from remuda.environments.vectorizing import time_step
 from remuda.environments.vectors import Vector, make_vector, reset_vector, reset_with_info, tell_legal_actions
 from remuda.tests.environments.masked import ACTIONS, FIRST, Choosy, legal_in

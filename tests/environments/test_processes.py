@@ -16,8 +16,9 @@ import pytest
 
 from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.faults import BrokenEnvironmentError, RestartLimit
 from remuda.environments.make import make_single
-from remuda.environments.processes import EnvironmentProcessError, ProcessVector
+from remuda.environments.processes import ProcessVector
 from remuda.environments.vectors import make_vector, reset_vector
 from remuda.tests.patience import HANG_S
 
@@ -67,6 +68,7 @@ def vector_of(folder: Path, num_envs: int, processes: int, trouble: str = "none"
         processes=processes,
         source_dir=str(folder),
         spaces=(env.observation_space, env.action_space),
+        limit=RestartLimit(0, print),
     )
 
 
@@ -119,10 +121,11 @@ def test_results_are_the_callers_to_keep(folder: Path) -> None:
 def test_what_an_environment_raises_surfaces_with_its_traceback(folder: Path) -> None:
     vector = vector_of(folder, 4, 2, "raise")
     reset_vector(vector, [1, 2, 3, 4])
-    with pytest.raises(EnvironmentProcessError, match=r"(?s)environments 2 to 3.*slice_env.py.*the simulator broke"):
+    with pytest.raises(
+        BrokenEnvironmentError, match=r"environment 3 .*: RuntimeError: the simulator broke; "
+    ) as caught:
         vector.step(np.array([0, 0, 0, 2]))
-    with pytest.raises(EnvironmentProcessError):
-        reset_vector(vector, None)  # beyond repair, and it says so at once
+    assert "slice_env.py" in "".join(caught.value.__notes__)
     vector.close()
     assert not children()
 
@@ -134,8 +137,9 @@ def test_a_process_that_ends_is_an_error_that_says_how(folder: Path, how: str) -
     if how == "kill":
         for child in children():
             child.send_signal(signal.SIGKILL)
+    way = "signal 9" if how == "kill" else "exit code 7"
     with pytest.raises(
-        EnvironmentProcessError, match=f"ended unexpectedly .({'signal 9' if how == 'kill' else 'exit code 7'})"
+        BrokenEnvironmentError, match=f"environment [01] .* its process ended unexpectedly .{way}.; it is not"
     ):
         vector.step(np.array([2, 0, 0, 0]))
     vector.close()

@@ -212,11 +212,12 @@ def test_an_interrupt_does_not_wait_for_an_evaluation(user: Path, tmp_path: Path
 
 
 def test_a_failing_environment_ends_the_run_and_loses_nothing_counted(user: Path, tmp_path: Path) -> None:
-    config = tiny_config(user, "env.kwargs={fails_at: 40}")
+    config = tiny_config(user, "env.kwargs={fails_at: 40}", "env.restarts_per_hour=0")
     result = run_tiny(config, Start(tmp_path / "run"))
     folder = RunFolder(result.run_dir)
     assert result.failed
-    assert result.reason == "RuntimeError: the floor gave way"
+    broken = r"BrokenEnvironmentError: environment \d \(walk:make, seed \d+\) broke in step .*: RuntimeError: the floor"
+    assert re.match(broken, result.reason)
     last = CheckpointIndex(folder.ckpt).last
     assert last is not None
     assert last.env_step == result.counters.env_step > 60
@@ -228,11 +229,12 @@ def test_a_failing_environment_ends_the_run_and_loses_nothing_counted(user: Path
 
 
 def test_an_environment_that_calls_sys_exit_fails_the_run_and_says_where(user: Path, tmp_path: Path) -> None:
-    result = run_tiny(tiny_config(user, "env.kwargs={fails_at: 40, ends_by: exit}"), Start(tmp_path / "run"))
+    config = tiny_config(user, "env.kwargs={fails_at: 40, ends_by: exit}", "env.restarts_per_hour=0")
+    result = run_tiny(config, Start(tmp_path / "run"))
     assert result.failed
     # Another test of this process may have imported a walk.py of its own before.
-    assert re.match(r"UserExitError: SystemExit\(0\) was raised in \S+/walk\.py, line \d+, in step: ", result.reason)
-    assert result.reason.endswith(", in step: user code must not end the process that it runs in")
+    said = r": UserExitError: SystemExit\(0\) was raised in \S+/walk\.py, line \d+, in step: user code must not end"
+    assert re.search(said, result.reason)
     assert CheckpointIndex(RunFolder(result.run_dir).ckpt).last is not None
 
 

@@ -1,0 +1,111 @@
+"""What an environment of a vector did wrong, and how often one may be made again before its worker fails."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+REPLACED = "environment_replaced"
+"""Key of a step's info, bool: the environment broke, and another was made in its place. What the step gives is the
+first observation of a new episode, with reward 0: it is a reset, and what broke is not in it."""
+LARGEST_REWARD = 1e30
+"""Rewards are learned from as float32, which ends at 3.4e38, and in sums."""
+LARGEST_OBSERVATION = 1e38
+"""Of those that are float64: float32 ends there, and their squares must be finite in float64."""
+MOST_IN_A_ROW = 3
+"""Faults of one environment without a good step in between, after which it is not made again: it would break again."""
+HOUR_S = 3600.0
+
+_MOST_ACTION = 200
+_MOST_TRACEBACK = 20_000
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One environment that broke."""
+
+    env_index: int
+    """In its vector, or among those of an evaluator."""
+    env: str
+    """env.id, or env.make."""
+    seed: int | None
+    """Of its last seeded reset; None if there was none."""
+    where: str
+    """Such as `in step 7 of episode 2`; episodes count from the seeded reset."""
+    action: str
+    """What it was given; empty if it was being reset."""
+    problem: str
+    """What was wrong: `it returned the reward nan`."""
+    fresh_seed: int | None
+    """Of the one that is made in its place."""
+    traceback: str = ""
+    """Of what it raised."""
+
+    def text(self) -> str:
+        """For people, in one line."""
+        after = f", after action {self.action}" if self.action else ""
+        who = f"environment {self.env_index} ({self.env}, seed {self.seed})"
+        return f"{who} broke {self.where}{after}: {self.problem}"
+
+
+class UnusableResultError(ValueError):
+    """An environment returned what cannot be learned from."""
+
+
+class BrokenEnvironmentError(RuntimeError):
+    """An environment broke and is not made again; the message says what was wrong, and which limit is reached."""
+
+
+class RestartLimit:
+    """Lets environments be made again `per_hour` times within any hour, and tells of each."""
+
+    def __init__(
+        self, per_hour: int, broke: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`broke` is called with a text for the log; `clock` returns seconds."""
+        self._per_hour = per_hour
+        self._broke = broke
+        self._clock = clock
+        self._times = deque[float]()
+
+    def __call__(self, fault: Fault) -> None:
+        """Count a fault, before the environment is made again. Raises BrokenEnvironmentError beyond the limit."""
+        now_s = self._clock()
+        while self._times and self._times[0] <= now_s - HOUR_S:
+            self._times.popleft()
+        if len(self._times) >= self._per_hour:
+            why = f"it is not made again: env.restarts_per_hour is {self._per_hour}"
+            raise BrokenEnvironmentError(f"{fault.text()}; {why}")
+        self._times.append(now_s)
+        count = f"restart {len(self._times)} of at most {self._per_hour} an hour"
+        trace = f"\n{fault.traceback}" if fault.traceback else ""
+        self._broke(f"{fault.text()}; it is made again with seed {fault.fresh_seed} ({count}){trace}")
+
+
+def problem_of(error: Exception) -> str:
+    """What an error says of an environment."""
+    return _plain(str(error) if isinstance(error, UnusableResultError) else f"{type(error).__name__}: {error}")
+
+
+def traceback_of(error: Exception) -> str:
+    """The traceback of what an environment raised; empty for what it returned."""
+    if isinstance(error, UnusableResultError):
+        return ""
+    return _plain("".join(traceback.format_exception(error))[-_MOST_TRACEBACK:].rstrip())
+
+
+def shown_action(action: object) -> str:
+    """An action for people; empty for None."""
+    if action is None:
+        return ""
+    text = str(np.asarray(action).tolist())
+    return text if len(text) <= _MOST_ACTION else text[:_MOST_ACTION] + "…"
+
+
+def _plain(text: str) -> str:
+    """Without characters that no message can have."""
+    return text.encode(errors="replace").decode()

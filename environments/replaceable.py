@@ -1,0 +1,186 @@
+"""An environment that is made again when it breaks, so that the others of its vector go on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from remuda.config.exits import NoExit
+from remuda.environments.faults import (
+    LARGEST_OBSERVATION,
+    LARGEST_REWARD,
+    MOST_IN_A_ROW,
+    REPLACED,
+    BrokenEnvironmentError,
+    Fault,
+    UnusableResultError,
+    problem_of,
+    shown_action,
+    traceback_of,
+)
+from remuda.environments.make import SingleEnv
+from remuda.environments.seeding import replacement_seed
+from remuda.environments.spaces import Array
+
+_SURELY = 1e37
+"""A sum of squares up to this has no entry that is too large, in float32 and in float64."""
+
+
+class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
+    """Steps one environment. If it raises, or returns what cannot be learned from, it is closed and made again with a
+    fresh seed; the step then is the reset of the new one, with REPLACED in its info.
+
+    What cannot be learned from: an observation of another shape or dtype than its space says, or with numbers that are
+    not finite; a reward that is not a finite number, or is too large to add up.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], SingleEnv],
+        *,
+        index: int,
+        name: str,
+        broke: Callable[[Fault], None],
+        begins: Callable[[int], None] | None = None,
+    ) -> None:
+        """Raises what `build` raises.
+
+        Args:
+            build: makes the environment, and each that takes its place.
+            index: its number, for the log.
+            name: env.id or env.make.
+            broke: is called with each fault, before the environment is made again; raises where it must not be.
+            begins: is called with `index` before each step and reset.
+        """
+        super().__init__(build())
+        self._build = build
+        self._index, self._name = index, name
+        self._broke, self._begins = broke, begins
+        space = self.env.observation_space
+        self._shape: tuple[int, ...] = tuple(space.shape or ())
+        self._dtype: np.dtype[Any] = np.dtype(space.dtype)
+        self._seed: int | None = None
+        self._episode = self._step = 0
+        self._in_a_row = 0
+        self._open = True
+        self._no_exit = NoExit()
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Take a step, or begin in another environment. Raises BrokenEnvironmentError beyond the limits."""
+        if self._begins is not None:
+            self._begins(self._index)
+        self._step += 1
+        try:
+            with self._no_exit:
+                observation, reward, terminated, truncated, info = self.env.step(action)
+                seen, paid, ends, cut = self._checked(observation), float(reward), bool(terminated), bool(truncated)
+            if not abs(paid) <= LARGEST_REWARD:
+                raise UnusableResultError(_bad_reward(paid))
+        except MemoryError:
+            raise  # the process is not to be trusted any more
+        except Exception as error:  # anything that the environment raises
+            seen, info = self._replaced(error, action)
+            return seen, 0.0, False, False, info
+        self._in_a_row = 0
+        return seen, paid, ends, cut, info
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Begin an episode, in another environment if this one breaks: then with REPLACED in the info, and a fresh
+        seed. Raises BrokenEnvironmentError beyond the limits."""
+        if self._begins is not None:
+            self._begins(self._index)
+        if seed is not None:
+            self._seed, self._episode = seed, 0
+        try:
+            return self._begun(seed, options)
+        except MemoryError:
+            raise
+        except Exception as error:  # anything that the environment raises
+            return self._replaced(error, None)
+
+    def close(self) -> None:
+        """Close the environment, once."""
+        if self._open:
+            self._open = False
+            self.env.close()
+
+    def _begun(self, seed: int | None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        self._episode, self._step = self._episode + 1, 0
+        with self._no_exit:
+            observation, info = self.env.reset(seed=seed, options=options)
+            return self._checked(observation), info
+
+    def _replaced(self, error: Exception, action: object) -> tuple[Array, dict[str, Any]]:
+        """Close the environment that has broken, and begin an episode in a new one, or in the next if that breaks."""
+        while True:
+            fault = self._fault(error, action)
+            self._in_a_row += 1
+            if self._in_a_row >= MOST_IN_A_ROW:
+                raise BrokenEnvironmentError(
+                    f"{fault.text()}; it is not made again: {MOST_IN_A_ROW} times in a row it broke without a good step"
+                ) from error
+            self._broke(fault)
+            self._close_broken()
+            self._seed, self._episode, self._step = fault.fresh_seed, 0, 0
+            try:
+                with self._no_exit:
+                    self.env = self._build()
+                self._open = True
+                observation, info = self._begun(fault.fresh_seed)
+            except MemoryError:
+                raise
+            except Exception as again:  # anything that the new one raises
+                error, action = again, None
+            else:
+                return observation, {**info, REPLACED: True}
+
+    def _close_broken(self) -> None:
+        try:
+            with self._no_exit:
+                self.close()
+        except Exception as error:  # what has broken may not be able to end either
+            text = f"environment {self._index} ({self._name}): closing it raised {type(error).__name__}: {error}"
+            print(text, file=sys.stderr, flush=True)
+
+    def _fault(self, error: Exception, action: object) -> Fault:
+        where = f"in step {self._step} of episode {self._episode}" if self._step else f"at reset {self._episode}"
+        return Fault(
+            env_index=self._index,
+            env=self._name,
+            seed=self._seed,
+            where=where,
+            action=shown_action(action),
+            problem=problem_of(error),
+            fresh_seed=None if self._seed is None else replacement_seed(self._seed),
+            traceback=traceback_of(error),
+        )
+
+    def _checked(self, observation: Any) -> Array:
+        """The observation as an array. Raises UnusableResultError."""
+        array: Array = observation if isinstance(observation, np.ndarray) else np.asarray(observation)
+        if array.shape != self._shape:
+            raise UnusableResultError(
+                f"it returned an observation of shape {array.shape}, and its space says {self._shape}"
+            )
+        if array.dtype != self._dtype and not np.can_cast(array.dtype, self._dtype, "same_kind"):
+            raise UnusableResultError(f"it returned an observation of {array.dtype}, and its space says {self._dtype}")
+        if array.dtype.kind == "f" and not np.vdot(array, array) <= _SURELY:
+            _check_numbers(array)
+        return array
+
+
+def _check_numbers(array: Array) -> None:
+    """Raise UnusableResultError for numbers that are not finite, or too large for float32."""
+    if not np.isfinite(array).all():
+        raise UnusableResultError("it returned an observation that is not finite")
+    if array.dtype.itemsize > 4 and (np.abs(array) > LARGEST_OBSERVATION).any():
+        raise UnusableResultError(f"it returned an observation beyond {LARGEST_OBSERVATION:g}, too large to normalise")
+
+
+def _bad_reward(paid: float) -> str:
+    why = f", beyond {LARGEST_REWARD:g}: too large to add up" if np.isfinite(paid) else ""
+    return f"it returned the reward {paid:g}{why}"

@@ -1,0 +1,207 @@
+"""What a rollout makes of environments that were made again: no bad step is stored, and every other step is, once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.collector.collected import Collected
+from remuda.collector.rollout import Rollout
+from remuda.collector.rows import NStepRows, Rows, SegmentRows
+from remuda.collector.sequences import SequenceRows
+from remuda.environments.faults import BrokenEnvironmentError, RestartLimit
+from remuda.environments.make import SingleEnv
+from remuda.environments.replaceable import ReplaceableEnv
+from remuda.environments.spaces import Array
+from remuda.environments.vectors import Vector
+from remuda.policy.base import Policy
+from remuda.tests.collector.test_rollout import (
+    DISCOUNT,
+    Corridor,
+    assert_same_rows,
+    episodes_of,
+    naive_episodes,
+    naive_rows,
+    rows_of,
+)
+from remuda.tests.environments.counting import Counting, CountsAlong
+from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step
+from remuda.tests.policy.algorithms.untaught import Still
+
+
+class Makers:
+    """Builds an environment, and others in its place; `newest` is the one that is in use, by index."""
+
+    def __init__(self, num_envs: int, *, longest: int = 6) -> None:
+        self.built: list[ScriptedEnv] = []
+        self.newest: dict[int, ScriptedEnv] = {}
+        self.vector: Vector = replaceable([partial(self._build, index, longest) for index in range(num_envs)])
+
+    def _build(self, index: int, longest: int) -> ScriptedEnv:
+        env = ScriptedEnv(len(self.built), longest=longest)
+        self.built.append(env)
+        self.newest[index] = env
+        return env
+
+    def logs(self) -> list[list[Step]]:
+        """What really happened in each, without bad steps."""
+        return [[step for step in env.log if math.isfinite(step.reward)] for env in self.built]
+
+
+def replaceable(builds: Sequence[Any], per_hour: int = 1_000_000) -> Vector:
+    limit = RestartLimit(per_hour, lambda text: None)
+    return SyncVectorEnv(
+        [partial(ReplaceableEnv, build, index=index, name="it", broke=limit) for index, build in enumerate(builds)]
+    )
+
+
+def rollout_in(vector: Vector, rows: Rows, policy: Policy | None = None) -> Rollout:
+    seeds = [100 + index for index in range(vector.num_envs)]
+    return Rollout(vector, policy or FunctionPolicy(), rows=rows, rng=np.random.default_rng(0), seeds=seeds)
+
+
+Fails = tuple[int, int, bool]
+fails = st.none() | st.tuples(st.integers(0, 2), st.integers(2, 12), st.booleans())
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    num_envs=st.integers(1, 3),
+    n_step=st.integers(1, 4),
+    longest=st.integers(1, 8),
+    script=st.lists(st.tuples(st.integers(1, 30), fails), min_size=1, max_size=8),
+)
+def test_every_good_step_is_a_row_once_and_no_window_reaches_over_a_broken_one(
+    num_envs: int, n_step: int, longest: int, script: list[tuple[int, Fails | None]]
+) -> None:
+    makers = Makers(num_envs, longest=longest)
+    rollout = rollout_in(makers.vector, NStepRows(n_step=n_step, discount=DISCOUNT))
+    collected: list[Collected] = []
+    for asked, fault in script:
+        if fault is not None:
+            index, within, raises = fault
+            victim = makers.newest[index % num_envs]
+            victim.fails_in, victim.bad_reward = within, None if raises else math.nan
+        before = sum(map(len, makers.logs()))
+        collected.append(rollout.collect(asked, {}))
+        assert collected[-1].env_steps == sum(map(len, makers.logs())) - before
+    collected.append(rollout.flush())
+    logs = makers.logs()
+    assert_same_rows(rows_of(collected), [row for log in logs for row in naive_rows(log, [], n_step)])
+    assert sum(chunk.rows for chunk in collected) == sum(chunk.env_steps for chunk in collected) == sum(map(len, logs))
+    assert sum(chunk.env_restarts for chunk in collected) == len(makers.built) - num_envs
+    expected = sorted(episode for log in logs for episode in naive_episodes(log, []))
+    np.testing.assert_allclose(sorted(episodes_of(collected)), expected, rtol=1e-9, atol=1e-9)
+
+
+class BreakingCorridor(Corridor):
+    """Rewards 1, 2, 3, then it terminates; its step number `breaks` since it was built raises."""
+
+    def __init__(self, breaks: int | None) -> None:
+        super().__init__(terminates=True)
+        self.breaks, self.steps = breaks, 0
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        if self.steps == self.breaks:
+            raise RuntimeError("the walls came down")
+        return super().step(action)
+
+
+def corridors(*breaks: int | None) -> Vector:
+    """One environment, which breaks at these steps: that of the first, of the one in its place …"""
+    left = list(breaks)
+    return replaceable([lambda: BreakingCorridor(left.pop(0))])
+
+
+def segments(vector: Vector) -> Rollout:
+    return rollout_in(vector, SegmentRows(discount=0.5), Still())
+
+
+def column(chunk: Collected, name: str) -> list[Any]:
+    values: list[Any] = chunk.columns[name][0].tolist()
+    return values
+
+
+def test_a_segment_by_hand() -> None:
+    chunk = segments(corridors(2, None)).collect(6, {})
+    # Slots: the reset of all, step 1, the broken step: a reset, steps 1, 2 and 3 of the new one.
+    assert column(chunk, "valid") == [False, True, False, True, True, True]
+    assert column(chunk, "done") == [False, True, False, False, False, True]
+    assert column(chunk, "terminated") == [False, False, False, False, False, True]
+    assert column(chunk, "reward") == [0, 1, 0, 1, 2, 3]
+    assert chunk.columns["obs"][0, 1:, 0, 0].tolist() == [0, 1, 0, 1, 2, 3]
+    assert (chunk.env_steps, chunk.episode_returns, chunk.episode_lengths) == (4, [6.0], [3])
+    assert chunk.env_restarts == 1
+
+
+def test_one_that_breaks_in_the_first_step_of_a_segment() -> None:
+    """What the segment before told of its end was true then; the return so far begins again."""
+    rollout = segments(corridors(2, None))
+    first, second, third = (rollout.collect(2, {}) for _ in range(3))
+    assert (column(first, "valid"), column(first, "done")) == ([False, True], [False, False])
+    assert (column(second, "valid"), column(second, "done")) == ([False, True], [False, False])
+    assert second.columns["obs"][0, :, 0, 0].tolist() == [1, 0, 1]
+    assert [float(chunk.columns["return_so_far"][0]) for chunk in (first, second, third)] == [0, 0, 1]
+    assert (first.env_steps, second.env_steps, third.env_steps) == (1, 1, 2)
+    assert (first.episode_returns, second.episode_returns, third.episode_returns) == ([], [], [6.0])
+    assert third.episode_lengths == [3]
+
+
+def test_one_that_breaks_at_once_after_a_reset_and_twice() -> None:
+    """An episode without a step: nothing of it is stored."""
+    chunk = segments(corridors(4, 1, None)).collect(9, {})
+    # The reset of all, 1 2 3, a reset, a broken step, another broken step, 1 2 of the third.
+    assert column(chunk, "valid") == [False, True, True, True, False, False, False, True, True]
+    assert column(chunk, "reward") == [0, 1, 2, 3, 0, 0, 0, 1, 2]
+    assert column(chunk, "terminated") == [False] * 3 + [True] + [False] * 5
+    assert (chunk.env_steps, chunk.episode_returns, chunk.env_restarts) == (5, [6.0], 2)
+
+
+def test_sequences_go_on_over_it_with_the_broken_step_as_a_reset() -> None:
+    rollout = rollout_in(corridors(3, None), SequenceRows(slots=4, period_slots=2, discount=0.9), Still())
+    chunk = rollout.collect(8, {})
+    # After the reset of all: 1 2, the broken step, 1 2 3, a reset, 1 ….
+    assert chunk.columns["reward"][:2].tolist() == [[1, 2, 0, 1], [0, 1, 2, 3]]
+    assert chunk.columns["valid"][:2].tolist() == [[True, True, False, True], [False, True, True, True]]
+    assert chunk.columns["done"][:2].tolist() == [[False, True, False, False], [False, False, False, True]]
+    assert chunk.columns["terminated"][:2].tolist() == [[False] * 4, [False, False, False, True]]
+
+
+class BreakingCount(Counting):
+    """Its third step in all raises."""
+
+    steps = 0
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        if self.steps == 3:
+            raise RuntimeError("lost count")
+        return super().step(action)
+
+
+def test_a_policy_that_carries_a_state_begins_again_with_0() -> None:
+    """CountsAlong fails if what it carries is not what it has seen of the episode."""
+    left: list[SingleEnv] = [BreakingCount(5, terminates=True), Counting(5, terminates=True)]
+    vector = replaceable([lambda: left.pop(0), lambda: Counting(4, terminates=False)])
+    rollout = rollout_in(vector, NStepRows(n_step=2, discount=0.9), CountsAlong())
+    for _ in range(5):
+        chunk = rollout.collect(7, {})
+        np.testing.assert_array_equal(chunk.columns["state"][:, 0], chunk.columns["obs"][:, 0])
+    assert not left
+
+
+def test_beyond_the_limit_the_chunk_never_happened() -> None:
+    makers: list[SingleEnv] = [BreakingCorridor(2), BreakingCorridor(2)]
+    rollout = segments(replaceable([lambda: makers.pop(0)], per_hour=1))
+    with pytest.raises(BrokenEnvironmentError, match=r"the walls came down; .* env\.restarts_per_hour is 1$"):
+        rollout.collect(20, {})
+    assert rollout.flush().rows == 0

@@ -50,6 +50,4 @@ class Replacements:
 
 
 def _replaced(info: Mapping[str, object]) -> Bools:
-    replaced = info[REPLACED]
-    assert isinstance(replaced, np.ndarray), "a vector says it of each environment"
-    return replaced.astype(np.bool_)
+    return np.asarray(info[REPLACED], np.bool_)

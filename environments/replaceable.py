@@ -161,7 +161,7 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
 
     def _checked(self, observation: Any) -> Array:
         """The observation as an array. Raises UnusableResultError."""
-        array: Array = observation if isinstance(observation, np.ndarray) else np.asarray(observation)
+        array: Array = np.asarray(observation)
         if array.shape != self._shape:
             raise UnusableResultError(
                 f"it returned an observation of shape {array.shape}, and its space says {self._shape}"

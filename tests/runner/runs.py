@@ -14,6 +14,11 @@ from remuda.config.schema import ExperimentConfig
 from remuda.runner.serial import RunResult, Start, run
 
 NUM_ENVS = 3
+GAVE_WAY = (
+    r"BrokenEnvironmentError: environment \d \(walk:make, seed \d+\) broke in step .*: "
+    r"RuntimeError: the floor gave way; it is not made again: env\.restarts_per_hour is 0"
+)
+"""Why a run failed whose environment raises an error (fails_at) and must not be made again."""
 
 # The folder also holds a buffer.py and a learner.py, which are the user's and not ours.
 USER_FILES = {

@@ -75,7 +75,8 @@ class Disk:
         self._submitted: dict[str, int] = {}
         """The turn from which on such lines concern a run that is queued."""
         self._has_had_runs = False
-        """Whether a run was submitted: the herd that has joined before the first one came for it."""
+        """Whether a run was accepted since this coordinator started. A run that is submitted before has in its log also
+        the lines about the herd since the start."""
         self._held_up: dict[str, str] = {}
         """The reason that was reported last."""
         self._journaled: deque[Journaled] = deque()
@@ -93,7 +94,6 @@ class Disk:
     def prepare(self, effect: PrepareRun) -> None:
         """Have a run folder made; the result is RunPrepared or RunRefused."""
         self._submitted[effect.experiment] = self._turn + 1 if self._has_had_runs else 0
-        self._has_had_runs = True
         self._errands.put(f"prepare {effect.experiment}", lambda: self._tell(self._prepared(effect)))
 
     def read_log(self, effect: ReadLog) -> LogRead | None:
@@ -166,6 +166,12 @@ class Disk:
                 case LaneBroken():
                     self._lanes.pop(told.experiment, None)
                     found.append(RunBroken(told.experiment, told.reason, told.traceback))
+                case RunRefused():
+                    self._submitted.pop(told.experiment, None)
+                    found.append(told)
+                case RunPrepared():
+                    self._has_had_runs = True
+                    found.append(told)
                 case _:
                     found.append(told)
         return found
@@ -212,8 +218,8 @@ class Disk:
             parts.setdefault(id, []).append(line)
 
     def _lines_before(self, entry: JournalEntry) -> list[HerdLogLine]:
-        """Lines about the herd since this run was submitted, or since the coordinator started if it is the first; used
-        once, as the run begins."""
+        """Lines about the herd since this run was submitted, or since the coordinator started if no run was accepted
+        before; used once, as the run begins."""
         id, state = entry.experiment, entry.snapshot.experiment.state
         if id in self._active or state == "queued":
             return []

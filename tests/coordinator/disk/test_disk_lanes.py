@@ -184,10 +184,13 @@ def test_a_coordinator_that_ends_names_the_runs_whose_disks_do_not_answer(
     scene.close()
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(scene: Scene, first: bool) -> None:
-    """In that of the first run also what was said before it was submitted: the herd has come for it."""
-    if not first:
+@pytest.mark.parametrize("earlier", ["none", "refused", "accepted"])
+def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(scene: Scene, earlier: str) -> None:
+    """In that of the first run also what was said before it was submitted, as workers may join before it."""
+    if earlier == "refused":
+        scene.disk.prepare(PrepareRun(Asked(b"client", 7), OTHER, replace(SUBMIT, config_json="{}")))
+        assert isinstance(scene.found(), RunRefused)
+    elif earlier == "accepted":
         scene.prepare(OTHER, "other")
     scene.disk.write([], [LogLine(None, "before it was submitted")])
     scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
@@ -202,7 +205,7 @@ def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(sce
         scene.disk.write([JournalEntry(EXPERIMENT, snapshot, experiment.memory.changes(0.0))], [LogLine(None, text)])
     assert scene.disk.close() == []
     log = RunFolder(Path(experiment.identity.run_dir)).coordinator_log.read_text()
-    before = ["before it was submitted"] if first else []
+    before = [] if earlier == "accepted" else ["before it was submitted"]
     assert [line.partition("] ")[2] for line in log.splitlines()] == [
         *before,
         "while it waited",

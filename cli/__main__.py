@@ -10,13 +10,14 @@ INTERRUPTED = 130
 
 def run() -> NoReturn:
     """Run the command line of this process, and end the process; an unexpected exception ends it with a traceback."""
+    end = SystemExit()
     try:
         main()
-    except SystemExit as end:
-        from remuda.worker.quick_exit import exit_code, exit_now
+    except SystemExit as raised:
+        end = raised
+    from remuda.worker.quick_exit import exit_code, exit_now
 
-        exit_now(exit_code(end))
-    sys.exit()  # typer has ended it, as it always does
+    exit_now(exit_code(end))
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,9 +32,9 @@ exit_now(3)
 """
 
 
-def ended(program: str, *, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+def ended(program: str, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, *arguments],
         stdout=stdout,
         stderr=subprocess.PIPE,
         env={"PATH": "", **THIS_CHECKOUT},
@@ -49,6 +50,85 @@ def test_threads_end_what_is_registered_is_called_and_nothing_printed_is_lost() 
     assert done.returncode == 3
     assert done.stdout == "standard outputthe thread\nregistered\n"
     assert done.stderr == "standard error"
+
+
+FILES = """
+import gc, io, sys
+from pathlib import Path
+from remuda.worker.quick_exit import exit_now
+
+folder = Path(sys.argv[1])
+text = (folder / "text").open("w")
+text.write("text")
+frozen = (folder / "frozen").open("w")
+frozen.write("frozen")
+gc.freeze()
+binary = (folder / "binary").open("wb")
+binary.write(b"binary")
+both = (folder / "both").open("w+b")
+both.write(b"both")
+closed = (folder / "closed").open("w")
+closed.close()
+class Other(io.TextIOWrapper):
+    def flush(self):
+        raise RuntimeError("its own affair")
+other = Other(io.BytesIO())
+exit_now(0)
+"""
+
+
+@pytest.mark.processes
+def test_what_was_written_to_files_that_nobody_has_closed_is_not_lost(tmp_path: Path) -> None:
+    done = ended(FILES, str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        **{name: name for name in ("text", "frozen", "binary", "both")},
+        "closed": "",
+    }
+
+
+STUCK = """
+import os, threading
+from remuda.worker.quick_exit import exit_now
+
+reading, writing = os.pipe()
+pipe = os.fdopen(writing, "wb", buffering=1 << 22)
+def write():
+    pipe.write(bytes(1 << 23))  # more than a pipe takes
+threading.Thread(target=write, daemon=True).start()
+os.read(reading, 1)  # it is at it
+exit_now(4)
+"""
+
+
+@pytest.mark.processes
+def test_a_pipe_that_nobody_reads_holds_up_no_end() -> None:
+    """A log sink that hangs: the thread that writes to it keeps the pipe locked."""
+    assert ended(STUCK).returncode == 4
+
+
+INTERRUPTED = """
+import atexit, signal, threading
+from remuda.worker.quick_exit import exit_now
+
+def last():
+    threading.main_thread().join()
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    interrupted.wait()
+interrupted = threading.Event()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+atexit.register(interrupted.set)
+atexit.register(print, "registered")
+threading.Thread(target=last).start()
+exit_now(3)
+"""
+
+
+@pytest.mark.processes
+def test_ctrl_c_while_threads_are_waited_for_changes_no_exit_code() -> None:
+    done = ended(INTERRUPTED)
+    assert (done.returncode, done.stdout) == (3, "registered\n")
+    assert done.stderr.endswith("KeyboardInterrupt\n"), "it is told"
 
 
 @pytest.mark.processes

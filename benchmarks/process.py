@@ -10,7 +10,7 @@ from typing import IO
 
 import psutil
 
-from remuda.deploy.ended import ended
+from remuda.wire.child_end import ended
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from remuda.deploy.slurm.requeue import own_job, requeue
 from remuda.storage.atomic import write_bytes
 from remuda.storage.existing_folder import make_private
 from remuda.storage.held_folder import HeldFolder
-from remuda.wire.child_end import end_within
+from remuda.wire.child_end import end_within, ended
 from remuda.wire.keys.folder import FOLDER, SERVER
 from remuda.wire.keys.secret_file import MODE
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
@@ -90,9 +90,9 @@ class Job:
 
     def _wait(self) -> int:
         while self._signal is None:
-            ended = next((one for one in self._processes.items() if one[1].poll() is not None), None)
-            if ended is not None:
-                return self._one_has_ended(*ended)
+            gone = next((one for one in self._processes.items() if one[1].poll() is not None), None)
+            if gone is not None:
+                return self._one_has_ended(*gone)
             time.sleep(POLL_S)
         _say(f"{self._signal.name}: handing in, then ending")
         if self.noticed:
@@ -125,10 +125,12 @@ class Job:
             if process.poll() is not None:
                 continue
             process.terminate()
-            code = end_within(process, max(end_s - later * LATER_S - time.monotonic(), 0.0))
-            if code is None:
+            if ended(process, end_s - later * LATER_S - time.monotonic()):
+                if process.returncode < 0:
+                    _say(f"the {name} process ended with exit code {process.returncode}")
+            elif end_within(process, 0.0) is None:
                 _say(f"the {name} process (pid {process.pid}) does not end, even by SIGKILL")
-            elif code == -signal.SIGKILL and within_s:
+            elif within_s:
                 _say(f"the {name} process did not end in time, and was killed")
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

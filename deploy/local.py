@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from remuda.deploy.ended import ended
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+from remuda.wire.child_end import end_within, ended
 from remuda.wire.connection_file import wait_for
 from remuda.worker.threads import bounded
 
@@ -95,7 +95,7 @@ class LocalLauncher:
         deadline_s = time.monotonic() + (ORPHANS_DEADLINE_S if in_order else 0.0)
         for process in self._processes.values():
             _end_group(process.pid, deadline_s)
-            process.wait()
+            end_within(process, 0.0)
         self._processes.clear()
         self._remove_folder()
 

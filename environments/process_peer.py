@@ -18,6 +18,7 @@ import msgspec
 from remuda.config.schema import EnvConfig
 from remuda.environments.faults import Fault
 from remuda.environments.shared_step import StepLayout
+from remuda.wire.child_end import end_within, ended
 
 STEP, RESET, DONE, FAILED = b"s", b"r", b"d", b"f"
 PRINTED, WARNED, BROKEN = b"o", b"e", b"b"
@@ -141,9 +142,7 @@ class Peer:
 
     def end(self) -> None:
         """Wait for its end; kill it if that takes too long."""
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
+        if not ended(self._process, _STOP_S):
             self._kill()
 
     @property
@@ -152,11 +151,12 @@ class Peer:
         last = self.first + self.count - 1
         return f"environments {self.first} to {last}" if self.count > 1 else f"environment {self.first}"
 
-    def _kill(self) -> None:
-        """Kill it, with the processes that its environments have started in its session."""
+    def _kill(self) -> int | None:
+        """Kill it, with the processes that its environments have started in its session; returns what
+        end_within does."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        return end_within(self._process, 0.0)
 
     def _killed(self, waited_s: float) -> LostProcessError:
         self._kill()
@@ -164,12 +164,10 @@ class Peer:
         return LostProcessError(f"it hung for {waited_s:g} s (env.step_timeout_s)")
 
     def _ended(self) -> LostProcessError:
-        try:
-            code = self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._kill()
-            code = -signal.SIGKILL
+        code = self._process.returncode if ended(self._process, _STOP_S) else self._kill()
         self.hang_up()
+        if code is None:
+            return LostProcessError("its process does not end, even by SIGKILL")
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return LostProcessError(f"its process ended unexpectedly ({how})")
 

@@ -6,7 +6,7 @@ import importlib
 import os
 import subprocess
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, SupportsFloat, cast
 
@@ -16,6 +16,7 @@ import numpy as np
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, shown
 from remuda.environments.spaces import Array
+from remuda.wire.child_end import KILLED_S
 
 _USUAL_FPS = 30
 """Pictures per second if the environment's metadata does not say."""
@@ -78,7 +79,8 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         film, self._film = self._film, None
         if film is not None:
             film.kill()
-            film.communicate()
+            with suppress(subprocess.TimeoutExpired):
+                film.communicate(timeout=KILLED_S)
             self.written.pop().unlink(missing_ok=True)
 
     def _shoot(self) -> None:

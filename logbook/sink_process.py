@@ -22,7 +22,10 @@ from pydantic import JsonValue
 from remuda.config.exits import NoExit
 from remuda.config.user_code import user_object
 from remuda.logbook.background import Service, SinkError
+from remuda.wire.child_end import end_within, ended
 
+BROKEN_S = 5.0
+"""How long the process of a sink may take to end after it has closed its input."""
 OUTPUT = "output.txt"
 """File in the sink's folder with what the sink prints."""
 END_DEADLINE_S = 20.0
@@ -67,14 +70,11 @@ class ProcessService:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
-        try:
-            code = self._process.wait(self._end_deadline_s + 5.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(5.0)
-            raise SinkError(f"it has not come to an end in {self._end_deadline_s:g} s") from None
-        if code != 0:
-            raise SinkError(f"it ended with exit code {code}{self._said()}")
+        if not ended(self._process, self._end_deadline_s + 5.0):
+            end_within(self._process, 0.0)
+            raise SinkError(f"it has not come to an end in {self._end_deadline_s:g} s")
+        if self._process.returncode != 0:
+            raise SinkError(f"it ended with exit code {self._process.returncode}{self._said()}")
 
     def _send(self, content: Mapping[str, object]) -> None:
         assert self._process.stdin is not None
@@ -84,7 +84,7 @@ class ProcessService:
         except BrokenPipeError:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
-            self._process.wait(5.0)
+            end_within(self._process, BROKEN_S)
             raise SinkError(f"its process has ended{self._said()}") from None
 
     def _said(self) -> str:

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from remuda.page.numbers import finite
 from remuda.storage.untrusted import json_of
+from remuda.wire.child_end import KILLED_S
 
 AT_ONCE = 2
 KEPT = 100
@@ -105,7 +106,7 @@ class Evaluations:
         for process, _ in going_on:
             _kill(process)
         for _, thread in going_on:
-            thread.join()
+            thread.join(KILLED_S)
 
     def _wait_for(self, evaluation: AskedEvaluation, process: subprocess.Popen[str]) -> None:
         try:
@@ -113,7 +114,8 @@ class Evaluations:
             found = outcome(evaluation, process.returncode, output[:_MOST_OUTPUT_BYTES], errors)
         except subprocess.TimeoutExpired:
             _kill(process)
-            process.communicate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=KILLED_S)
             found = structs.replace(evaluation, state="failed", message=f"it took longer than {LONGEST_S:g} s")
         with self._lock:
             del self._going_on[evaluation.id]

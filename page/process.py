@@ -20,6 +20,7 @@ import msgspec
 
 from remuda.coordinator.monitoring.address import is_loopback, listen, url
 from remuda.page.tokens import PageRight, Tokens, link
+from remuda.wire.child_end import end_within
 from remuda.worker.threads import bounded
 
 INSTALL = "pip install 'remuda[page]'"
@@ -93,7 +94,8 @@ class PageProcess:
         """End the process, and wait until it has gone. May be called again."""
         self._closing.set()
         while self._thread.is_alive():  # which may be starting it again just now
-            _break_off(self._process)
+            if _break_off(self._process) is None:
+                break  # even SIGKILL does not end it
             self._thread.join(_LOOK_S)
         self._listener.close()
 
@@ -134,13 +136,9 @@ class PageProcess:
             self._process = self._started()
 
 
-def _break_off(process: subprocess.Popen[bytes]) -> None:
-    """Break the pipe, at which the process ends; one that does not is killed."""
+def _break_off(process: subprocess.Popen[bytes]) -> int | None:
+    """Break the pipe, at which the process ends; one that does not is killed. Returns what end_within does."""
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    return end_within(process, END_S)

@@ -22,6 +22,7 @@ from remuda.plotting.progress_table import read_progress
 from remuda.storage.run_folder import RunFolder
 from remuda.sweeping.record import RunRecord
 from remuda.sweeping.sweep import Task
+from remuda.wire.child_end import end_within
 from remuda.worker.threads import ONE_THREAD
 
 LOOK_S = 1.0
@@ -102,7 +103,7 @@ class LocalRuns:
     ) -> None:
         self.kill()
         for child in self._children.values():
-            child.process.wait()
+            end_within(child.process, 0.0)
             child.output.close()
         for end in self._lifeline:
             os.close(end)

@@ -26,6 +26,8 @@ def note(text):
         file.write(f"{name} {text}\\n")
 def on_term(number, frame):
     note("told")
+    if ends == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
     if ends == "slowly":
         time.sleep(0.3)
     if ends != "never":
@@ -115,6 +117,16 @@ def test_what_does_not_end_in_time_is_killed(tmp_path: Path, jobs: list[Running]
     code, _, err = job.ended()
     assert code == EXIT_TAKEN
     assert "the workers process did not end in time, and was killed" in err
+
+
+def test_what_the_kernel_kills_within_its_time_was_not_late(tmp_path: Path, jobs: list[Running]) -> None:
+    """As where memory runs out while it hands in."""
+    jobs.append(job := Running(tmp_path / "noted", "workers=killed"))
+    job.tell(signal.SIGUSR1)
+    code, _, err = job.ended()
+    assert code == EXIT_TAKEN
+    assert "the workers process ended with exit code -9" in err
+    assert "in time" not in err
 
 
 def test_when_all_end_in_order_so_does_the_job(tmp_path: Path, jobs: list[Running]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.logbook import sink_process
 from remuda.logbook.background import SinkError
 from remuda.logbook.sink_process import OUTPUT, ProcessService
 from remuda.tests.patience import until
@@ -35,6 +36,11 @@ class Exits(Keeps):
 class Crashes(Keeps):
     def log(self, record):
         os._exit(9)
+
+class Deaf(Keeps):
+    def log(self, record):
+        os.close(0)
+        time.sleep(3600)
 
 class Hangs(Keeps):
     def finish(self):
@@ -94,8 +100,11 @@ def test_one_that_fails_is_an_error_with_what_it_said(folder: Path, name: str, s
         logged()
 
 
-def test_rows_for_one_that_has_ended_are_an_error(folder: Path) -> None:
-    failing = service(folder, "Crashes")
+@pytest.mark.parametrize("name", ["Crashes", "Deaf"])
+def test_rows_for_one_that_takes_no_more_are_an_error(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has ended, or has only closed its input: then it is ended."""
+    monkeypatch.setattr(sink_process, "BROKEN_S", 0.1)
+    failing = service(folder, name)
 
     said: list[str] = []
 

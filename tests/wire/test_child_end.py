@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from remuda.wire.child_end import end_within
+from remuda.tests.patience import HANG_S
+from remuda.wire.child_end import end_within, ended
 
 pytestmark = pytest.mark.processes
 
-LONG_S = 60.0
 DEAF = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+
+
+@pytest.fixture(params=["pidfd", "none"])
+def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has descriptors for processes, and one that has not."""
+    if request.param == "none":
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+
+
+@pytest.mark.usefixtures("system")
+@pytest.mark.parametrize("others", [0, 1])
+def test_it_waits_until_the_end_or_as_long_as_it_may(others: int) -> None:
+    """Also where another thread waits for the same process."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    waiting = [threading.Thread(target=process.wait) for _ in range(others)]
+    try:
+        for each in waiting:
+            each.start()
+        assert not ended(process, 0.0)
+        assert not ended(process, 0.01)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert ended(process, HANG_S)
+        assert process.returncode == 1
+        assert ended(process, 0.0), "and it stays so"
+    finally:
+        process.kill()
+        process.wait()
+        for each in waiting:
+            each.join()
 
 
 def test_one_that_ends_by_itself_tells_its_exit_code() -> None:
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as process:
-        assert end_within(process, LONG_S) == 3
+        assert end_within(process, HANG_S) == 3
 
 
 def test_one_that_does_not_end_is_killed() -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, cast
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, JsonValue
 
 from remuda.config.numbers import Fraction, Positive
 from remuda.config.section import Section
 
-PolicyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,49}$")]
+TAKEN_NAMES = frozenset({"buffer", "collector", "commander", "evaluator", "learner", "serial"})
+"""Folders of logs, beside which policies have theirs."""
+
+
+def _not_taken(name: str) -> str:
+    if name in TAKEN_NAMES:
+        raise ValueError(f"{name} is the name of a folder of logs: choose another name for the policy")
+    return name
+
+
+PolicyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,49}$"), AfterValidator(_not_taken)]
 """Names folders, and tables of the journal: neither tells capital letters from small ones everywhere."""
 AgentPattern = Annotated[str, Field(min_length=1, max_length=200)]
 MOST_POLICIES = 100
@@ -44,6 +54,32 @@ def with_sections_above(value: object) -> object:
         named = cast("Mapping[object, object]", policies)
         values["policies"] = {name: _filled(one, values) for name, one in named.items()}
     return values
+
+
+def without_repeated(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The other way round, for all settings of a config: each of several policies names only what differs from the
+    sections of the whole config, so that a change there reaches it. A policy of another `type` is named whole."""
+    policies = values.get("policies")
+    if not isinstance(policies, dict):
+        return dict(values)
+    named: dict[str, JsonValue] = {name: _differing(one, values) for name, one in policies.items()}
+    return {**values, "policies": named}
+
+
+def _differing(one: JsonValue, above: Mapping[str, JsonValue]) -> JsonValue:
+    if not isinstance(one, dict):
+        return one
+    own = dict(one)
+    for section in SECTIONS:
+        outer, inner = above.get(section), own.get(section)
+        if not isinstance(outer, dict) or not isinstance(inner, dict):
+            continue
+        if section == "policy" and inner.get("type") != outer.get("type"):
+            continue
+        own[section] = {name: value for name, value in inner.items() if name not in outer or outer[name] != value}
+        if not own[section]:
+            del own[section]
+    return own
 
 
 def _filled(one: object, above: Mapping[str, object]) -> object:

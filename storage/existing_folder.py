@@ -219,7 +219,7 @@ def _check_resumable(root: Path, *, exists: bool, mode: Mode) -> None:
     if not run.config_json.is_file():
         raise RunFolderError(f"{root} cannot be resumed: it has no config.json, so it is not a run folder")
     other: Mode = "parallel" if mode == "serial" else "serial"
-    marker = {"serial": run.serial_tb, "parallel": run.log / "commander"}[other]
+    marker = {"serial": run.serial_tb, "parallel": run.commander_tb}[other]
     if marker.exists():
         raise RunFolderError(
             f"{root} cannot be resumed in {mode} mode: it was started in {other} mode; resume it in that mode, "

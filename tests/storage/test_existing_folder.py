@@ -312,3 +312,11 @@ def test_who_comes_second_at_the_same_moment_leaves_no_mark(tmp_path: Path, monk
     with pytest.raises(RunFolderError, match="at this moment"):
         prepare(tmp_path / "run", "error", mode="parallel", now=NOW, by="me")
     assert not RunFolder(tmp_path / "run").beginner("me").exists()
+
+
+def test_any_folder_of_logs_besides_those_of_parallel_mode_leaves_a_run_serial(tmp_path: Path) -> None:
+    """A run with several policies has a folder of logs for each, and none that serial mode has otherwise."""
+    run = prepare(tmp_path / "run", "error", mode="serial", now=NOW, policies=["commander"])
+    run.config_json.write_text("{}")
+    assert (run.log / "commander").is_dir()
+    check(run.root, "resume", mode="serial")

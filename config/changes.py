@@ -13,6 +13,7 @@ from remuda.config.load import EXP_NAME
 from remuda.config.plain import plain
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import holds_secrets, masked
+from remuda.config.several_policies import without_repeated
 from remuda.storage.atomic import write_bytes
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import json_of, read_bounded
@@ -36,7 +37,7 @@ def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
     if not isinstance(former, dict):
         return []
     former.pop(EXP_NAME, None)
-    return changes(former, cast("dict[str, JsonValue]", plain(config)))
+    return changes(without_repeated(former), without_repeated(cast("dict[str, JsonValue]", plain(config))))
 
 
 def changes(former: dict[str, JsonValue], now: dict[str, JsonValue]) -> list[str]:

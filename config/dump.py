@@ -19,6 +19,7 @@ from remuda.config.plain import json_text, plain
 from remuda.config.python_source import VARIABLE
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
+from remuda.config.several_policies import without_repeated
 from remuda.config.suggest import section_at
 from remuda.storage.atomic import write_text
 from remuda.storage.run_folder import RunFolder
@@ -53,8 +54,9 @@ def write_custom_configs(run_dir: Path, settings: Mapping[str, JsonValue]) -> No
 
 
 def config_json_text(config: ExperimentConfig, *, for_people: bool = False) -> str:
-    """Every setting, sorted and indented. Never fails, even for a config that was made without validation. `for_people`
-    secrets are masked, as in all other texts here.
+    """Every setting, sorted and indented; of each of several policies what differs from `policy`, `learner` and
+    `buffer`. Never fails, even for a config that was made without validation. `for_people` secrets are masked, as in
+    all other texts here.
 
     The name stands there a second time as `exp_name`, under which Spinning Up's plotting groups and labels runs.
     """
@@ -80,7 +82,7 @@ def yaml_text(config: ExperimentConfig, provenance: Mapping[str, Origin] | None 
 
 
 def _settings(config: ExperimentConfig) -> dict[str, JsonValue]:
-    return cast(dict[str, JsonValue], plain(config))
+    return without_repeated(cast(dict[str, JsonValue], plain(config)))
 
 
 def _shown(config: ExperimentConfig) -> dict[str, JsonValue]:

@@ -20,6 +20,7 @@ from remuda.config.override import Override, apply_overrides, parse_override
 from remuda.config.python_source import read_python
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masks_in
+from remuda.config.several_policies import without_repeated
 from remuda.config.suggest import keys_of
 from remuda.config.user_code import UserCodeError
 from remuda.config.yaml_source import read_yaml
@@ -86,7 +87,7 @@ def load_settings(
     ConfigError with every problem.
     """
     if isinstance(settings, ExperimentConfig):
-        values: dict[str, object] = settings.model_dump(mode="json")
+        values: dict[str, object] = {**without_repeated(settings.model_dump(mode="json"))}
     else:
         values = {str(key): value for key, value in settings.items()}
     if "name" in values:

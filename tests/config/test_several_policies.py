@@ -10,9 +10,11 @@ import yaml
 from pydantic import ValidationError
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.dump import config_json_text, formatted_total_config_text
+from remuda.config.changes import changed_settings
+from remuda.config.dump import config_json_text, formatted_total_config_text, write_configs
 from remuda.config.errors import ConfigError
-from remuda.config.load import load_config
+from remuda.config.load import load_config, load_settings
+from remuda.config.override import parse_override
 from remuda.config.schema import ExperimentConfig
 from remuda.tests.config.files import write
 
@@ -62,6 +64,37 @@ def test_what_a_run_folder_has_loads_to_the_same_config(tmp_path: Path, suffix: 
     assert load_config(write(tmp_path, text, f"again{suffix}")).config == config
 
 
+OVERRIDES = ["learner.learning_rate=0.5", "policy.clip=0.2", "buffer.capacity=2000", "policies.owl.policy.hidden=[9]"]
+
+
+@pytest.mark.parametrize("source", ["config.json", "formatted_total_config.py", "total_config.py", "a program"])
+def test_overrides_of_a_runs_own_config_are_those_of_the_users_file(tmp_path: Path, source: str) -> None:
+    """What the sections of the whole config say holds for all policies that do not differ."""
+    path = write(tmp_path, yaml.safe_dump(GAME))
+    config, wanted = load_config(path).config, load_config(path, overrides=OVERRIDES).config
+    hare, fox, owl = (wanted.policies[name] for name in ("hare", "fox", "owl"))
+    assert (hare.learner.learning_rate, fox.learner.learning_rate, owl.learner.learning_rate) == (0.5, 0.01, 0.5)
+    assert (fox.buffer.capacity, fox.buffer.max_policy_lag) == (2000, 1)
+    if source == "a program":
+        given = [parse_override(one) for one in OVERRIDES]
+        assert load_settings(config, overrides=given, folder=tmp_path).config == wanted
+        return
+    (tmp_path / "run").mkdir()
+    write_configs(tmp_path / "run", config, {})
+    run = tmp_path / "run" / source
+    assert load_config(run).config == config
+    assert load_config(run, overrides=OVERRIDES).config == wanted
+
+
+def test_a_resumed_run_tells_the_settings_that_have_changed(tmp_path: Path) -> None:
+    write_configs(tmp_path, game(), {})
+    assert changed_settings(tmp_path, game()) == []
+    now = load_config(tmp_path / "config.json", overrides=["learner.learning_rate=0.5"]).config
+    assert [line for line in changed_settings(tmp_path, now) if "source_dir" not in line] == [
+        "learner.learning_rate is 0.5 and was 0.002"
+    ]
+
+
 def test_a_setting_of_one_policy_is_given_on_the_command_line(tmp_path: Path) -> None:
     path = write(tmp_path, yaml.safe_dump(GAME))
     config = load_config(path, overrides=["policies.hare.learner.learning_rate=0.5"]).config
@@ -75,6 +108,8 @@ def test_a_setting_of_one_policy_is_given_on_the_command_line(tmp_path: Path) ->
         ({"env": {"id": "CartPole-v1"}}, "policies is for environments with several agents: set env.kind to petting"),
         ({"env": {"id": "CartPole-v1"}, "policies": {}, "self_play": {"share": 0.1}}, "self_play.share is for environ"),
         ({"policies": {"Hare": {"agents": ["*"]}}}, "should match pattern"),
+        ({"policies": {"commander": {"agents": ["*"]}}}, "commander is the name of a folder of logs: choose another"),
+        ({"policies": {"serial": {"agents": ["*"]}}}, "serial is the name of a folder of logs"),
         ({"policies": {"hare": {"agents": []}}}, "at least 1 item"),
         ({"policies": {"hare": {}}}, "Field required"),
         ({"policies": {"hare": {"agents": ["*"], "policy": {"clipp": 1}}}}, "Extra inputs are not permitted"),

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.custom import BUILT_IN, CustomConfig
 from remuda.config.declaration import Declaration
-from remuda.config.document import Loc
+from remuda.config.document import Loc, dotted
 from remuda.config.exits import NoExit
 from remuda.config.schema import BUILT_IN_SINKS, ExperimentConfig
 from remuda.config.user_code import UserCodeError, offered, user_object
@@ -38,13 +38,17 @@ class Declares(Protocol):
 
 
 class CustomSettingsError(ValueError):
-    """The settings of a custom algorithm are wrong; `details` are pydantic's, under `policy`."""
+    """The settings of a custom algorithm are wrong."""
 
     def __init__(self, details: list[ErrorDetails], known: tuple[str, ...]) -> None:
-        super().__init__("; ".join(f"policy.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in details))
+        """`details` are pydantic's, with their place in the config; `known` are the settings that the class has."""
+        super().__init__("; ".join(f"{dotted(one['loc'])}: {one['msg']}" for one in details))
         self.details = details
         self.known = known
-        """The settings that the class has."""
+
+    def inside(self, place: Loc) -> CustomSettingsError:
+        """The same of a policy inside the section at `place`."""
+        return CustomSettingsError(_inside(place, self.details), self.known)
 
 
 def find_entry(name: str, *, source_dir: str | None) -> object:
@@ -70,14 +74,28 @@ def completed(config: ExperimentConfig) -> ExperimentConfig:
     declaration does not fit the rest.
     """
     config = _completed(config)
+    completed_ones = {name: _completed_one(config, name) for name in config.policies}
     filled = {
-        name: one.model_copy(update={"policy": completed_one.policy})
-        for name, one in config.policies.items()
-        if _is_custom(completed_one := _completed(config.of_policy(name)))
+        name: config.policies[name].model_copy(update={"policy": one.policy})
+        for name, one in completed_ones.items()
+        if _is_custom(one)
     }
     if not filled:
         return config
     return ExperimentConfig.model_validate({**dict(config), "policies": {**config.policies, **filled}})
+
+
+def _completed_one(config: ExperimentConfig, name: str) -> ExperimentConfig:
+    """The settings of one of several policies, completed. Errors name it."""
+    try:
+        return _completed(config.of_policy(name))
+    except CustomSettingsError as error:
+        raise error.inside(("policies", name)) from error
+    except UserCodeError as error:
+        raise error.inside(f"policies.{name}") from error
+    except ValidationError as error:  # the declaration does not fit the rest
+        told = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise UserCodeError(f"policies.{name}", f"policies.{name}: {told}") from error
 
 
 def _is_custom(config: ExperimentConfig) -> bool:
@@ -128,7 +146,7 @@ def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:
     try:
         return kind.model_validate(policy.settings)
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        details = _inside(("policy",), error.errors(include_url=False))
         raise CustomSettingsError(details, tuple(kind.model_fields)) from error
 
 
@@ -146,9 +164,9 @@ def declared(entry: Declares, config: ExperimentConfig, settings: AlgorithmConfi
     return found
 
 
-def below_policy(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """The same errors, with the place that they have in a config."""
-    return [cast("ErrorDetails", {**one, "loc": cast("Loc", ("policy", *one["loc"]))}) for one in details]
+def _inside(place: Loc, details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """The same errors of what is inside the section at `place`."""
+    return [cast("ErrorDetails", {**one, "loc": (*place, *one["loc"])}) for one in details]
 
 
 def _unknown(setting: str, name: str, names: list[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from pydantic import JsonValue, ValidationError
 
-from remuda.config.custom import CustomSettingsError, below_policy, completed, require_sinks
+from remuda.config.custom import CustomSettingsError, completed, require_sinks
 from remuda.config.document import MAX_BYTES, Document, Loc, UnreadableError
 from remuda.config.errors import ConfigError
 from remuda.config.explain import Where, explain
@@ -128,7 +128,7 @@ def _validated(
     except ValidationError as error:
         raise ConfigError(explain(error.errors(include_url=False), where)) from None
     except CustomSettingsError as error:
-        raise ConfigError(explain(below_policy(error.details), where, known=error.known)) from None
+        raise ConfigError(explain(error.details, where, known=error.known)) from None
     except UserCodeError as error:
         place = where.of(tuple(error.setting.split(".")))
         raise ConfigError([f"{place}: {error}"]) from error

@@ -20,9 +20,13 @@ class UserCodeError(ValueError):
     """What a setting names cannot be used; the message says what to change."""
 
     def __init__(self, setting: str, text: str) -> None:
-        """`setting` is dotted: policy.type."""
+        """`setting` is dotted: policy.type. The text begins with it."""
         super().__init__(text)
         self.setting = setting
+
+    def inside(self, place: str) -> UserCodeError:
+        """The same of a setting inside the section at `place`, which is dotted."""
+        return UserCodeError(f"{place}.{self.setting}", f"{place}.{self}")
 
 
 def user_object(reference: str, *, setting: str, source_dir: str | None, kind: str = "function") -> object:

@@ -141,6 +141,31 @@ def test_every_mistake_names_its_place(folder: Path, policy: str, problem: str) 
     assert str(caught.value).startswith(f"{folder / 'horse.yaml'}:")
 
 
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        ("type: mine:Mine, rat: 1", "policies.fox.policy.rat: no such setting; did you mean policies.fox.policy.rate?"),
+        ("type: mine:Mine, rate: fast", 'policies.fox.policy.rate: should be a valid number, not "fast"'),
+        ("type: mine:Yours", "policies.fox.policy.type = 'mine:Yours' (folder "),
+        ("type: mine:Broken", "policies.fox.policy.type = 'mine:Broken': mine:Broken cannot be made"),
+        ("type: ppp", "policies.fox.policy.type: should be one of dqn, "),
+        ("type: mine:Mine, horizon_steps: 100000", "policies.fox: 1601600000 steps would have to be kept at once"),
+    ],
+)
+def test_a_mistake_in_one_of_several_policies_names_it_and_its_line(folder: Path, policy: str, problem: str) -> None:
+    config = folder / "game.yaml"
+    config.write_text(
+        "name: game\nenv: {kind: pettingzoo, make: 'game:make', num_envs: 8}\npolicies:\n  hare: {agents: [hare]}\n"
+        f"  fox:\n    agents: [fox]\n    policy: {{{policy}}}\nbuffer: {{max_policy_lag: 1000}}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(config)
+    (told,) = caught.value.problems
+    place, _, what = told.partition(": ")
+    assert what.startswith(problem), told
+    assert place == f"{config}:{5 if problem.startswith('policies.fox:') else 7}"
+
+
 def test_segments_too_long_to_be_held_are_refused_as_those_of_ppo_are(folder: Path) -> None:
     with pytest.raises(ConfigError, match="steps would have to be kept at once"):
         loaded(folder, "type: mine:Mine\n  horizon_steps: 100000\nbuffer: {max_policy_lag: 1000}")

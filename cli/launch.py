@@ -19,6 +19,7 @@ from remuda.cli.page import PageSwitch, check_page, launch_page
 from remuda.cli.resuming import tell_changes
 
 if TYPE_CHECKING:
+    from remuda.storage.existing_folder import Mode
     from remuda.wire.messages import ExperimentStatus
 
 Collectors = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set collector.count=N.")]
@@ -90,12 +91,13 @@ def _check(resolved: ResolvedRun) -> None:
     tell_changes(resolved)
 
 
-def check_input(resolved: ResolvedRun) -> None:
-    """Check that the environment can be built and that the algorithm can act in it. Raises InputError."""
+def check_input(resolved: ResolvedRun, *, mode: Mode) -> None:
+    """Check that the run is possible in this mode, that the environment can be built and that the algorithm can act in
+    it. Raises InputError."""
     from remuda.client.checking import UnusableError, check_experiment
 
     try:
-        check_experiment(resolved.loaded, resolved.run_dir, resolved.on_exists)
+        check_experiment(resolved.loaded, resolved.run_dir, resolved.on_exists, mode=mode)
     except UnusableError as error:
         raise InputError(str(error)) from error
 

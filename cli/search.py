@@ -34,7 +34,7 @@ def run_search(grid: Grid, asked: Asked, *, again: str) -> None:
     """
     search = _search_of(grid)
     refuse_jobs_on_a_herd(asked.place, asked.jobs)
-    check_runs(_tasks_at_the_ends(grid, search, asked))
+    check_runs(_tasks_at_the_ends(grid, search, asked), asked.place)
     seeds = len(grid.seeds or (0,))
     print(f"{_described(search, seeds)}; folder {asked.folder}", file=sys.stderr)
     if asked.dry_run:

@@ -51,7 +51,7 @@ def submit(
 
     resolved = run.resolved(*([] if name is None else [f"name={name}"]))
     with asked_output():  # the environment is built
-        check_input(resolved)
+        check_input(resolved, mode="parallel")
     loaded = resolved.loaded
     with connected(connection_file, run.runs_dir, wait_s=WAIT_S) as client:
         submitted = client.submit(

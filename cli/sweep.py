@@ -87,7 +87,7 @@ def sweep(
     runs = plan(read, folder, sets=sets or ())
     look = _look(folder, read.name, runs, on or _place(folder, connection_file, runs_dir, jobs), force=force)
     refuse_jobs_on_a_herd(look.place, jobs)
-    check_runs(look.todo)
+    check_runs(look.todo, look.place)
     _announce(look)
     if dry_run:
         print("\n".join(record.name for record in look.records))
@@ -155,18 +155,19 @@ def _look(folder: Path, name: str, runs: Sequence[PlannedRun], place: Place, *, 
     return _Look(folder, name, place, *tasks(runs, known, mode, force=force))
 
 
-def check_runs(todo: Sequence[Task]) -> None:
-    """Build each different environment once, and check that the algorithms can act in it."""
+def check_runs(todo: Sequence[Task], place: Place) -> None:
+    """Check that all can run at this place: build each different environment once, and check that the algorithms can
+    act in it."""
     from remuda.cli.launch import check_input
 
     checked: set[str] = set()
     for task in todo:
         config = task.run.loaded.config
-        parts = [config.env.model_dump(mode="json"), config.policy.model_dump(mode="json")]
-        kind = json.dumps([*parts, config.learner.initialize_from, config.source_dir])
+        parts = config.model_dump(mode="json", include={"env", "policy", "policies"})
+        kind = json.dumps([parts, config.learner.initialize_from, config.source_dir])
         if kind not in checked:
             checked.add(kind)
-            check_input(ResolvedRun(task.run.loaded, task.run.run_dir, task.on_exists))
+            check_input(ResolvedRun(task.run.loaded, task.run.run_dir, task.on_exists), mode=MODES[place])
 
 
 def _announce(look: _Look) -> None:

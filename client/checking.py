@@ -9,7 +9,7 @@ from remuda.config.changes import changed_settings
 from remuda.config.launching import KUBERNETES, LOCAL
 from remuda.config.load import LoadedConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.storage.existing_folder import OnExists, check
+from remuda.storage.existing_folder import Mode, OnExists, check
 
 if TYPE_CHECKING:
     from remuda.environments.spaces import Space
@@ -23,19 +23,19 @@ class UnusableError(Exception):
 def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
     """Check everything for a run with its own herd; devices only if its workers are on this machine. Raises
     UnusableError, RunFolderError."""
-    obstacle = loaded.config.obstacle_to_herds
-    if obstacle is not None:
-        raise UnusableError(f"{loaded.path}: {obstacle}")
+    _refuse_in_herds(loaded)
     if loaded.config.launch.on != KUBERNETES:  # there only the coordinator sees the run folder, and checks it
         check(run_dir, on_exists, mode="parallel")
     if loaded.config.launch.on == LOCAL:
         _check_devices(loaded.config)
-    check_experiment(loaded, run_dir, on_exists)
+    check_experiment(loaded, run_dir, on_exists, mode="parallel")
 
 
-def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Build the environment once, and check that the algorithm can act in it and that the initial weights fit. Raises
-    UnusableError."""
+def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, *, mode: Mode) -> None:
+    """Check that the experiment can run in this mode; build the environment once, and check that the algorithm can act
+    in it and that the initial weights fit. Raises UnusableError."""
+    if mode == "parallel":
+        _refuse_in_herds(loaded)
     from remuda.environments.check import check_environment
     from remuda.environments.errors import EnvironmentBuildError
     from remuda.environments.unsupported import UnsupportedSpaceError
@@ -55,6 +55,12 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -
         _check_resumed(config, run_dir, observation, action)
     if config.learner.initialize_from is not None:
         _check_weights(loaded, run_dir, on_exists, observation, action)
+
+
+def _refuse_in_herds(loaded: LoadedConfig) -> None:
+    obstacle = loaded.config.obstacle_to_herds
+    if obstacle is not None:
+        raise UnusableError(f"{loaded.path}: {obstacle}")
 
 
 def _check_agents(config: ExperimentConfig) -> None:

@@ -77,6 +77,20 @@ def test_a_wrong_config(terminal: Terminal, folder: Path, config: str, message: 
     assert listing(folder) == before
 
 
+@pytest.mark.parametrize("command", [("launch",), ("submit",), ("sweep", "--on", "herd", "--dry-run")])
+def test_several_agents_are_refused_in_herds_before_anything_is_built(
+    terminal: Terminal, folder: Path, command: tuple[str, ...]
+) -> None:
+    game = "env: {kind: pettingzoo, make: 'missing_module:make'}\n"
+    (folder / "game.yaml").write_text(f"name: game\n{game}stop: {{max_env_steps: 9}}\n")
+    (folder / "grid.yaml").write_text("name: games\nconfig: game.yaml\ngrid: {env.num_envs: [1]}\n")
+    verb, *options = command
+    ended = terminal.remuda(verb, "grid.yaml" if verb == "sweep" else "game.yaml", *options)
+    assert ended.code == 2
+    assert "environments with several agents (env.kind pettingzoo) are trained in one process: use remuda" in ended.err
+    assert "missing_module" not in ended.err.replace(str(folder), "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -206,7 +220,7 @@ def test_nobody_waits_for_torch_before_a_run_with_new_weights_starts(tmp_path: P
     (tmp_path / "good.yaml").write_text(GOOD)
     program = (
         "from pathlib import Path; from remuda.cli import launch, options;"
-        "launch.check_input(options.RunOptions(config=Path('good.yaml')).resolved())"
+        "launch.check_input(options.RunOptions(config=Path('good.yaml')).resolved(), mode='parallel')"
     )
     brought = imported_by(program, cwd=tmp_path)
     assert "gymnasium" in brought, "the environment was built"

@@ -23,12 +23,6 @@ def target_file(policy_file: str) -> str:
     return f"target_{policy_file.removeprefix('policy_')}"
 
 
-def run_of(checkpoint: Path) -> Path:
-    """The run folder of a checkpoint: that of its ckpt/, or of ckpt/<policy>/."""
-    folder = checkpoint.parent.parent
-    return folder.parent if folder.name == "ckpt" else folder
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """Every path of a run. Touches no disk; see existing_folder.prepare."""

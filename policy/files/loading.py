@@ -17,7 +17,7 @@ from remuda.policy.files.checkpoint_file import CheckpointError, read, typed
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.storage.run_folder import RunFolder, run_of
+from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Counters
 
 Which = int | Literal["best", "last"]
@@ -43,18 +43,24 @@ class _Saved(Struct):
 
 
 def load_checkpoint_policy(
-    path: Path, *, config: ExperimentConfig | None = None, trust_code: bool = False, search: bool = True
+    path: Path,
+    *,
+    config: ExperimentConfig | None = None,
+    run_dir: Path | None = None,
+    trust_code: bool = False,
+    search: bool = True,
 ) -> TrainedPolicy:
     """Rebuild the acting side from a checkpoint file; without `search` one that acts by its network alone. Raises
     CheckpointError, also where the algorithm has no search that could be left out.
 
     The policy is built from `config`, or without it from the checkpoint's own config. That may name a custom algorithm,
     which is code: for a run that others may have written to (see remuda.environments.trust) it is imported only with
-    `trust_code`.
+    `trust_code`. `run_dir` is the folder of that run; unless given, the one that the checkpoint's ckpt/ is in. It must
+    be given where each of several policies has a folder in ckpt/.
     """
     saved = typed(path, read(path), _Saved)
     if config is None:
-        config = _config_of(path, saved, trust_code=trust_code)
+        config = _config_of(path, saved, run_dir=run_dir or path.parent.parent, trust_code=trust_code)
     try:
         policy = make_policy(config, saved.observation, saved.action, search=search)
     except (UnknownAlgorithmError, NoSearchError) as error:
@@ -67,7 +73,7 @@ def load_checkpoint_policy(
     return TrainedPolicy(policy, config, saved.counters, saved.observation, saved.action)
 
 
-def _config_of(path: Path, saved: _Saved, *, trust_code: bool) -> ExperimentConfig:
+def _config_of(path: Path, saved: _Saved, *, run_dir: Path, trust_code: bool) -> ExperimentConfig:
     """The checkpoint's config. Unless trusted, it has no folder to import from that came with the run."""
     try:
         config = ExperimentConfig.model_validate(saved.config)
@@ -75,7 +81,6 @@ def _config_of(path: Path, saved: _Saved, *, trust_code: bool) -> ExperimentConf
         raise CheckpointError(f"{path}: its config does not fit this Remuda: {error}") from error
     if trust_code:
         return config
-    run_dir = run_of(path)
     distrusted = distrusted_algorithm(config, run_dir=run_dir, checkpoint=path)
     if distrusted is not None:
         raise CheckpointError(distrusted)

@@ -188,7 +188,7 @@ def _chosen(
             return model_playable(run_dir, trust_code=trust_code, search=search), None
         if iteration == "model":
             return of_run(model_playable(run_dir / "model", trust_code=trust_code, search=search), run_dir), None
-        record = _find(run_dir / "ckpt", iteration)
+        record = _find(run_dir / "ckpt", iteration, also=", and model (model/)")
         playable = checkpoint_playable(run_dir / "ckpt" / record.file, trust_code=trust_code, search=search)
         return of_run(playable, run_dir), record
     except CheckpointError as error:
@@ -207,13 +207,16 @@ def _several_agents(run_dir: Path) -> ExperimentConfig | None:
     return config if config.env.kind == "pettingzoo" else None
 
 
-def _find(ckpt: Path, iteration: str) -> CheckpointRecord:
-    index, run_dir = _index(ckpt), ckpt.parent
+def _find(ckpt: Path, iteration: str, option: str = "-i", *, also: str = "") -> CheckpointRecord:
+    """The checkpoint that was named by this option; `also` are other values that it can have."""
+    index = _index(ckpt)
     if index.last is None:
-        raise InputError(f"{run_dir} has no checkpoint yet: {index.folder / 'index.json'} lists none")
+        raise InputError(f"{ckpt} has no checkpoint yet: {index.folder / 'index.json'} lists none")
     if iteration == "best":
         if index.best is None:
-            raise InputError(f"{run_dir} has no best checkpoint, since none was evaluated yet; play the newest: -i -1")
+            raise InputError(
+                f"{ckpt} has no best checkpoint, since none was evaluated yet; play the newest: {option} -1"
+            )
         return index.best
     if iteration == "-1":
         return index.last
@@ -222,7 +225,7 @@ def _find(ckpt: Path, iteration: str) -> CheckpointRecord:
             return record
     listed = ", ".join(str(record.train_iter) for record in index.records)
     raise InputError(
-        f"-i {iteration}: {run_dir} has no such checkpoint; there are: {listed}, -1 (newest), best, and model (model/)"
+        f"{option} {iteration}: {ckpt} has no such checkpoint; there are: {listed}, -1 (newest), best{also}"
     )
 
 

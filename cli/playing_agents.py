@@ -28,8 +28,9 @@ from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.wire.messages import CheckpointRecord
 
-FindRecord = Callable[[Path, str], CheckpointRecord]
-"""From a ckpt/ folder and the value of -i to a record in its index.json. Raises InputError."""
+FindRecord = Callable[[Path, str, str], CheckpointRecord]
+"""From a ckpt/ folder, the value of an option and the option's name to a record in its index.json. Raises
+InputError."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,7 @@ class AgentsPlaying:
 
     def __init__(self, asked: AskedOfAgents, config: ExperimentConfig, find: FindRecord, output: TextIO) -> None:
         """`config` is the run's. Results are written to `output`. Raises InputError."""
+        _check(asked)
         self._asked, self._find, self._output = asked, find, output
         distrusted = None
         if not asked.trust_code:
@@ -77,7 +79,7 @@ class AgentsPlaying:
     def play(self) -> None:
         """Play and print the results. Raises CommandError."""
         asked = self._asked
-        newest = {name: self._player(name, asked.which) for name in self._of_policy}
+        newest = {name: self._player(name, asked.which, "-i") for name in self._of_policy}
         configs = {name: policy_config(self._config, name, agents) for name, agents in self._of_policy.items()}
         try:
             player = AgentsPlayer(
@@ -104,18 +106,18 @@ class AgentsPlaying:
                                   for name, its in self._of_policy.items()})  # fmt: skip
             return
         judged = asked.policy or next(iter(self._of_policy))
-        others = {name: [self._player(name, asked.against)] for name in self._of_policy}
+        others = {name: [self._player(name, asked.against, "--against")] for name in self._of_policy}
         played = player.play_against(judged, newest, others, numbers, seed=asked.seed)
         alone = [one.of_policy([agent]) for agent, one in played]
         self._show([one for _, one in played], {judged: outcome(alone)})
 
-    def _player(self, name: str, which: str) -> Player:
+    def _player(self, name: str, which: str, option: str) -> Player:
         root = self._asked.run_dir
         folder = PolicyFolder(root, name) if name else RunFolder(root)
-        path = folder.ckpt / self._find(folder.ckpt, which).file
+        path = folder.ckpt / self._find(folder.ckpt, which, option).file
         try:
             asked = self._asked
-            trained = load_checkpoint_policy(path, trust_code=asked.trust_code)
+            trained = load_checkpoint_policy(path, run_dir=root, trust_code=asked.trust_code)
         except CheckpointError as error:
             raise InputError(str(error)) from error
         counters = trained.counters
@@ -150,3 +152,14 @@ class AgentsPlaying:
     def _say(self, text: str) -> None:
         """Print a line for people: on standard output, or with --json on standard error."""
         print(text, file=sys.stderr if self._asked.as_json else self._output, flush=True)
+
+
+def _check(asked: AskedOfAgents) -> None:
+    """Raise InputError for options that do not go together, or not with several agents."""
+    for option, which in (("-i", asked.which), ("--against", asked.against)):
+        if which == "model":
+            raise InputError(
+                f"{option} model: with several agents checkpoints play; give -1 (newest), best, or a train_iter"
+            )
+    if asked.policy is not None and asked.against is None:
+        raise InputError("--policy says who plays --against: give both, or neither")

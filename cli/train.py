@@ -110,7 +110,9 @@ def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
     """Print how the run ended and what to type next."""
     counters, best = result.counters, result.best
     if result.failed:
-        saved = "" if best is None else "\nWhat was learned is saved; when the cause is fixed, continue with --resume."
+        bests = [best, *(own.best for own in result.policies.values())]
+        resumable = any(one is not None for one in bests)
+        saved = "\nWhat was learned is saved; when the cause is fixed, continue with --resume." if resumable else ""
         first = next(iter(result.policies), "")  # each of several policies has the traceback
         log = result.run_dir / "log" / first / "evaluator" / "evaluator_logger.txt"
         raise RunFailedError(f"The run failed: {result.reason}\nThe traceback is in {log}.{saved}")

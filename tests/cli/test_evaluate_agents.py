@@ -49,20 +49,29 @@ def test_one_agent_plays_against_older_checkpoints(run: Path, terminal: Terminal
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--policy", "hare"], "--policy hare: the run has no such policy; there are ends, middle"),
-        (["-i", "12345"], "has no such checkpoint; there are: 0, "),
+        (["--policy", "hare", "--against", "0"], "--policy hare: the run has no such policy; there are ends, middle"),
+        (["--policy", "ends"], "--policy says who plays --against: give both, or neither"),
+        (["-i", "model"], "-i model: with several agents checkpoints play; give -1 (newest), best, or a train_iter"),
+        (["--against", "model"], "--against model: with several agents checkpoints play"),
+        (["-i", "12345"], "-i 12345: {run}/ckpt/ends has no such checkpoint; there are: 0, "),
+        (["--against", "7"], "--against 7: {run}/ckpt/ends has no such checkpoint; there are: 0, "),
         (["--follow"], "not available for several agents"),
     ],
 )
 def test_what_is_not_there_is_refused(run: Path, terminal: Terminal, options: list[str], message: str) -> None:
     done = terminal.remuda("evaluate", str(run), "-nr", *options)
     assert done.code == 2
-    assert message in done.err
+    assert message.format(run=run) in done.err
+    assert "model/" not in done.err
 
 
 def test_a_checkpoint_can_be_named_by_its_update(run: Path, terminal: Terminal) -> None:
-    last = CheckpointIndex(PolicyFolder(run, "middle").ckpt).records[-1]
-    done = terminal.remuda("evaluate", str(run), "-i", "0", "-n", "1", "-nr", "-d")
-    assert done.code == 0
-    assert "train_iter 0, env_step 0" in done.out
-    assert last.train_iter > 0
+    for which, place in (("0", 0), ("-1", -1)):
+        done = terminal.remuda("evaluate", str(run), "-i", which, "-n", "1", "-nr", "-d")
+        assert done.code == 0
+        for policy in ("ends", "middle"):
+            folder = PolicyFolder(run, policy)
+            record = CheckpointIndex(folder.ckpt).records[place]
+            assert (record.train_iter == 0) == (which == "0")
+            counters = f"(train_iter {record.train_iter}, env_step {record.env_step})"
+            assert f"{policy}: checkpoint {folder.ckpt / record.file} {counters}" in done.out

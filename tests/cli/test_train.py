@@ -12,10 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from remuda.cli.errors import RunFailedError
+from remuda.cli.options import RunOptions
+from remuda.cli.train import _tell  # pyright: ignore[reportPrivateUsage]  # what a failed run prints, without running it
+from remuda.runner.serial import PolicyResult, RunResult
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.runner.runs import GAVE_WAY, write_user_folder
+from remuda.training.commander.evaluation import BestCheckpoint
+from remuda.wire.messages import CheckpointRecord, Counters
 
 SHORT = ("--set", "stop.max_env_steps=60", "--set", "env.num_envs=1")
 FAILS = ("--set", "env.kwargs={fails_at: 30}", "--set", "env.restarts_per_hour=0")
@@ -255,3 +261,18 @@ def test_a_run_that_was_killed_can_be_resumed(terminal: Terminal, config: Path, 
     header, *rows = (line.split("\t") for line in (root / "progress.txt").read_text().splitlines())
     steps = [int(row[header.index("TotalEnvInteracts")]) for row in rows]
     assert steps == sorted(set(steps))
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_failed_run_with_several_policies_says_how_to_go_on(tmp_path: Path, saved: bool) -> None:
+    """One of them has a best checkpoint, or none."""
+    (tmp_path / "good.yaml").write_text("name: game\nenv: {id: CartPole-v1}\n")
+    asked = RunOptions(config=tmp_path / "good.yaml").resolved()
+    record = CheckpointRecord(0, 0, 0.0, 1.0, "iteration_0.pth.tar", "0" * 64, "2026-08-21T11:26:24+02:00")
+    policies = {"fox": PolicyResult(Counters(), None), "hare": PolicyResult(Counters(), None)}
+    if saved:
+        policies["hare"] = PolicyResult(Counters(), BestCheckpoint(record, 1.0))
+    failed = RunResult("the floor gave way", "", True, Counters(), None, tmp_path / "run", policies)
+    with pytest.raises(RunFailedError, match=r"log/fox/evaluator/evaluator_logger\.txt") as caught:
+        _tell(failed, asked, quiet=False)
+    assert ("continue with --resume" in str(caught.value)) == saved

@@ -63,6 +63,8 @@ def _log(views: Views, query: Query) -> object:
     if len(wanted) > LONGEST_SEARCH:
         raise InvalidError(f"search: longer than {LONGEST_SEARCH} characters")
     if file == _ALL_LOGS:
+        if before is not None:
+            raise InvalidError("before: a search of all logs cannot be continued; name one log")
         return log_files.search_all(folder.log, wanted, case=query.flag("case"))
     return log_files.search(folder.log, file, wanted, before=before, case=query.flag("case"))
 

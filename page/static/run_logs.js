@@ -22,7 +22,8 @@ export async function section({ api, go }, { name: run }, route) {
 	const earlier = h("button", { type: "button", onclick: () => before() }, "Earlier lines");
 	const later = h("button", { type: "button", hidden: true, onclick: () => after() }, "Later lines");
 	const abort = new AbortController();
-	let [begin, end, timer, turn, next] = [0, 0, 0, 0, null];
+	// The pieces that are shown, each with the byte at which it begins; `end` is where the last one ends.
+	let [pieces, end, timer, turn, next] = [[], 0, 0, 0, null];
 
 	const follows = () => following.getAttribute("aria-pressed") === "true";
 	const press = (on) => following.setAttribute("aria-pressed", on);
@@ -36,41 +37,50 @@ export async function section({ api, go }, { name: run }, route) {
 		return true;
 	}
 
-	const rows = (text) => text.split("\n").slice(0, -1).map((line) => h(tone(line), line || " "));
+	const rows = (text) => (text ? text.replace(/\n$/, "").split("\n").map((line) => h(tone(line), line || " ")) : []);
+	const piece = ({ begin, text }) => ({ begin, rows: rows(text) });
 	const got = (parameters) => api.get("api/log", { run, file, lines: 500, ...parameters }, abort.signal).catch((error) => {
 		if (!abort.signal.aborted) say(told, error.message);
 	});
 
 	// The end of the file, or what comes after a place in it.
 	async function load(from = null) {
+		const mine = ++turn;
 		const answer = await got({ after: from });
-		if (!answer) return;
-		({ begin, end } = answer);
-		fill(shown, rows(answer.text));
+		if (!answer || mine !== turn) return;
+		[pieces, end, next] = [[piece(answer)], answer.end, null];
+		fill(shown, pieces[0].rows);
 		earlier.hidden = from === null ? !answer.more_before : !from;
 		later.hidden = from === null || !answer.more_after;
 		say(told, bytes(answer.size_bytes));
-		if (from === null) bottom();
+		if (from === null && follows()) bottom();
 	}
 
 	async function before() {
 		if (next !== null) return look(next);
-		const answer = await got({ before: begin });
-		if (!answer) return null;
-		({ begin } = answer);
+		const mine = turn;
+		const answer = await got({ before: pieces[0]?.begin });
+		if (!answer || mine !== turn) return null;
+		pieces.unshift(piece(answer));
 		const below = shown.scrollHeight - shown.scrollTop;
-		shown.prepend(...rows(answer.text));
+		shown.prepend(...pieces[0].rows);
 		shown.scrollTop = shown.scrollHeight - below;
 		earlier.hidden = !answer.more_before;
 		return null;
 	}
 
 	async function after() {
+		const mine = turn;
 		const answer = await got({ after: end });
-		if (!answer) return;
-		({ end } = answer);
-		shown.append(...rows(answer.text));
+		if (!answer || mine !== turn) return;
+		add(answer);
 		later.hidden = !answer.more_after;
+	}
+
+	function add(answer) {
+		pieces.push(piece(answer));
+		({ end } = answer);
+		shown.append(...pieces.at(-1).rows);
 	}
 
 	function typed() {
@@ -82,27 +92,35 @@ export async function section({ api, go }, { name: run }, route) {
 	// Matching lines, from the end of the file backwards; a link leads to the place of each.
 	async function look(from) {
 		const mine = ++turn;
-		const text = search.value.trim();
-		const answer = await got({ file: everywhere.checked ? "*" : file, search: text, before: from });
+		const [text, all] = [search.value.trim(), everywhere.checked];
+		const answer = await got({ file: all ? "*" : file, search: text, before: from });
 		if (!answer || mine !== turn) return;
 		const found = answer.matches.map((match) => h("div", { title: match.file },
-			h("a", { href: runAddress(run, "logs", { file: match.file, at: match.begin }) }, everywhere.checked ? match.file : count(match.begin)), "  ", marked(match.text, text)));
+			h("a", { href: runAddress(run, "logs", { file: match.file, at: match.begin }) }, all ? match.file : count(match.begin)), "  ", marked(match.text, text)));
 		if (from === null) fill(shown);
-		shown.prepend(...found);
-		next = answer.more_before ? answer.next_before : null;
+		shown.append(...found);
+		next = answer.more_before && !all ? answer.next_before : null;
 		earlier.hidden = next === null;
 		later.hidden = true;
-		say(told, `${plural(shown.children.length, "line")} with “${text}”${next === null ? "" : ", and the file has earlier parts"}`);
+		const more = !answer.more_before ? "" : all ? ", and more than can be shown: name one log" : ", and the file has earlier parts";
+		say(told, `${plural(shown.children.length, "line")} with “${text}”, the newest first${more}`);
 	}
 
-	// New lines from the stream.
-	function news({ file: whose, reset, text, end: to }) {
-		if (whose !== file || search.value.trim() || !later.hidden) return;
-		if (reset) fill(shown);
-		end = to;
-		shown.append(...rows(text));
-		while (shown.children.length > MOST_LINES) shown.firstChild.remove();
+	// New lines from the stream; whole pieces leave at the other end.
+	function news({ file: whose, reset, text, begin, end: to }) {
+		if (whose !== file || search.value.trim() || !later.hidden || (!reset && to <= end)) return null;
+		if (!reset && begin !== end) return load();
+		if (reset) {
+			[pieces, earlier.hidden] = [[], true];
+			fill(shown);
+		}
+		add({ begin, text, end: to });
+		while (shown.children.length > MOST_LINES && pieces.length > 1) {
+			for (const row of pieces.shift().rows) row.remove();
+			earlier.hidden = false;
+		}
 		if (follows()) bottom();
+		return null;
 	}
 
 	// Whoever scrolls up wants to read.

@@ -196,6 +196,7 @@ def test_configs_to_begin_with(client: TestClient) -> None:
         ("/api/log", {"run": "a_s0", "file": "learner/learner_logger.txt", "lines": "0"}, 400, "invalid"),
         ("/api/log", {"run": "a_s0", "file": "*"}, 400, "invalid"),
         ("/api/log", {"run": "a_s0", "file": "*", "search": "x" * 201}, 400, "invalid"),
+        ("/api/log", {"run": "a_s0", "file": "*", "search": "x", "before": "0"}, 400, "invalid"),
         ("/api/log", {"run": "evil", "file": "buffer/buffer_logger.txt"}, 404, "unknown"),
         ("/api/config", {}, 400, "invalid"),
         ("/api/film", {"run": "a_s0"}, 400, "invalid"),

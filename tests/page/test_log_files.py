@@ -148,6 +148,15 @@ def test_all_logs_are_searched_those_that_changed_last_first(folder: RunFolder) 
     assert not found.more_before
 
 
+def test_a_search_finds_no_more_than_it_may_and_says_so(folder: RunFolder) -> None:
+    most = log_files.MOST_MATCHES
+    found = search(folder.log, LEARNER, "line")
+    assert (len(found.matches), found.more_before) == (most, True)
+    assert [each.text.rpartition(" ")[2] for each in found.matches] == [str(n) for n in range(1999, 1999 - most, -1)]
+    in_all = search_all(folder.log, "line")
+    assert (len(in_all.matches), in_all.more_before) == (most, True)
+
+
 @pytest.mark.parametrize(
     "file",
     [

@@ -427,3 +427,51 @@ def test_settings_are_found_by_name_and_value(modules: Page) -> None:
         "null",
         '[1,{"a":2}]',
     ]
+
+
+# A log of lines of two bytes each: `0`, `1`, … `9`, `0`, …; its end is at `size`.
+FOLLOWED = """(async () => {
+    const line = (at) => `${at % 10}\\n`;
+    const text = (begin, end) => Array.from({ length: (end - begin) / 2 }, (_, at) => line(begin / 2 + at)).join("");
+    let size = 20;
+    const sizes = (begin, end) => ({ size_bytes: size, more_before: begin > 0, more_after: end < size });
+    const part = (begin, end) => ({ begin, end, text: text(begin, end), ...sizes(begin, end) });
+    const files = [{ file: "f", source: "commander", worker: null, alive: true, size_bytes: size }];
+    const api = { async get(path, { before }) {
+        if (path === "api/logs") return { files };
+        const end = before ?? size;
+        return part(Math.max(end - 10, 0), end);
+    } };
+    const view = await section({ api, go() {} }, { name: "a" }, { query: new URLSearchParams() });
+    const shown = view.element[2];
+    const log = (begin, end, more = {}) =>
+        view.on.log({ file: "f", reset: false, begin, end, text: text(begin, end), ...more });
+    const lines = () => shown.innerText.replaceAll("\\n", "");
+    STEPS
+})()"""
+
+
+def followed(modules: Page, steps: str) -> Any:
+    return call(modules, "run_logs", FOLLOWED.replace("STEPS", steps))
+
+
+def test_a_followed_log_has_each_line_once(modules: Page) -> None:
+    assert followed(modules, "log(10, 20); return lines();") == "56789", "it was loaded already"
+    assert followed(modules, "log(20, 24); log(20, 24); return lines();") == "5678901"
+    assert followed(modules, "size = 40; await log(16, 24); return lines();") == "56789", "overlap: the end, again"
+    assert followed(modules, "size = 40; await log(30, 40); return lines();") == "56789", "a gap"
+    assert followed(modules, "log(0, 4, { reset: true }); return lines();") == "01"
+
+
+def test_a_followed_log_drops_its_oldest_lines_which_can_be_read_again(modules: Page) -> None:
+    steps = """
+    const [earlier] = view.element[1].children;
+    log(20, 10020);
+    const before = [shown.children.length, earlier.hidden];
+    size = 10024;
+    log(10020, 10024);
+    const after = [shown.children.length, earlier.hidden];
+    earlier.click();
+    await new Promise((resolve) => setTimeout(resolve));
+    return [before, after, shown.children.length];"""
+    assert followed(modules, steps) == [[5000, False], [2, False], 7]

@@ -15,14 +15,16 @@ from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import Status
 
 LEAST_INTERVAL_S = 1.0
-MOST_INTERVAL_S = 10.0
 SHARE = 0.01
-"""The share of its time in which the coordinator may be busy with the page, at most: between two requests passes its
-answer's time divided by this, within the bounds above."""
+"""The share of its time in which the coordinator may be busy with the page, at most. After an answer that took T
+seconds, the next request follows T / SHARE seconds later, within the bounds here."""
 WATCHED_S = 10.0
 """For so long after somebody has looked the status is asked for."""
 ANSWER_S = 3.0
 """A coordinator that takes longer is silent."""
+MOST_INTERVAL_S = ANSWER_S / SHARE
+FORGOTTEN_S = 30.0
+"""After so long a silence the last status says nothing about the present any more."""
 _FIRST_ANSWER_S = 3.0
 
 Presence = Literal["up", "silent", "none"]
@@ -64,6 +66,8 @@ class CoordinatorLink:
         self._clock = clock
         self._changed = threading.Condition()
         self._seen = Seen("none" if connection_file is None else "silent", None, 0, "it was not asked yet")
+        self._silent_from_s: float | None = None
+        """By its clock."""
         self._wanted_until_s = -1e9
         self._closed = False
         self._asked_once = threading.Event()
@@ -82,6 +86,12 @@ class CoordinatorLink:
             self._changed.notify_all()
         self._asked_once.wait(_FIRST_ANSWER_S + 1.0)
         return self._seen
+
+    def recent_status(self) -> Status | None:
+        """The newest status, even if the coordinator has just fallen silent; None if there never was one, or if it is
+        silent for more than FORGOTTEN_S: it may have ended, and the run folders know more."""
+        seen, since_s = self.look(), self._silent_from_s
+        return None if since_s is not None and self._clock() - since_s > FORGOTTEN_S else seen.status
 
     def status(self) -> Status:
         """The newest status. Raises NoCoordinatorError if there is none, or if the coordinator is silent."""
@@ -134,9 +144,7 @@ class CoordinatorLink:
                     if client is not None:
                         client.close()
                     client = None
-                interval_s = min(max((self._clock() - begun_s) / SHARE, LEAST_INTERVAL_S), MOST_INTERVAL_S)
-                if client is None:
-                    interval_s = LEAST_INTERVAL_S
+                interval_s = LEAST_INTERVAL_S if client is None else interval_after(self._clock() - begun_s)
         finally:
             if client is not None:
                 client.close()
@@ -154,10 +162,16 @@ class CoordinatorLink:
         return False
 
     def _note(self, presence: Presence, status: Status | None, why: str = "") -> None:
-        before = self._seen
+        before, from_s = self._seen, self._silent_from_s
+        self._silent_from_s = None if presence == "up" else self._clock() if from_s is None else from_s
         since_s = None if presence == "up" else before.silent_since_s or time.time()
         self._seen = Seen(presence, status or before.status, before.number + 1, why, since_s)
         self._asked_once.set()
+
+
+def interval_after(answer_s: float) -> float:
+    """How long to wait before the next request, after an answer that took so long."""
+    return min(max(answer_s / SHARE, LEAST_INTERVAL_S), MOST_INTERVAL_S)
 
 
 def _client(connection_file: Path) -> Client:

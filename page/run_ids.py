@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from remuda.storage.run_folder import RunFolder
 MOST_RUNS = 10_000
 MOST_DEPTH = 5
 """Folders between the runs folder and a run, the run included: a sweep's runs are three below it."""
+MOST_FOLDERS = 20_000
+"""So many folders are looked at in a search for runs; a runs folder may be one with much else in it, such as /tmp."""
 _LONGEST_ID = 1_000
 
 
@@ -21,13 +24,15 @@ class UnknownRunError(Exception):
 class RunIds:
     """The run folders below one folder. A link that leads out of it is followed by none of the methods."""
 
-    def __init__(self, runs_dir: Path) -> None:
+    def __init__(self, runs_dir: Path, depth: int = MOST_DEPTH) -> None:
+        """`depth`: how many folders below it a run may be, itself included; 1: only its own folders are runs."""
         self.runs_dir = Path(os.path.abspath(runs_dir))
+        self._depth = depth
 
     def folder(self, run: str) -> RunFolder:
         """The folder of the run with this id. Raises UnknownRunError."""
         parts = run.split("/")
-        if len(run) > _LONGEST_ID or len(parts) > MOST_DEPTH or not all(_is_name(part) for part in parts):
+        if len(run) > _LONGEST_ID or len(parts) > self._depth or not all(_is_name(part) for part in parts):
             raise UnknownRunError(f"{run[:100]!r} is not the id of a run")
         root = self.runs_dir.joinpath(*parts)
         try:
@@ -48,24 +53,35 @@ class RunIds:
                 return run if all(_is_name(part) for part in run.split("/")) else None
         return None
 
-    def found(self) -> Iterator[str]:
-        """The ids of all run folders, in no order. Looks into no run, and no folder that begins with a dot."""
-        yield from _below(self.runs_dir, "", MOST_DEPTH)
+    def found(self) -> tuple[list[str], bool]:
+        """The ids of the run folders, those that are less deep first, and whether these are all: it finds at most
+        MOST_RUNS and looks at no more than MOST_FOLDERS. Looks into no run, and no folder that begins with a dot."""
+        runs: list[str] = []
+        above = deque([(self.runs_dir, "", 1)])
+        looked = 0
+        while above:
+            folder, prefix, depth = above.popleft()
+            for entry in _folders(folder):
+                if looked == MOST_FOLDERS or len(runs) == MOST_RUNS:
+                    return runs, False
+                looked += 1
+                run = prefix + entry.name
+                if RunFolder(Path(entry.path)).config_json.is_file():
+                    runs.append(run)
+                elif depth < self._depth:
+                    above.append((Path(entry.path), f"{run}/", depth + 1))
+        return runs, True
 
 
 def _is_name(part: str) -> bool:
     return bool(part) and not part.startswith(".") and "\0" not in part
 
 
-def _below(folder: Path, prefix: str, depth: int) -> Iterator[str]:
+def _folders(folder: Path) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            folders = [entry for entry in entries if _is_name(entry.name) and entry.is_dir(follow_symlinks=False)]
+            for entry in entries:
+                if _is_name(entry.name) and entry.is_dir(follow_symlinks=False):
+                    yield entry
     except OSError:
         return
-    for entry in folders:
-        run = prefix + entry.name
-        if RunFolder(Path(entry.path)).config_json.is_file():
-            yield run
-        elif depth > 1:
-            yield from _below(Path(entry.path), f"{run}/", depth - 1)

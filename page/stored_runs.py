@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from remuda.config.secrets import masked
 from remuda.page.numbers import finite
 from remuda.page.run_end import ended
-from remuda.page.run_ids import MOST_RUNS, RunIds, UnknownRunError
+from remuda.page.run_ids import RunIds, UnknownRunError
 from remuda.plotting.groups import by_experiment
 from remuda.plotting.runs import Run, described
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
@@ -25,7 +25,9 @@ from remuda.sweeping.record import FILE as SWEEP_FILE
 from remuda.wire.messages import CheckpointRecord, ExperimentState
 
 REFRESH_S = 2.0
-"""For so long a list of all runs is taken for the newest."""
+"""For so long, at least, a list of all runs is taken for the newest."""
+REFRESH_TIMES = 20
+"""And for so many times as long as it took to make."""
 _MOST_CONFIG_BYTES = 1 << 20
 _TAIL_BYTES = 16 << 10
 _Stamp = tuple[tuple[int, int], ...]
@@ -70,32 +72,39 @@ class StoredRuns:
     def __init__(self, ids: RunIds, clock: Callable[[], float] = time.monotonic) -> None:
         self._ids = ids
         self._clock = clock
-        self._lock = threading.Lock()
+        self._listing = threading.Lock()
         self._known: dict[str, tuple[_Stamp, _Read]] = {}
         self._listed: list[StoredRun] = []
-        self._listed_s = -1e9
+        self._good_until_s = -1e9
+        self._began = False
         self.complete = True
         """Whether the list has all runs."""
 
     def all(self) -> list[StoredRun]:
-        """Those that changed last come first; at most MOST_RUNS."""
-        with self._lock:
-            if self._clock() - self._listed_s > REFRESH_S:
-                self._listed = self._list()
-                self._listed_s = self._clock()
-            return self._listed
+        """Those that changed last come first. While one thread makes the list, others get the one before it; only the
+        first list is waited for."""
+        if self._clock() >= self._good_until_s and self._listing.acquire(blocking=not self._began):
+            try:
+                begun_s = self._clock()
+                if begun_s >= self._good_until_s:  # no other thread has made it meanwhile
+                    self._listed = self._list()
+                    self._began = True
+                    now_s = self._clock()
+                    self._good_until_s = now_s + max(REFRESH_S, REFRESH_TIMES * (now_s - begun_s))
+            finally:
+                self._listing.release()
+        return self._listed
 
     def one(self, run: str) -> StoredRun:
-        """One of them. Raises UnknownRunError."""
+        """One of them, from its folder alone; its group is that of the last list, if it was in it. Raises
+        UnknownRunError."""
         self._ids.folder(run)
-        found = next((each for each in self.all() if each.run == run), None)
-        if found is None:
-            with self._lock:  # it is new
-                self._listed_s = -1e9
-            found = next((each for each in self.all() if each.run == run), None)
-        if found is None:
+        read = self._look(run)
+        if read is None:
             raise UnknownRunError(f"there is no run {run[:100]!r}")
-        return found
+        listed = next((each for each in self._listed if each.run == run), None)
+        group = _groups([read])[run] if listed is None else listed.group
+        return _stored(read, group, _Sweeps(self._ids.runs_dir).of(run))
 
     def settings(self, run: str) -> dict[str, JsonValue]:
         """All settings of a run, with masks in place of secrets. Raises UnknownRunError."""
@@ -110,14 +119,13 @@ class StoredRuns:
         return found
 
     def _list(self) -> list[StoredRun]:
-        ids = [run for _, run in zip(range(MOST_RUNS + 1), self._ids.found(), strict=False)]
-        self.complete = len(ids) <= MOST_RUNS
+        ids, self.complete = self._ids.found()
         reads = [found for run in ids if (found := self._look(run)) is not None]
         self._known = {each.run: self._known[each.run] for each in reads}
         groups = _groups(reads)
         sweeps = _Sweeps(self._ids.runs_dir)
         listed = [_stored(each, groups[each.run], sweeps.of(each.run)) for each in reads]
-        return sorted(listed, key=lambda each: each.changed_s, reverse=True)[:MOST_RUNS]
+        return sorted(listed, key=lambda each: each.changed_s, reverse=True)
 
     def _look(self, run: str) -> _Read | None:
         try:

@@ -22,11 +22,11 @@ from remuda.page.evaluations import Evaluations
 from remuda.page.films import Films
 from remuda.page.herd import Failure, Herd, failures_of, herd, newest
 from remuda.page.library import REQUEST_S, Budget, Library
-from remuda.page.run_ids import RunIds, UnknownRunError
+from remuda.page.run_ids import MOST_DEPTH, RunIds, UnknownRunError
 from remuda.page.run_rows import RunRow, run_ids, run_rows
 from remuda.page.series_reader import EVALUATION_NAMES, INTERVAL_NAMES
 from remuda.page.settings import Settings, origins_and_text, side_by_side
-from remuda.page.stored_runs import StoredRun, StoredRuns
+from remuda.page.stored_runs import StoredRuns
 from remuda.page.timeline import Timeline, timeline
 from remuda.page.tokens import PageRight
 from remuda.page.waiting import Queue, queue
@@ -96,8 +96,9 @@ class RunView(Struct, frozen=True):
 class Views:
     """For any thread; `close` it."""
 
-    def __init__(self, runs_dir: Path, link: CoordinatorLink) -> None:
-        self.ids = RunIds(runs_dir)
+    def __init__(self, runs_dir: Path, link: CoordinatorLink, depth: int = MOST_DEPTH) -> None:
+        """`depth`: see RunIds."""
+        self.ids = RunIds(runs_dir, depth)
         self.link = link
         self.stored = StoredRuns(self.ids)
         self.library = Library(self.ids)
@@ -156,7 +157,7 @@ class Views:
 
     def runs(self) -> RunList:
         """All of them."""
-        rows = run_rows(self.stored.all(), self._status(), self.ids)
+        rows = run_rows(self.stored.all(), self.link.recent_status(), self.ids)
         sweeps = [SweepView(name, count) for name, count in sorted(self.stored.sweeps().items())]
         return RunList(rows, self.stored.complete, sweeps)
 
@@ -188,7 +189,7 @@ class Views:
 
     def alive(self, run: str) -> list[tuple[str, int]]:
         """Workers that work for a run now, with their incarnations; none without a coordinator."""
-        status = self._status()
+        status = self.link.recent_status()
         if status is None:
             return []
         of_run = {experiment for experiment, its in run_ids(status, self.ids).items() if its == run}
@@ -232,7 +233,7 @@ class Views:
 
     def compared(self, runs: Sequence[str], sweep: str | None) -> comparing.Comparison:
         """A table of these runs; of a sweep's, or of all, if none is named."""
-        rows = [row for row in run_rows(self.stored.all(), self._status(), self.ids) if row.run is not None]
+        rows = [row for row in run_rows(self.stored.all(), self.link.recent_status(), self.ids) if row.run is not None]
         if runs:
             wanted = set(runs)
             rows = [row for row in rows if row.run in wanted]
@@ -246,23 +247,15 @@ class Views:
         names = sorted(name for name in os.listdir(EXAMPLES) if name.endswith(".yaml"))
         return [(name, read_bounded(EXAMPLES / name, most_bytes=_MOST_EXAMPLE_BYTES).decode()) for name in names]
 
-    def stored_run(self, run: str) -> StoredRun:
-        """What its folder says. Raises UnknownRunError."""
-        return self.stored.one(run)
-
     def _settings_of(self, run: str) -> dict[str, JsonValue]:
         try:
             return dict(self.stored.settings(run))
         except UnknownRunError:
             return {}
 
-    def _status(self) -> Status | None:
-        """The newest, even if it is old; None if there never was one."""
-        return self.link.look().status
-
     def _status_of(self, run: str) -> Status | None:
         """With the experiments of one run alone."""
-        status = self._status()
+        status = self.link.recent_status()
         if status is None:
             return None
         return Status(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remuda.page import run_ids
 from remuda.page.run_ids import RunIds, UnknownRunError
 
 
@@ -22,8 +23,8 @@ def ids(tmp_path: Path) -> RunIds:
 
 
 def test_runs_are_found_below_it_and_named_by_their_paths(ids: RunIds) -> None:
-    assert sorted(ids.found()) == ["a", "sweep/lr=0.1/lr=0.1_s3"]
-    for run in ids.found():
+    assert ids.found() == (["a", "sweep/lr=0.1/lr=0.1_s3"], True)
+    for run in ids.found()[0]:
         assert ids.folder(run).root == ids.runs_dir / run
         assert ids.id_of(str(ids.runs_dir / run)) == run
 
@@ -57,7 +58,7 @@ def test_no_text_leads_out_of_it(text: str) -> None:
 def test_a_link_that_leads_out_of_it_is_no_run(ids: RunIds) -> None:
     (ids.runs_dir / "out").symlink_to(ids.runs_dir.parent / "elsewhere")
     (ids.runs_dir / "circle").symlink_to(ids.runs_dir / "circle")
-    assert sorted(ids.found()) == ["a", "sweep/lr=0.1/lr=0.1_s3"]
+    assert ids.found()[0] == ["a", "sweep/lr=0.1/lr=0.1_s3"]
     for run in ("out", "circle"):
         with pytest.raises(UnknownRunError):
             ids.folder(run)
@@ -75,6 +76,22 @@ def test_a_folder_elsewhere_has_no_id(ids: RunIds) -> None:
         assert ids.id_of(path) is None
 
 
+def test_with_a_depth_of_one_only_its_own_folders_are_runs(ids: RunIds, monkeypatch: pytest.MonkeyPatch) -> None:
+    shallow = RunIds(ids.runs_dir, 1)
+    assert shallow.found() == (["a"], True)
+    with pytest.raises(UnknownRunError):
+        shallow.folder("sweep/lr=0.1/lr=0.1_s3")
+
+
+def test_a_search_looks_at_a_bounded_number_of_folders(ids: RunIds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_ids, "MOST_FOLDERS", 3)
+    assert ids.found() == (["a"], False), "what is deeper comes later"
+    monkeypatch.setattr(run_ids, "MOST_FOLDERS", 5)
+    assert ids.found()[1], "a, no_run, sweep, and two below that"
+    monkeypatch.setattr(run_ids, "MOST_RUNS", 1)
+    assert ids.found() == (["a"], False)
+
+
 def test_a_runs_folder_that_is_missing_has_no_runs(tmp_path: Path) -> None:
-    assert list(RunIds(tmp_path / "none").found()) == []
+    assert RunIds(tmp_path / "none").found() == ([], True)
     assert os.path.isabs(RunIds(Path("runs")).runs_dir)

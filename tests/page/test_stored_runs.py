@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from remuda.page import stored_runs
 from remuda.page.run_ids import RunIds, UnknownRunError
-from remuda.page.stored_runs import StoredRuns
+from remuda.page.stored_runs import StoredRun, StoredRuns
 from remuda.tests.page.folders import EXPERIMENT, finished_run, run_folder, say, touch, write_checkpoints
+from remuda.tests.patience import HANG_S
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Newest(StoredRuns):
+    """Every list is late enough to be another one."""
+
+    def all(self) -> list[StoredRun]:
+        clock.now_s += 1_000.0
+        return super().all()
+
+
+clock = Clock()
 
 
 def runs_of(folder: Path) -> StoredRuns:
-    clock = iter(range(0, 10**9, 100))  # every look is late enough to be another one
-    return StoredRuns(RunIds(folder), clock=lambda: float(next(clock)))
+    return Newest(RunIds(folder), clock)
 
 
 def test_a_run_that_is_over(tmp_path: Path) -> None:
@@ -86,6 +107,58 @@ def test_a_new_run_is_found_at_once_when_it_is_asked_for(tmp_path: Path) -> None
     assert stored.one("a").run == "a"
     with pytest.raises(UnknownRunError):
         stored.one("b")
+
+
+def test_one_run_is_looked_at_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in (0, 1):
+        run_folder(tmp_path / "runs", f"a_s{seed}", name="a", seed=seed)
+    run_folder(tmp_path / "runs", "other", name="a", seed=0, learner={"learning_rate": 0.1})
+    stored = runs_of(tmp_path / "runs")
+    (listed,) = (each for each in stored.all() if each.run == "a_s1")
+    monkeypatch.setattr(RunIds, "found", None)  # would fail if it were called
+    assert stored.one("a_s1") == listed
+    assert stored.one("a_s1").group == "a (learning_rate=0.001)"
+
+
+def test_a_list_that_takes_long_is_made_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, made = Clock(), 0
+
+    def found(ids: RunIds) -> tuple[list[str], bool]:
+        nonlocal made
+        made += 1
+        clock.now_s += 3.0
+        return [], False
+
+    monkeypatch.setattr(RunIds, "found", found)
+    stored = StoredRuns(RunIds(tmp_path), clock)
+    stored.all()
+    clock.now_s += 59.9  # twenty times as long as it took
+    stored.all()
+    assert (made, stored.complete) == (1, False)
+    clock.now_s += 0.2
+    stored.all()
+    assert made == 2
+
+
+def test_whoever_asks_while_the_list_is_made_gets_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_folder(tmp_path / "runs", "a")
+    clock = Clock()
+    stored = StoredRuns(RunIds(tmp_path / "runs"), clock)
+    former = stored.all()
+    clock.now_s += 100.0
+    asked: list[list[StoredRun]] = []
+
+    def found(ids: RunIds) -> tuple[list[str], bool]:
+        other = threading.Thread(target=lambda: asked.append(stored.all()))
+        other.start()
+        other.join(HANG_S)
+        return [], True
+
+    monkeypatch.setattr(RunIds, "found", found)
+    assert stored.all() == []
+    assert asked == [former]
 
 
 def test_secrets_are_masked(tmp_path: Path) -> None:

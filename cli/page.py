@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -80,7 +79,7 @@ def page(
     _require()
     file = connection_path(connection_file, runs_dir)
     ended = threading.Event()
-    with ShutdownGuard() as guard, _serving(at, Tokens.fresh(), runs_dir, file if file.exists() else None) as served:
+    with ShutdownGuard() as guard, _serving([at], Tokens.fresh(), runs_dir, file if file.exists() else None) as served:
         guard.on_end(ended.set)
         _tell(served, right or "viewer")
         ended.wait()
@@ -88,9 +87,10 @@ def page(
 
 @contextmanager
 def coordinator_page(
-    wanted: bool | None, at: str | None, *, runs_dir: Path, connection_file: Path, keys_dir: Path
+    wanted: bool | None, at: str | None, *, coordinator: str, runs_dir: Path, connection_file: Path, keys_dir: Path
 ) -> Generator[None]:
-    """Serve the page of a coordinator while the body runs, and tell the link. Raises InputError."""
+    """Serve the page of the coordinator with this id while the body runs, and tell the link. It takes the port of the
+    page before it, if that is free, so that an open page finds it. Raises InputError."""
     if not _is_wanted(True if wanted is None and at is not None else wanted):
         yield
         return
@@ -100,11 +100,16 @@ def coordinator_page(
 
     kept = AddressFile(keys_dir)
     tokens = Tokens.of(read_secret(keys_dir / "operator"))
-    with _serving(at or _former(kept.port), tokens, runs_dir, connection_file) as served:
-        kept.write(served.url)
+    places = [at] if at is not None else [str(kept.port), "0"] if kept.port is not None else ["0"]
+    with _serving(places, tokens, runs_dir, connection_file) as served:
+        kept.write(served.url, coordinator, serving=True)
         _tell(served, "viewer")
-        print(f"to act there: remuda page {runs_dir} --link", file=sys.stderr, flush=True)
-        yield
+        print(f"for a link that allows actions: remuda page {quote(str(runs_dir))} --link", file=sys.stderr, flush=True)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                kept.write(served.url, coordinator, serving=False)
 
 
 @contextmanager
@@ -116,7 +121,8 @@ def launch_page(wanted: bool | None, *, runs_dir: Path, connection_file: Path) -
         return
     from remuda.page.tokens import Tokens
 
-    with _serving("0", Tokens.fresh(), runs_dir, connection_file) as served:
+    # the folder may hold anything else: of the folders below it only its own are looked at
+    with _serving(["0"], Tokens.fresh(), runs_dir, connection_file, depth=1) as served:
         _tell(served, "operator")
         yield
 
@@ -142,15 +148,26 @@ def _require() -> None:
 
 
 @contextmanager
-def _serving(at: str, tokens: Tokens, runs_dir: Path, connection_file: Path | None) -> Generator[PageProcess]:
+def _serving(
+    places: Sequence[str], tokens: Tokens, runs_dir: Path, connection_file: Path | None, depth: int | None = None
+) -> Generator[PageProcess]:
+    """At the first of these places where it can listen."""
     from remuda.coordinator.monitoring.address import HttpAddressError
     from remuda.page.process import PageProcess
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    def begun(place: str) -> PageProcess:
+        return PageProcess(place, tokens, runs_dir=runs_dir, connection_file=connection_file, depth=depth, say=say)
+
     try:
-        served = PageProcess(at, tokens, runs_dir=runs_dir, connection_file=connection_file, say=say)
+        try:
+            served = begun(places[0])
+        except HttpAddressError:
+            if len(places) == 1:
+                raise
+            served = begun(places[1])
     except HttpAddressError as error:
         raise InputError(f"the page cannot be served at {error}") from error
     with served:
@@ -164,14 +181,6 @@ def _tell(served: PageProcess, right: Literal["viewer", "operator"]) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _former(port: int | None) -> str:
-    """The port of the page before this one, if it is free; so an open page finds this one."""
-    if port is not None:
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return str(port)
-    return "0"
-
-
 def _link(runs_dir: Path, connection_file: Path | None, right: Literal["viewer", "operator"]) -> str:
     from remuda.page.address_file import AddressFile
     from remuda.page.tokens import Tokens, link
@@ -179,11 +188,12 @@ def _link(runs_dir: Path, connection_file: Path | None, right: Literal["viewer",
     from remuda.wire.keys.secret_file import KeyFileError, read_secret
 
     try:
-        keys_dir = Path(read(connection_path(connection_file, runs_dir)).keys_dir)
+        connection = read(connection_path(connection_file, runs_dir))
+        keys_dir = Path(connection.keys_dir)
         tokens = Tokens.of(read_secret(keys_dir / "operator"))
     except (ConnectionFileError, KeyFileError) as error:
         raise InputError(str(error)) from error
-    url = AddressFile(keys_dir).url
+    url = AddressFile(keys_dir).url_of(connection.coordinator)
     if url is None:
         raise InputError("this coordinator serves no page: it was started with --no-page, or without remuda[page]")
     return link(url, tokens.operator if right == "operator" else tokens.viewer)

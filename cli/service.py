@@ -129,7 +129,14 @@ def coordinator(
             for line in service.monitoring_lines:
                 print(line, file=sys.stderr, flush=True)
             keys_dir = settings.keys_dir
-            with coordinator_page(page, page_at, runs_dir=settings.runs_dir, connection_file=file, keys_dir=keys_dir):
+            with coordinator_page(
+                page,
+                page_at,
+                coordinator=service.id,
+                runs_dir=settings.runs_dir,
+                connection_file=file,
+                keys_dir=keys_dir,
+            ):
                 service.run()
     except HttpAddressError as error:
         raise InputError(f"--http {error}") from error

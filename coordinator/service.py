@@ -147,6 +147,11 @@ class Service:
         self._asked_to_end = False
 
     @property
+    def id(self) -> str:
+        """What tells it from other coordinators, those before it on the same runs folder included."""
+        return self._id
+
+    @property
     def address(self) -> str:
         """The address at which others reach it."""
         return self._address

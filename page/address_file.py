@@ -11,13 +11,20 @@ from msgspec import Meta, Struct
 
 from remuda.storage.atomic import write_bytes
 from remuda.storage.private_file import NotPrivateError, read_private
+from remuda.wire.messages import Uuid
 
 FILE = "page.json"
 _MODE = 0o600
 _MOST_BYTES = 4_096
 
 
-class _Content(Struct, frozen=True):
+class Address(Struct, frozen=True):
+    """What the file holds."""
+
+    coordinator: Uuid
+    """Whose page it is."""
+    serving: bool
+    """False once it has ended in the usual way."""
     url: Annotated[str, Meta(pattern=r"^http://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}\Z", max_length=300)]
 
 
@@ -28,22 +35,28 @@ class AddressFile:
         self._path = keys_dir / FILE
 
     @property
-    def url(self) -> str | None:
-        """The page's address; None if there is none, or if the file is damaged."""
+    def address(self) -> Address | None:
+        """None if there is none, or if the file is damaged."""
         try:
-            return msgspec.json.decode(read_private(self._path, most_bytes=_MOST_BYTES), type=_Content).url
+            return msgspec.json.decode(read_private(self._path, most_bytes=_MOST_BYTES), type=Address)
         except (OSError, NotPrivateError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
     @property
     def port(self) -> int | None:
-        """The port in that address."""
-        url = self.url
+        """The port of the last page, whether it is served or not."""
+        address = self.address
         try:
-            return None if url is None else urlsplit(url).port
+            return None if address is None else urlsplit(address.url).port
         except ValueError:  # none above 65535
             return None
 
-    def write(self, url: str) -> None:
+    def url_of(self, coordinator: str) -> str | None:
+        """Where this coordinator serves its page; None if it does not."""
+        found = self.address
+        return found.url if found is not None and found.serving and found.coordinator == coordinator else None
+
+    def write(self, url: str, coordinator: str, *, serving: bool) -> None:
         """Raises OSError."""
-        write_bytes(self._path, msgspec.json.encode(_Content(url)) + b"\n", durable=False, mode=_MODE)
+        content = msgspec.json.encode(Address(coordinator, serving, url))
+        write_bytes(self._path, content + b"\n", durable=False, mode=_MODE)

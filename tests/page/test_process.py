@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Generator
@@ -19,8 +20,10 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from remuda.client.client import Client
+from remuda.page.address_file import AddressFile
 from remuda.tests.page.folders import finished_run
 from remuda.tests.patience import HANG_S, until, until_ended, until_gone
+from remuda.wire import connection_file
 
 pytestmark = pytest.mark.processes
 
@@ -28,11 +31,12 @@ pytestmark = pytest.mark.processes
 class Coordinator:
     """A `remuda coordinator --page` and the link that it printed."""
 
-    def __init__(self, folder: Path, number: int = 0) -> None:
+    def __init__(self, folder: Path, number: int = 0, *options: object) -> None:
         self.runs, self.log = folder / "runs", folder / f"coordinator{number}.txt"
+        arguments = command("coordinator", "--runs-dir", self.runs, "--page", *options)
         with self.log.open("wb") as output:
-            self.process = subprocess.Popen(command("coordinator", "--runs-dir", self.runs, "--page"), stderr=output)
-        until(lambda: "to act there" in self.log.read_text(), "a line with the link")
+            self.process = subprocess.Popen(arguments, stderr=output)
+        until(lambda: "for a link that allows actions" in self.log.read_text(), "a line with the link")
         (self.link,) = re.findall(r"^page: (\S+)$", self.log.read_text(), re.MULTILINE)
 
     @property
@@ -73,9 +77,18 @@ def started() -> Generator[list[Coordinator]]:
             until_ended(each.process, signal.SIGTERM)
 
 
-def test_an_open_page_goes_on_over_a_killed_coordinator(started: list[Coordinator], tmp_path: Path) -> None:
+@pytest.fixture
+def port() -> Generator[int]:
+    """One that nobody else takes: it is bound, but nobody listens at it."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def test_an_open_page_goes_on_over_a_killed_coordinator(started: list[Coordinator], tmp_path: Path, port: int) -> None:
     finished_run(tmp_path / "runs", "a")
-    first = Coordinator(tmp_path)
+    first = Coordinator(tmp_path, 0, "--page-at", port)
     started.append(first)
     until(lambda: is_served(first.link), "the page")
     assert get(first.link, "/api/session")[1]["right"] == "viewer"
@@ -103,11 +116,15 @@ def test_an_open_page_goes_on_over_a_killed_coordinator(started: list[Coordinato
     )
     assert get(asked.stdout.strip(), "/api/session")[1]["right"] == "operator"
 
+    connection = connection_file.read(tmp_path / "runs" / "connection.json")
+    keys_dir, coordinator = Path(connection.keys_dir), connection.coordinator
     page = second.page
     with Client(tmp_path / "runs" / "connection.json") as client:
         client.shutdown()
     assert second.process.wait(HANG_S) == 0
     until_gone([page])
+    assert AddressFile(keys_dir).url_of(coordinator) is None, "anybody may listen at its port by now"
+    assert AddressFile(keys_dir).port == port
 
 
 def test_stored_runs_need_no_coordinator(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import os
 import signal
 import socket
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -65,12 +67,18 @@ def main() -> None:
         views = Views(arguments.runs_dir, CoordinatorLink(arguments.connection_file), arguments.depth)
         actions = Actions(views, arguments.connection_file)
         try:
-            asyncio.run(_serve(make_app(views, actions, Tokens(start.viewer, start.operator)), listener))
+            asyncio.run(
+                _serve(
+                    make_app(views, actions, Tokens(start.viewer, start.operator)), listener, views.evaluations.close
+                )
+            )
         finally:
             views.close()
 
 
-async def _serve(app: Guard, listener: socket.socket) -> None:
+async def _serve(app: Guard, listener: socket.socket, first: Callable[[], None]) -> None:
+    """Serve until the parent has ended; then `first` comes before anything that may take longer than the parent waits,
+    such as a submission."""
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -84,14 +92,18 @@ async def _serve(app: Guard, listener: socket.socket) -> None:
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_END_S,
     )
-    server = uvicorn.Server(config)
+    server, loop = uvicorn.Server(config), asyncio.get_running_loop()
+
+    def end() -> None:
+        first()
+        server.should_exit = True
 
     def parent_has_ended() -> None:
         if not os.read(sys.stdin.fileno(), _LONGEST_LINE_BYTES):
-            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-            server.should_exit = True
+            loop.remove_reader(sys.stdin.fileno())
+            threading.Thread(target=end, name="remuda-page-end", daemon=True).start()
 
-    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), parent_has_ended)
+    loop.add_reader(sys.stdin.fileno(), parent_has_ended)
     await server.serve(sockets=[listener])
 
 

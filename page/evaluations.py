@@ -6,24 +6,28 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Literal, cast
+from contextlib import ExitStack
+from typing import IO, Literal, cast
 
 from msgspec import Struct, structs
 
 from remuda.page.numbers import finite
 from remuda.storage.untrusted import json_of
-from remuda.wire.child_end import KILLED_S
+from remuda.wire.child_end import KILLED_S, end_within
 
 AT_ONCE = 2
 KEPT = 100
 """The newest are remembered."""
 LONGEST_S = 3_600.0
 MOST_RETURNS = 1_000
-_MOST_OUTPUT_BYTES = 16 << 20
+MOST_OUTPUT_BYTES = 16 << 20
+_MOST_ERROR_BYTES = 64 << 10
+"""Of the end of what it says."""
 _TAIL_LINES = 3
 
 
@@ -51,8 +55,9 @@ class Evaluations:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._all: OrderedDict[str, AskedEvaluation] = OrderedDict()
-        self._going_on: dict[str, tuple[subprocess.Popen[str], threading.Thread]] = {}
+        self._going_on: dict[str, tuple[subprocess.Popen[bytes], threading.Thread]] = {}
         self._count = 0
+        self._closed = False
 
     @property
     def all(self) -> list[AskedEvaluation]:
@@ -67,9 +72,9 @@ class Evaluations:
     def begin(
         self, run: str, train_iter: int | str, episodes: int, deterministic: bool, command: Sequence[str]
     ) -> AskedEvaluation | None:
-        """Start one; None if too many go on."""
-        with self._lock:
-            if len(self._going_on) >= AT_ONCE:
+        """Start one; None if too many go on, or if this is closed. Raises OSError if it cannot be started."""
+        with self._lock, ExitStack() as opened:
+            if len(self._going_on) >= AT_ONCE or self._closed:
                 return None
             self._count += 1
             found = AskedEvaluation(
@@ -80,47 +85,63 @@ class Evaluations:
                 deterministic=deterministic,
                 began_s=time.time(),
             )
+            # files: an output of any size takes no memory here
+            output, errors = (opened.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+            )
             self._all[found.id] = found
             while len(self._all) > KEPT:
                 self._all.popitem(last=False)
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
             thread = threading.Thread(
-                target=self._wait_for, args=(found, process), name=f"remuda-page-{found.id}", daemon=True
+                target=self._wait_for,
+                args=(found, process, output, errors, opened.pop_all()),
+                name=f"remuda-page-{found.id}",
+                daemon=True,
             )
             self._going_on[found.id] = process, thread
             thread.start()
         return found
 
     def close(self) -> None:
-        """End those that go on."""
+        """End those that go on, and begin no other. May be called again."""
         with self._lock:
+            self._closed = True
             going_on = list(self._going_on.values())
         for process, _ in going_on:
             _kill(process)
         for _, thread in going_on:
             thread.join(KILLED_S)
 
-    def _wait_for(self, evaluation: AskedEvaluation, process: subprocess.Popen[str]) -> None:
-        try:
-            output, errors = process.communicate(timeout=LONGEST_S)
-            found = outcome(evaluation, process.returncode, output[:_MOST_OUTPUT_BYTES], errors)
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=KILLED_S)
-            found = structs.replace(evaluation, state="failed", message=f"it took longer than {LONGEST_S:g} s")
+    def _wait_for(
+        self,
+        evaluation: AskedEvaluation,
+        process: subprocess.Popen[bytes],
+        output: IO[bytes],
+        errors: IO[bytes],
+        opened: ExitStack,
+    ) -> None:
+        with opened:
+            try:
+                code = process.wait(LONGEST_S)
+                found = _outcome(evaluation, code, output, errors)
+            except subprocess.TimeoutExpired:
+                _kill(process)
+                end_within(process, 0.0)
+                found = structs.replace(evaluation, state="failed", message=f"it took longer than {LONGEST_S:g} s")
         with self._lock:
             del self._going_on[evaluation.id]
             if evaluation.id in self._all:
                 self._all[evaluation.id] = found
+
+
+def _outcome(evaluation: AskedEvaluation, code: int, output: IO[bytes], errors: IO[bytes]) -> AskedEvaluation:
+    if output.seek(0, os.SEEK_END) > MOST_OUTPUT_BYTES:
+        text = f"the command printed more than {MOST_OUTPUT_BYTES >> 20} MiB"
+        return structs.replace(evaluation, state="failed", message=text)
+    output.seek(0)
+    errors.seek(max(errors.seek(0, os.SEEK_END) - _MOST_ERROR_BYTES, 0))
+    return outcome(evaluation, code, output.read().decode("utf-8", "replace"), errors.read().decode("utf-8", "replace"))
 
 
 def outcome(evaluation: AskedEvaluation, code: int, output: str, errors: str) -> AskedEvaluation:
@@ -145,7 +166,7 @@ def outcome(evaluation: AskedEvaluation, code: int, output: str, errors: str) ->
     )
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

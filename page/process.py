@@ -133,10 +133,20 @@ class PageProcess:
             if self._closing.is_set():
                 return
             _break_off(self._process)
-            self._say(f"what serves the page ended with {code}; it is started again in {RESTART_S:g} s")
-            if self._closing.wait(RESTART_S):
+            self._say(f"the page's process ended with exit code {code}; it is started again in {RESTART_S:g} s")
+            if not self._start_again():
                 return
-            self._process = self._started()
+
+    def _start_again(self) -> bool:
+        """After a pause, and after another one for as long as it cannot be started; False once this is closed."""
+        while not self._closing.wait(RESTART_S):
+            try:
+                self._process = self._started()
+            except OSError as error:
+                self._say(f"the page's process cannot be started: {error}; the next attempt is in {RESTART_S:g} s")
+            else:
+                return True
+        return False
 
 
 def _break_off(process: subprocess.Popen[bytes]) -> int | None:

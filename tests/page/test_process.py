@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -20,7 +21,10 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from remuda.client.client import Client
+from remuda.page import process as page_process
 from remuda.page.address_file import AddressFile
+from remuda.page.process import PageProcess
+from remuda.page.tokens import Tokens
 from remuda.tests.page.folders import finished_run
 from remuda.tests.patience import HANG_S, until, until_ended, until_gone
 from remuda.wire import connection_file
@@ -127,6 +131,32 @@ def test_an_open_page_goes_on_over_a_killed_coordinator(started: list[Coordinato
     assert AddressFile(keys_dir).port == port
 
 
+def test_a_page_that_dies_is_started_again_also_after_attempts_that_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_process, "RESTART_S", 0.05)
+    said: list[str] = []
+    with PageProcess("0", Tokens.fresh(), runs_dir=tmp_path, connection_file=None, say=said.append) as page:
+        first = page.pid
+        with monkeypatch.context() as broken:
+            broken.setattr(sys, "executable", str(tmp_path / "none"))
+            os.kill(first, signal.SIGKILL)
+            until(lambda: len(said) >= 3, "attempts that fail")
+        until(lambda: page.pid != first, "another one")
+        until(lambda: answers(page.link("viewer")), "the page")
+        last = psutil.Process(page.pid)
+    assert said[0] == "the page's process ended with exit code -9; it is started again in 0.05 s"
+    assert all(text.startswith("the page's process cannot be started: [Errno 2]") for text in said[1:])
+    until_gone([last])
+
+
+def answers(link: str) -> bool:
+    try:
+        return get(link, "/api/session")[0] == 200
+    except OSError:
+        return False
+
+
 def test_stored_runs_need_no_coordinator(tmp_path: Path) -> None:
     finished_run(tmp_path / "runs", "a")
     log = tmp_path / "page.txt"
@@ -136,13 +166,7 @@ def test_stored_runs_need_no_coordinator(tmp_path: Path) -> None:
         until(lambda: "page: " in log.read_text(), "a line with the link")
         (link,) = re.findall(r"^page: (\S+)$", log.read_text(), re.MULTILINE)
 
-        def answers() -> bool:
-            try:
-                return get(link, "/api/session")[0] == 200
-            except OSError:
-                return False
-
-        until(answers, "the page")
+        until(lambda: answers(link), "the page")
         assert get(link, "/api/session")[1]["coordinator"] == "none"
         assert get(link, "/api/run?run=a")[1]["run"]["best_return"] == 100.0
         served = psutil.Process(process.pid).children()

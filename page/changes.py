@@ -11,6 +11,8 @@ from remuda.page.run_rows import RunRow
 _Item = TypeVar("_Item")
 _RSS_BITS = 24
 """Memory counts in steps of 16 MiB."""
+_BEAT_S = 5.0
+"""The age of the last beat counts in steps of so much; a worker that works is never so old."""
 
 
 class Changes(Generic[_Item]):
@@ -38,12 +40,13 @@ class Changes(Generic[_Item]):
 
 
 def worker_summary(worker: WorkerView) -> Hashable:
-    """Without the age of its last beat, and with rounded numbers: those of every worker change every second."""
+    """With rounded numbers, since those of every worker change every second."""
     return (
         worker.incarnation,
         worker.state,
         worker.experiment,
         worker.activity,
+        int(worker.beat_age_s // _BEAT_S),
         round(worker.cpu_cores, 1),
         worker.rss_bytes >> _RSS_BITS,
         None if worker.work_share is None else round(worker.work_share, 1),

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.logbook import tail
-from remuda.logbook.series import Evaluation, Event, Interval, read_whole
 from remuda.page.changes import Changes, row_key, row_summary, worker_summary
 from remuda.page.coordinator_link import Presence, Seen
 from remuda.page.evaluations import AskedEvaluation
 from remuda.page.herd import WorkerView, coordinator_view, hosts, worker_view
-from remuda.page.library import Budget
 from remuda.page.log_files import known_log
 from remuda.page.run_rows import RunRow, run_ids
 from remuda.page.stream_messages import (
@@ -22,37 +20,28 @@ from remuda.page.stream_messages import (
     LogLines,
     Message,
     OfRun,
-    Points,
     PresenceNews,
     RunsNews,
-    evaluation_point,
-    interval_point,
     without_time,
 )
-from remuda.page.timeline import event_view
 from remuda.page.views import Session, Views
 from remuda.page.waiting import Queue, queue
 from remuda.storage.run_folder import RunFolder
 
-MOST_POINTS = 1_000
-"""Records of the time series in one message; the rest follows."""
 _PIECES = 16
 """Pieces of a log in one round; the rest follows."""
-_SERIES_S = 0.2
-_ID = re.compile(r"1\.(\d{1,20})\.(\d{1,20})\.(\d{1,20})\.(\d{1,20})")
+_ID = re.compile(r"2\.(\d{1,20})\.(\d{1,20})")
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far time series and log were told: this is what the id of a message holds."""
+    """How far the log was told: this is what the id of a message holds."""
 
-    series_inode: int = 0
-    series_offset: int = 0
     log_inode: int = 0
     log_offset: int = 0
 
     def __str__(self) -> str:
-        return f"1.{self.series_inode}.{self.series_offset}.{self.log_inode}.{self.log_offset}"
+        return f"2.{self.log_inode}.{self.log_offset}"
 
     @staticmethod
     def of(id: str | None) -> Position | None:
@@ -99,12 +88,10 @@ class Follower:
             self._evaluations.take(views.evaluations.all)
         self._began = False
         self._whole = dict(views.library.whole)
-        self._resumed = position is not None
-        """What happened since the last message was told by nobody."""
-        self._index_stamp = (-1, -1) if self._resumed else self._stamp()
+        self._stamps: dict[str, tuple[int, int, int]] = {}
 
     def news(self) -> Iterator[Message]:
-        """What has changed. The first call also says what there is."""
+        """What has changed. The first call says everything, since what the reader has asked for before may be old."""
         seen = self._views.link.look()
         yield from self._of_coordinator(seen)
         if self._wishes.runs:
@@ -147,55 +134,23 @@ class Follower:
 
     def _of_runs(self) -> Iterator[Message]:
         first = not self._runs.began
-        changed, gone = self._runs.take(self._views.runs().runs)
-        if first:
-            if self._resumed:
-                yield self._message("runs", RunsNews(True, changed, []))
-        elif changed or gone:
-            yield self._message("runs", RunsNews(False, changed, gone))
+        found = self._views.runs()
+        changed, gone = self._runs.take(found.runs)
+        if first or changed or gone:
+            yield self._message("runs", RunsNews(first, changed, gone, found.complete, found.sweeps))
 
     def _of_run(self, run: str, folder: RunFolder) -> Iterator[Message]:
         changed, _ = self._row.take([self._views.row(run)])
         for row in changed:
             yield self._message("run", {"run": row})
-        points = self._points(run, folder)
-        if points is not None:
-            yield self._message("points", points)
-        stamp = self._stamp()
-        if stamp != self._index_stamp:
-            self._index_stamp = stamp
-            yield self._message("checkpoints", OfRun(run))
+        for event, path in (("points", folder.series), ("checkpoints", folder.index)):
+            stamp = _stamp(path)
+            if stamp != self._stamps.get(event):
+                self._stamps[event] = stamp
+                yield self._message(event, OfRun(run))
         if self._wishes.log is not None:
             for lines in self._lines(folder, self._wishes.log):
                 yield self._message("log", lines)
-
-    def _points(self, run: str, folder: RunFolder) -> Points | None:
-        """New records; the position moves on behind them."""
-        try:
-            status = os.stat(folder.series)
-        except OSError:
-            return None
-        position = self._position
-        inode, offset = position.series_inode, position.series_offset
-        if inode and (status.st_ino != inode or status.st_size < offset):
-            self._position = replace(self._position, series_inode=status.st_ino, series_offset=self._end_of_series(run))
-            return Points(run, True, [], [], [])
-        points, end = Points(run, False, [], [], []), offset
-        for number, whole in enumerate(read_whole(folder.series, begin=offset), start=1):
-            end = whole.end
-            match whole.record:
-                case Interval():
-                    points.intervals.append(interval_point(whole.record))
-                case Evaluation():
-                    points.evaluations.append(evaluation_point(whole.record))
-                case Event():
-                    points.events.append(event_view(whole.record))
-                case _:
-                    pass
-            if number == MOST_POINTS:
-                break
-        self._position = replace(position, series_inode=status.st_ino, series_offset=end)
-        return points if points.intervals or points.evaluations or points.events else None
 
     def _lines(self, folder: RunFolder, file: str) -> Iterator[LogLines]:
         """New whole lines of the log; the position moves on behind them."""
@@ -210,44 +165,25 @@ class Follower:
             if not piece.text and not reset:
                 return
             begin = 0 if reset or not before.log_inode else before.log_offset
-            self._position = replace(before, log_inode=inode, log_offset=end)
+            self._position = Position(inode, end)
             yield LogLines(file, inode, begin, end, piece.text, reset)
 
     def _end(self) -> Position:
-        """Behind everything that is there; of the log from `after` on, if that was asked for."""
-        position, run, log = Position(), self._wishes.run, self._wishes.log
-        if self._folder is None or run is None:
-            return position
-        series = _inode(self._folder.series)
-        if series:
-            position = replace(position, series_inode=series, series_offset=self._end_of_series(run))
-        if log is not None:
-            try:
-                status = os.stat(known_log(self._folder.log, log))
-            except OSError:
-                return position
-            after = self._wishes.after
-            offset = status.st_size if after is None else min(after, status.st_size)
-            position = replace(position, log_inode=status.st_ino, log_offset=offset)
-        return position
-
-    def _end_of_series(self, run: str) -> int:
-        """Where the last whole record ends."""
-        with self._views.library.series(run, Budget(_SERIES_S)) as reader:
-            return reader.offset if reader.read_share >= 1.0 else reader.size_bytes
-
-    def _stamp(self) -> tuple[int, int]:
-        if self._folder is None:
-            return 0, 0
+        """Where the log ends, or `after`, if that was asked for."""
+        if self._folder is None or self._wishes.log is None:
+            return Position()
         try:
-            status = os.stat(self._folder.index)
+            status = os.stat(known_log(self._folder.log, self._wishes.log))
         except OSError:
-            return 0, 0
-        return status.st_mtime_ns, status.st_size
+            return Position()
+        after = self._wishes.after
+        return Position(status.st_ino, status.st_size if after is None else min(after, status.st_size))
 
 
-def _inode(path: Path) -> int:
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """What tells whether a file has changed."""
     try:
-        return os.stat(path).st_ino
+        status = os.stat(path)
     except OSError:
-        return 0
+        return 0, 0, 0
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct, structs
 
-from remuda.logbook.series import Evaluation, Interval
-from remuda.logbook.usage import Usage
 from remuda.page.coordinator_link import Presence
 from remuda.page.herd import CoordinatorView, HostView, WorkerView
 from remuda.page.run_rows import RunRow
-from remuda.page.timeline import EventView, shares
+from remuda.page.views import SweepView
 from remuda.page.waiting import Queue
-from remuda.training.vitals import ROLES
 
 
 class Message(Struct, frozen=True):
@@ -44,60 +41,14 @@ class HerdNews(Struct, frozen=True):
 
 
 class RunsNews(Struct, frozen=True):
-    """Runs that have changed."""
+    """All runs, or those that have changed."""
 
     all: bool
     runs: list[RunRow]
     gone: list[str]
-
-
-class RoleShares(Struct, frozen=True):
-    """One role in one interval."""
-
-    role: str
-    processes: int
-    cpu_cores: float
-    shares: dict[str, float]
-
-
-class IntervalPoint(Struct, frozen=True):
-    """One interval of the time series."""
-
-    wall_s: float
-    past_s: float
-    env_step: int
-    train_iter: int
-    episode: int
-    env_steps_per_s: float
-    train_iters_per_s: float
-    return_mean: float | None
-    buffer_rows: int | None
-    policy_lag: int | None
-    samples_per_insert: float | None
-    roles: list[RoleShares]
-
-
-class EvaluationPoint(Struct, frozen=True):
-    """One evaluation of the time series."""
-
-    wall_s: float
-    env_step: int
-    train_iter: int
-    return_mean: float | None
-    return_std: float | None
-    best: bool
-    checkpoint: str
-
-
-class Points(Struct, frozen=True):
-    """New records of a run's time series."""
-
-    run: str
-    reset: bool
-    """What was told before is no longer true: ask for everything again."""
-    evaluations: list[EvaluationPoint]
-    intervals: list[IntervalPoint]
-    events: list[EventView]
+    complete: bool
+    """Whether there are no other runs."""
+    sweeps: list[SweepView]
 
 
 class LogLines(Struct, frozen=True):
@@ -123,50 +74,6 @@ class PresenceNews(Struct, frozen=True):
 
     coordinator: Presence
     since_s: float | None
-
-
-def interval_point(record: Interval) -> IntervalPoint:
-    """As a stream tells it."""
-    return IntervalPoint(
-        wall_s=record.wall_s,
-        past_s=record.past_s,
-        env_step=record.env_step,
-        train_iter=record.train_iter,
-        episode=record.episode,
-        env_steps_per_s=record.env_steps_per_s,
-        train_iters_per_s=record.train_iters_per_s,
-        return_mean=record.return_mean,
-        buffer_rows=record.buffer_rows,
-        policy_lag=record.policy_lag,
-        samples_per_insert=record.samples_per_insert,
-        roles=[_role(usage) for usage in sorted(record.roles, key=_place)],
-    )
-
-
-def evaluation_point(record: Evaluation) -> EvaluationPoint:
-    """As a stream tells it."""
-    return EvaluationPoint(
-        record.wall_s,
-        record.env_step,
-        record.train_iter,
-        record.return_mean,
-        record.return_std,
-        record.best,
-        record.checkpoint,
-    )
-
-
-def _role(usage: Usage) -> RoleShares:
-    kinds: Mapping[str, float] = {
-        name: value
-        for name, value in structs.asdict(usage).items()
-        if name in ("work", "env") or name.startswith("wait_")
-    }
-    return RoleShares(usage.role, usage.processes, usage.cpu_cores, shares(kinds, 1.0) or {})
-
-
-def _place(usage: Usage) -> int:
-    return ROLES.index(usage.role) if usage.role in ROLES else len(ROLES)
 
 
 def without_time(queue: Queue) -> Queue:

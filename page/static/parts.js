@@ -26,18 +26,19 @@ export function search(hint, act) {
 	return { element, has };
 }
 
-// All runs, kept new by the events `runs`.
-export async function allRuns(api, show = () => {}) {
-	const answer = await api.get("api/runs");
-	const name = (run) => run.run ?? run.experiment ?? run.name;
-	const runs = new Map(answer.runs.map((run) => [name(run), run]));
-	const take = (news) => {
-		if (news.all) runs.clear();
-		for (const run of news.runs) runs.set(name(run), run);
-		for (const gone of news.gone) runs.delete(gone);
+// What tells a run from others; one outside of the runs folder has no `run`.
+export const runKey = ({ run, experiment, name }) => run ?? experiment ?? name;
+
+// All runs from the events `runs`, the first of which has all: `take` is for them. `news` is the newest of them.
+export function allRuns(show) {
+	const all = { runs: new Map(), news: null, take(news) {
+		all.news = news;
+		if (news.all) all.runs.clear();
+		for (const run of news.runs) all.runs.set(runKey(run), run);
+		for (const gone of news.gone) all.runs.delete(gone);
 		show();
-	};
-	return { ...answer, runs, take };
+	} };
+	return all;
 }
 
 export const newest = (runs) => runs.sort((a, b) => (b.changed_s ?? 0) - (a.changed_s ?? 0));

@@ -3,15 +3,15 @@
 import { choose } from "./dialog.js";
 import { fill, h, say } from "./dom.js";
 import { matching, plural, written } from "./format.js";
-import { allRuns, newest } from "./parts.js";
+import { newest } from "./parts.js";
 import { column, table } from "./table.js";
 
 const MOST = 500;
 
 export async function section({ api }, { name: run }) {
 	const search = h("input.grow", { type: "search", placeholder: "setting or value", "aria-label": "Search settings", oninput: () => show() });
-	const { runs } = await allRuns(api);
-	const known = newest([...runs.values()]).map((one) => one.run).filter((name) => name !== run).slice(0, MOST);
+	const { runs } = await api.get("api/runs");
+	const known = newest(runs).map((one) => one.run).filter((name) => name && name !== run).slice(0, MOST);
 	const other = choose(h("select", { onchange: () => load() }), [["", "no other run"], ...known.map((name) => [name, name])], "");
 	const differing = h("input", { type: "checkbox", onchange: () => show() });
 	const only = h("label", differing, " only what differs");

@@ -1,4 +1,4 @@
-// A table that sorts by its heads, and keeps its rows as elements when they change, so that the focus stays.
+// A table that sorts by its heads, and keeps the elements of its rows, so that the focus stays.
 
 import { fill, h, keep } from "./dom.js";
 import { sorted, turned } from "./sorting.js";
@@ -7,7 +7,7 @@ import { sorted, turned } from "./sorting.js";
 // "long" (wraps), "name", "plain" (does not sort). It sorts by row[key].
 export const column = (key, head, show = (value) => value, kinds = "", title = null) => ({ key, head, show, kinds, title });
 
-// Returns {element, show(rows), columns(columns)}. `key(row)` names a row; `link(row)` is where Enter leads, `mark(row)` a class.
+// `key(row)` names a row; `link(row)` is where Enter leads, `mark(row)` a class.
 export function table(caption, columns, { key, order = null, link = null, mark = null, empty = "Nothing here yet." }) {
 	let rows = [];
 	const heads = h("tr");
@@ -36,7 +36,7 @@ export function table(caption, columns, { key, order = null, link = null, mark =
 			if (line.shown === row) return;
 			line.shown = row;
 			columns.forEach((one, at) => put(line.children[at], one.show(row[one.key], row)));
-			if (link) line.dataset.link = link(row);
+			if (link) line.dataset.link = link(row) ?? "";
 			line.className = mark?.(row) ?? "";
 		});
 		nothing.hidden = rows.length > 0;

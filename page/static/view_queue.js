@@ -2,7 +2,7 @@
 
 import { h, say } from "./dom.js";
 import { count, duration, list, number, rate } from "./format.js";
-import { allRuns, badge, newest, runLink } from "./parts.js";
+import { allRuns, badge, newest, runKey, runLink } from "./parts.js";
 import { OVER, headline } from "./reasons.js";
 import { runAddress } from "./api.js";
 import { column, table } from "./table.js";
@@ -24,13 +24,13 @@ export async function view(context) {
 		const { tone, text } = headline(run, { queued: run.queued, lanes: lanes.get(run.run) });
 		return h(`span.${tone}`, text);
 	};
-	const options = { key: ({ id, run }) => id ?? run, link: ({ run }) => runAddress(run) };
+	const options = { key: (one) => one.id ?? runKey(one), link: ({ run }) => run && runAddress(run) };
 	const waits = table("Queue", [
 		column("place", "Place", count, "number"), name, state, column("", "Why", why, "long plain"), column("priority", "Priority", count, "number"),
 		steps, column("env_steps_per_s", "Steps/s", rate, "number wide"), best, column("wall_s", "Time", duration, "number wide"),
 	], { ...options, empty: "Nothing runs and nothing waits." });
 	const ended = table("Ended last", [name, state, column("", "Why it ended", why, "long plain"), best, steps], { ...options, empty: "No run has ended yet." });
-	const { runs, take } = await allRuns(api, show);
+	const { runs, take } = allRuns(show);
 
 	function show() {
 		const free = Object.entries(queue.free).filter(([, many]) => many).map(([role, many]) => `${many} ${role}${many > 1 ? "s" : ""}`);

@@ -1,8 +1,8 @@
 // All runs, to look for one or to choose some to compare.
 
-import { h, say } from "./dom.js";
+import { fill, h, say } from "./dom.js";
 import { ago, count, duration, number, plural, rate } from "./format.js";
-import { allRuns, badge, newest, runLink, search } from "./parts.js";
+import { allRuns, badge, newest, runKey, runLink, search } from "./parts.js";
 import { address, runAddress } from "./api.js";
 import { column, table } from "./table.js";
 
@@ -13,38 +13,39 @@ export async function view(context) {
 	const head = h("p.quiet");
 	const sought = search("name, environment, algorithm, state", () => show());
 	const compare = h("button", { type: "button", onclick: () => context.go(address(["compare"], { run: [...chosen] })) });
-	const tick = (run) => h("input", { type: "checkbox", "aria-label": `Compare ${run}`, onchange({ target }) {
+	const sweeps = h("div.row");
+	const tick = (run) => run && h("input", { type: "checkbox", "aria-label": `Compare ${run}`, onchange({ target }) {
 		chosen[target.checked ? "add" : "delete"](run);
 		offer();
 	} });
 	const listed = table("Runs", [
-		column("run", "", tick, "plain"), column("run", "Run", (run) => runLink(run), "name"), column("state", "State", badge),
+		column("run", "", tick, "plain"), column("run", "Run", (run, { name }) => runLink(run, run ?? name), "name"), column("state", "State", badge),
 		column("env", "Environment"), column("algorithm", "Algorithm", undefined, "wide"), column("seed", "Seed", count, "wide number"),
 		column("best_return", "Best return", number, "number"), column("last_return", "Last", number, "number wide"),
 		column("env_step", "Steps", count, "number"), column("env_steps_per_s", "Steps/s", (value, { live }) => rate(live ? value : null), "number wide"),
 		column("wall_s", "Time", duration, "number wide"), column("changed_s", "Changed", (time_s) => ago(time_s), "number wide"),
-	], { key: ({ run }) => run, link: ({ run }) => runAddress(run), order: { key: "changed_s", descending: true }, empty: "There is no such run." });
+	], { key: runKey, link: ({ run }) => run && runAddress(run), order: { key: "changed_s", descending: true }, empty: "There is no such run." });
 
 	function offer() {
 		say(compare, chosen.size ? `Compare ${plural(chosen.size, "run")}` : "Tick runs to compare them");
 		compare.disabled = !chosen.size;
 	}
 
-	const { runs, complete, sweeps, take } = await allRuns(context.api, show);
+	const all = allRuns(show);
 	function show() {
-		const found = newest([...runs.values()].filter(({ run, env, algorithm, state }) => sought.has(run, env, algorithm, state)));
+		if (!all.news) return;
+		const found = newest([...all.runs.values()].filter(({ run, name, env, algorithm, state }) => sought.has(run ?? name, env, algorithm, state)));
 		const more = found.length > MOST ? `; the ${MOST} that changed last are shown: search for others` : "";
-		say(head, `${plural(found.length, "run")}${complete ? "" : " (the newest of more)"}${more}.`);
+		say(head, `${plural(found.length, "run")}${all.news.complete ? "" : " (of more than were searched for)"}${more}.`);
 		listed.show(found.slice(0, MOST));
+		fill(sweeps, all.news.sweeps.map(({ sweep, runs }) => h("a.button", { href: address(["compare"], { sweep }) }, `sweep ${sweep} (${count(runs)})`)));
 	}
-	show();
 	offer();
 	return {
 		title: "Runs",
 		element: [h("h1", "Runs"), h("div.row", sought.element, compare),
-			h("div.row", sweeps.map(({ sweep, runs: many }) => h("a.button", { href: address(["compare"], { sweep }) }, `sweep ${sweep} (${count(many)})`))),
-			head, h("section.card.flush", listed.element)],
+			sweeps, head, h("section.card.flush", listed.element)],
 		stream: () => ({ runs: 1 }),
-		on: { runs: take },
+		on: { runs: all.take },
 	};
 }

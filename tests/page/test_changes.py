@@ -21,6 +21,12 @@ def test_small_changes_of_numbers_are_not_told() -> None:
     changes = Changes[WorkerView](lambda view: view.uuid, worker_summary)
     first = worker_view(worker(1), {})
     assert changes.take([first])[0] == [first]
-    assert changes.take([replace(first, beat_age_s=9.0, cpu_cores=0.24, rss_bytes=first.rss_bytes + 1)])[0] == []
+    assert changes.take([replace(first, beat_age_s=4.9, cpu_cores=0.24, rss_bytes=first.rss_bytes + 1)])[0] == []
     for changed in (replace(first, activity="training"), replace(first, incarnation=2), replace(first, cpu_cores=1.0)):
         assert changes.take([changed])[0] == [changed]
+
+
+def test_the_age_of_the_last_beat_of_a_silent_worker_grows() -> None:
+    changes = Changes[WorkerView](lambda view: view.uuid, worker_summary)
+    silent = [replace(worker_view(worker(1), {}), beat_age_s=float(age_s)) for age_s in range(12)]
+    assert [each.beat_age_s for each in silent if changes.take([each])[0]] == [0.0, 5.0, 10.0]

@@ -74,6 +74,11 @@ class CoordinatorLink:
         self._actions = threading.Lock()
         self._thread: threading.Thread | None = None
 
+    @property
+    def connection_file(self) -> Path | None:
+        """Of the coordinator; None if there is none."""
+        return self._connection_file
+
     def look(self) -> Seen:
         """The newest; keeps the status up to date for some seconds. The first look waits for the first answer."""
         if self._connection_file is None:

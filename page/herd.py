@@ -31,7 +31,7 @@ class CoordinatorView(Struct, frozen=True):
     refusals: dict[str, int]
 
 
-class WorkerView(Struct, frozen=True):
+class WorkerView(Struct, frozen=True, kw_only=True):
     """One worker. See WorkerStatus."""
 
     uuid: str
@@ -51,7 +51,7 @@ class WorkerView(Struct, frozen=True):
     work_share: float | None
     cpus: int
     memory_bytes: int
-    failures: int
+    restarts: int
     """How often it was started again."""
 
 
@@ -117,23 +117,10 @@ def worker_view(worker: WorkerStatus, runs: Mapping[str, str]) -> WorkerView:
     """Of one worker."""
     works = worker.state in ("busy", "stuck", "draining")
     return WorkerView(
-        uuid=worker.uuid,
-        incarnation=worker.incarnation,
-        role=worker.role,
-        host=worker.host,
-        pid=worker.pid,
-        state=worker.state,
-        experiment=worker.experiment,
+        **asdict(worker),
         run=None if worker.experiment is None else runs.get(worker.experiment),
-        activity=worker.activity,
         waits_for=waits_for(worker.activity) if works else None,
-        beat_age_s=worker.beat_age_s,
-        rss_bytes=worker.rss_bytes,
-        cpu_cores=worker.cpu_cores,
-        work_share=worker.work_share,
-        cpus=worker.cpus,
-        memory_bytes=worker.memory_bytes,
-        failures=max(worker.incarnation - 1, 0),
+        restarts=max(worker.incarnation - 1, 0),
     )
 
 
@@ -155,7 +142,7 @@ def _host(name: str, workers: Sequence[WorkerView]) -> HostView:
         rss_bytes=sum(worker.rss_bytes for worker in workers),
         roles=dict(Counter(worker.role for worker in workers)),
         states=dict(Counter(worker.state for worker in workers)),
-        restarts=sum(worker.failures for worker in workers),
+        restarts=sum(worker.restarts for worker in workers),
     )
 
 

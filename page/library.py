@@ -43,6 +43,8 @@ class _Kept(Generic[_R]):
     lock: threading.Lock = field(default_factory=threading.Lock)
     waits: bool = False
     """It is among those that the thread will read on."""
+    forgotten: bool = False
+    """It is no longer kept: nobody needs the rest."""
 
 
 class Library:
@@ -125,17 +127,18 @@ class Library:
                     return
                 run, kept = self._unread.popleft()
             if self._read_piece(kept):
-                self.whole = {**self.whole, run: self.whole.get(run, 0) + 1}
+                if not kept.forgotten:
+                    self.whole = {**self.whole, run: self.whole.get(run, 0) + 1}
             else:
                 with self._lock:
                     self._unread.append((run, kept))  # the others have their turn
             time.sleep(_PAUSE_S)
 
     def _read_piece(self, kept: _Kept[Any]) -> bool:
-        """Read some of a file; whether it is read whole, or cannot be read."""
+        """Read some of a file; whether it is read whole, or cannot be read, or need not be."""
         with kept.lock:
             try:
-                done = bool(kept.reader.read(Budget(_PIECE_S)))
+                done = kept.forgotten or bool(kept.reader.read(Budget(_PIECE_S)))
             except OSError:
                 done = True  # whoever asks next is told
             if done:
@@ -148,7 +151,7 @@ class Library:
             with self._lock:
                 if max(len(self._series), len(self._progress)) <= 1:
                     return
-                if len(self._series) >= len(self._progress):
-                    self._series.popitem(last=False)
-                else:
-                    self._progress.popitem(last=False)
+                shelf: OrderedDict[str, Any] = self._series
+                if len(self._series) < len(self._progress):
+                    shelf = self._progress
+                shelf.popitem(last=False)[1].forgotten = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -208,7 +209,7 @@ def _log_file(
         status = os.lstat(log / file)
     except OSError:
         return None
-    if not os.path.isfile(log / file) or os.path.islink(log / file):
+    if not stat.S_ISREG(status.st_mode):
         return None
     return LogFile(
         file=file,

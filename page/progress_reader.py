@@ -38,8 +38,6 @@ class ProgressReader:
     def _forget(self) -> None:
         self._mark = Mark()
         self.size_bytes = 0
-        self.generation = getattr(self, "generation", -1) + 1
-        """Grows whenever everything has to be read again."""
         self.names: tuple[str, ...] = ()
         """Columns of the file; empty before its first line is there."""
         self.table = Pyramid(())
@@ -48,11 +46,6 @@ class ProgressReader:
     def read_share(self) -> float:
         """The share of the file that was read."""
         return min(self._mark.offset / self.size_bytes, 1.0) if self.size_bytes else 1.0
-
-    @property
-    def unread_bytes(self) -> int:
-        """Those that the last look saw and that were not read."""
-        return max(self.size_bytes - self._mark.offset, 0)
 
     @property
     def kept_bytes(self) -> int:

@@ -6,13 +6,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from remuda.config.reference import json_schema_text
 from remuda.page import log_files, settings
 from remuda.page.curves import Quantity
 from remuda.page.pyramid import MOST_BUCKETS
 from remuda.page.query import InvalidError, Query
 from remuda.page.views import MOST_CURVES, Views
-from remuda.storage.untrusted import json_of
 
 MOST_POINTS = 1_000
 LONGEST_SEARCH = 200
@@ -97,6 +95,5 @@ READS: dict[str, Read] = {
     "/api/config": _settings,
     "/api/compare": _compared,
     "/api/examples": _examples,
-    "/api/schema": lambda views, query: json_of(json_schema_text()),
 }
 """By path. The answers become JSON."""

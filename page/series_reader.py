@@ -68,17 +68,12 @@ class SeriesReader:
     def _forget(self) -> None:
         self._mark = Mark()
         self.size_bytes = 0
-        self.generation = getattr(self, "generation", -1) + 1
-        """Grows whenever what was read is no longer in the file, so that everything is read again."""
         self.intervals = Pyramid(_INTERVAL)
         self.evaluations = Pyramid(_EVALUATION)
         self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self.events_left_out = 0
         self.spans = Spans()
         self.last: Interval | None = None
-        self.last_evaluation: Evaluation | None = None
-        self.ends: Event | None = None
-        """The end of the run, if nothing has followed it."""
         self._interval_rows: list[list[float]] = []
         self._evaluation_rows: list[list[float]] = []
 
@@ -135,14 +130,12 @@ class SeriesReader:
                 self.events_left_out += record.events_left_out
                 self._interval_rows.append(_interval_row(record))
             case Evaluation():
-                self.last_evaluation = record
                 self._evaluation_rows.append(_evaluation_row(record))
             case Event():
                 if len(self.events) == MOST_EVENTS:
                     self.events_left_out += 1
                 self.events.append(record)
                 self.spans.take(record)
-                self.ends = record if record.event == "run_ends" else self.ends if _is_late(record) else None
             case _:
                 pass
 
@@ -152,11 +145,6 @@ class SeriesReader:
         if self._evaluation_rows:
             self.evaluations.extend(_array(self._evaluation_rows))
         self._interval_rows, self._evaluation_rows = [], []
-
-
-def _is_late(event: Event) -> bool:
-    """Whether it may follow the end of a run: its workers leave."""
-    return event.event in ("worker_left", "worker_died", "worker_failed", "held_up", "goes_on", "evaluated_by_training")
 
 
 def _array(rows: list[list[float]]) -> FloatArray:

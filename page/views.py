@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from shlex import quote
 
 from msgspec import Struct
 from pydantic import JsonValue
@@ -56,6 +57,8 @@ class Session(Struct, frozen=True, kw_only=True):
     runs_dir: str
     host: str
     actions: list[str]
+    operator_command: str
+    """Prints a link with the right operator, on the machine of the runs folder."""
 
 
 class SweepView(Struct, frozen=True):
@@ -87,7 +90,6 @@ class RunView(Struct, frozen=True):
 
     run: RunRow
     metrics: dict[str, list[str]]
-    ledger: dict[str, int] | None
     workers: list[RunWorker]
     stop: dict[str, object]
     timers: object
@@ -125,7 +127,15 @@ class Views:
             runs_dir=self.ids.runs_dir.name,
             host=socket.gethostname(),
             actions=list(actions),
+            operator_command=self._operator_command(),
         )
+
+    def _operator_command(self) -> str:
+        runs_dir, file = self.ids.runs_dir, self.link.connection_file
+        if file is None:
+            return f"remuda page {quote(str(runs_dir))} --right operator"
+        where = "" if file == runs_dir / "connection.json" else f" --connection-file {quote(str(file))}"
+        return f"remuda page {quote(str(runs_dir))} --link{where}"
 
     # --- what only a coordinator knows ---
 
@@ -181,7 +191,6 @@ class Views:
         return RunView(
             run=row,
             metrics=metrics,
-            ledger=None,
             workers=_workers(files),
             stop=dict(stop) if isinstance(stop, dict) else {},
             timers=_json(folder.timers),

@@ -1,4 +1,4 @@
-// Requests to the page's server with the token of the link, what goes wrong in words, and addresses of views.
+// Requests to the page's server with the token of the link, and addresses of views.
 
 const KEPT = "remuda.token";
 
@@ -10,13 +10,10 @@ export class Refusal extends Error {
 	}
 }
 
-// The token in a link or a fragment, or a token alone; "" if there is none.
-export function tokenIn(text) {
-	const alone = /^[\w-]{20,}$/.exec(text.trim());
-	return /[#&?]token=([\w-]+)/.exec(text)?.[1] ?? alone?.[0] ?? "";
-}
+// The token in a fragment; "" if there is none.
+export const tokenIn = (text) => /[#&?]token=([\w-]+)/.exec(text)?.[1] ?? "";
 
-// Take the token out of the address, before anybody copies it from there, and keep it for this tab.
+// Take the token out of the address, so that nobody copies it, and keep it for this tab.
 export function takeToken(place, history, store) {
 	const token = tokenIn(place.hash);
 	if (!token) return;
@@ -41,10 +38,6 @@ export class Api {
 		return this.store.getItem(KEPT) ?? "";
 	}
 
-	set token(value) {
-		this.store.setItem(KEPT, value);
-	}
-
 	// The answer as it is. Throws a Refusal, an Error if nobody answers, or an AbortError.
 	async raw(path, { headers, ...options } = {}) {
 		const answer = await fetch(path, { cache: "no-store", ...options, headers: { Authorization: `Bearer ${this.token}`, ...headers } }).catch((error) => {
@@ -63,7 +56,7 @@ export class Api {
 	}
 }
 
-// Addresses of views: "#/run/NAME/logs?file=x" and back. Names may hold slashes; they are encoded.
+// "#/run/NAME/logs?file=x" and back. Names may hold slashes; they are encoded.
 export function parsed(hash) {
 	const [path, asked = ""] = hash.replace(/^#?\/?/, "").split("?", 2);
 	const [view, ...parts] = path.split("/").map(decoded);

@@ -18,9 +18,9 @@ const context = {
 	said: (text) => say(said, text),
 	// Why an action is not offered; "" if it is.
 	why(action) {
-		const { right, live, coordinator, actions, runs_dir } = context.session;
+		const { right, live, coordinator, actions, operator_command } = context.session;
 		if (actions.includes(action)) return "";
-		if (right === "viewer") return `The token of this link may look and change nothing. One that may act: remuda page ${runs_dir} --link`;
+		if (right === "viewer") return `This link only shows. For a link that allows actions, run: ${operator_command}`;
 		if (!live) return "There is no coordinator here: these are the folders of runs alone.";
 		return coordinator === "up" ? "The coordinator does not offer this." : "The coordinator is away.";
 	},
@@ -94,7 +94,7 @@ function state() {
 	away_s = silent ? (away_s ?? since_s ?? Date.now() / 1000) : null;
 	away.hidden = !silent;
 	const who = live ? "coordinator" : "page's server";
-	say(away, silent ? `The ${who} is away since ${clock(away_s)}. What you see is from then; this page goes on by itself once it is back.` : "");
+	say(away, silent ? `The ${who} has not answered since ${clock(away_s)}. This page shows what was known then, and continues by itself.` : "");
 	line.className = silent ? "bad" : live ? "good live" : "still";
 	say(line, silent ? "away" : `${live ? "live" : "no coordinator"}${host ? ` on ${host}` : ""}${right === "viewer" ? ", looking only" : ""}`);
 	line.title = version ? `Remuda ${version}, runs in ${runs_dir}` : "";
@@ -106,26 +106,15 @@ function failed(error) {
 		h("div.row", h("button.first", { type: "button", onclick: letIn ? show : begin }, "Try again")));
 }
 
-// Without a token that is known nothing can be shown; whoever has the right link can give it here.
+// Without a token that is known nothing can be shown.
 function asked() {
 	close();
 	letIn = false;
-	const field = h("input.grow", { autocomplete: "off", spellcheck: "false" });
-	const wrong = h("p.bad", { role: "alert" });
-	const take = (event) => {
-		event.preventDefault();
-		context.api.token = tokenIn(field.value);
-		if (context.api.token) begin();
-		else say(wrong, "There is no token in this.");
-	};
 	document.title = "Remuda";
 	line.className = "bad";
 	say(line, "not let in");
 	fill(main, h("h1", context.api.token ? "This link is not valid any more" : "This page needs its whole link"),
-		h("p", { role: "alert" }, context.api.token ? "This coordinator does not know its token: it may be mistyped, of another runs folder, or replaced. " : "There is no token in the address. ",
-			"Open the link that the coordinator printed when it started, or the one that remuda page RUNS_DIR --link prints: it ends with #token= and 43 characters."),
-		h("form.card", { onsubmit: take }, h("label.field", "The link, or its token", field), wrong, h("button.first", "Open")));
-	field.focus();
+		h("p", { role: "alert" }, "Open the link that the coordinator printed, or the one that remuda page RUNS_DIR --link prints: it ends with #token= and 43 characters."));
 }
 
 async function begin() {

@@ -1,4 +1,4 @@
-// Lines with bands over a common axis, drawn by uPlot, with a legend that says the values under the pointer.
+// Lines with bands, drawn by uPlot, with a legend that says the values under the pointer.
 
 import { hasBand, joined, summary } from "./curves.js";
 import { fill, h, say } from "./dom.js";
@@ -12,12 +12,12 @@ const colour = (at) => `--c${at % COLOURS}`;
 const value = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let library = null;
 
-// uPlot comes with the package; it is fetched with the first chart, so that other views do not wait for it.
+// uPlot is fetched with the first chart.
 const loaded = () => (library ??= new Promise((onload, onerror) => {
 	document.head.append(h("script", { src: "static/uPlot.iife.min.js", onload, onerror }));
 }));
 
-// Returns {element, show(lines, x), close()}: lines as curves.js has them, the name of x. `y` says what is drawn.
+// Returns {element, show(lines, x), close()}: lines as curves.js has them. `y` says what is drawn.
 export function chart(y, height = 260) {
 	const place = h("div");
 	const legend = h("ul.legend");

@@ -12,7 +12,7 @@ const MANY = 40;
 const RETURN = "evaluation/return_mean";
 const OVER = [["env_step", "environment steps"], ["train_iter", "updates"], ["wall_s", "seconds"]];
 
-// `runs(bands)` names the runs, `names` what may be drawn of them, `more` is shown beside. Returns {element, draw(), close()}.
+// `runs(bands)` names the runs, `names` what may be drawn of them.
 export function curveCard(api, runs, { names = [], bandText = " seeds as bands", more = null }) {
 	const picture = chart("Return");
 	const abort = new AbortController();

@@ -27,7 +27,7 @@ export function lines(answer, bands = true) {
 // Whether a band shows anything: its edges are apart somewhere.
 export const hasBand = ({ low, high }) => Boolean(low?.some((value, at) => Number.isFinite(value) && high[at] > value));
 
-// The last value that is known, and the highest: what a chart says to somebody who cannot see it.
+// What a chart says to somebody who cannot see it.
 export function summary({ mean }) {
 	const values = mean.filter(Number.isFinite);
 	return values.length ? { last: values.at(-1), most: values.reduce((a, b) => Math.max(a, b)) } : null;

@@ -1,9 +1,9 @@
-// Questions to whoever looks at the page, in a dialog that keeps the focus; fields; and the list of shortcuts.
+// Questions in a dialog, fields, and the list of shortcuts.
 
 import { fill, h } from "./dom.js";
 import { SHORTCUTS } from "./keys.js";
 
-// Ask with a form. `act()` does it and may throw: that is said in the dialog, and it stays open. Resolves to whether it was done.
+// `act()` may throw: that is said in the dialog, which stays open. Resolves to whether it was done.
 export const ask = (title, { text = "", fields, yes, kind = ".first", act }) => new Promise((resolve) => {
 	const wrong = h("p.bad", { role: "alert" });
 	const sure = h(`button${kind}`, yes);

@@ -6,7 +6,7 @@ export const SHORTCUTS = [
 	["Enter", "open the row"], ["/", "search"], ["f", "follow a log, or stop following"], ["?", "this list"], ["Esc", "close, or leave a field"],
 ];
 
-// Calls `act` with "g q", "j" and so on. Where it returns true it did something, and the browser does nothing more.
+// Calls `act` with "g q", "j" and so on; it returns whether it did something.
 export function listen(target, act, now = () => performance.now(), pause_ms = 1500) {
 	let [first, since] = ["", 0];
 	target.addEventListener("keydown", (event) => {

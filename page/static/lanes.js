@@ -1,4 +1,4 @@
-// The picture of where each role's time goes: a lane per role, waits hatched and named, and what the pointer is on.
+// The picture of where each role's time goes: a lane per role, with waits hatched and named.
 
 import { fill, h, say, svg } from "./dom.js";
 import { capital, count, duration, share } from "./format.js";

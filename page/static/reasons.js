@@ -4,7 +4,7 @@ import { count, digits, list, plural, sentence, share } from "./format.js";
 import { because, name, ranked } from "./timeline.js";
 
 const NOTABLE = 0.25;
-// Shares of time from which a wait is worth a sentence; waits for disks and workers should not be there at all.
+// Waits for disks and workers should not be there at all.
 const NEVER = 0.02;
 const ENDS = {
 	stop_value: ({ stop_value }) => `its return reached the stop value${stop_value ? ` ${digits(stop_value)}` : ""}`,

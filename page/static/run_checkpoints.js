@@ -1,4 +1,4 @@
-// The checkpoints of a run with their returns, films of them, and evaluations that somebody asked for.
+// The checkpoints of a run with their returns, films and evaluations.
 
 import { query } from "./api.js";
 import { evaluate } from "./actions.js";
@@ -35,7 +35,7 @@ export async function section(context, about) {
 		fill(others, gone.length ? "Films of checkpoints that are gone:" : null, gone.map(({ train_iter }) => play(train_iter, `update ${count(train_iter)}`)));
 	}
 
-	// A film comes with the token in a header, so it is fetched and then shown.
+	// It is fetched, since the token goes into a header.
 	async function show(train_iter) {
 		film.hidden = false;
 		const told = h("figcaption", `Update ${count(train_iter)}: the first episode of its evaluation.`);

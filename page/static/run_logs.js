@@ -1,4 +1,4 @@
-// The logs of a run, of every worker, dead ones too: the end of a file and what comes after it, what is before, and a search.
+// The logs of a run and all its workers: the end of a file, what comes after, what is before, and a search.
 
 import { choose } from "./dialog.js";
 import { fill, h, say } from "./dom.js";
@@ -22,7 +22,7 @@ export async function section({ api, go }, { name: run }, route) {
 	const earlier = h("button", { type: "button", onclick: () => before() }, "Earlier lines");
 	const later = h("button", { type: "button", hidden: true, onclick: () => after() }, "Later lines");
 	const abort = new AbortController();
-	// The pieces that are shown, each with the byte at which it begins; `end` is where the last one ends.
+	// The pieces that are shown, with their first bytes; `end` is where the last one ends.
 	let [pieces, end, timer, turn, next] = [[], 0, 0, 0, null];
 
 	const follows = () => following.getAttribute("aria-pressed") === "true";

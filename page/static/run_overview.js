@@ -1,4 +1,4 @@
-// How a run goes: its numbers, where its time goes, its curves with its seeds as a band, its rates, ledger and events.
+// How a run goes: its numbers, where its time goes, its curves, rates and events.
 
 import { chart } from "./chart.js";
 import { curveCard } from "./curve_card.js";
@@ -24,7 +24,6 @@ export async function section({ api }, about) {
 	const { name: run, detail } = about;
 	const abort = new AbortController();
 	const facts = h("dl.facts.card");
-	const ledger = h("dl.facts");
 	const wrong = h("p.bad", { role: "status" });
 	const events = h("div.log.short", { tabindex: "0", role: "region", "aria-label": "Events" });
 	const time = lanes();
@@ -41,7 +40,7 @@ export async function section({ api }, about) {
 
 	function numbers() {
 		const { run: now } = about;
-		const { stop = {}, ledger: chunks } = detail;
+		const { stop = {} } = detail;
 		const of = (bound, as = count) => (bound ? `of ${as(bound)}` : null);
 		const going = !OVER.includes(now.state);
 		fill(facts, fact("Environment steps", count(now.env_step), of(stop.max_env_steps)), fact("Best return", digits(now.best_return), of(stop.stop_value, digits)),
@@ -49,10 +48,6 @@ export async function section({ api }, about) {
 			going && [fact("Pace", rate(now.env_steps_per_s), "steps"), fact("Learner's pace", rate(now.train_iters_per_s), "updates")],
 			fact("Policy lag", count(now.policy_lag), now.policy_lag === 1 ? "version" : "versions"), fact("Samples per insert", digits(now.samples_per_insert, 3)),
 			fact("Time", duration(now.wall_s), of(stop.max_wall_s, duration)));
-		fill(ledger, chunks
-			? [fact("Accepted", count(chunks.accepted_chunks), "chunks"), fact("In them", count(chunks.accepted_env_steps), "steps, each counted once"),
-				fact("Repeated", count(chunks.repeated_chunks), "chunks, not counted again"), fact("Lost", count(chunks.lost_chunks), "chunks")]
-			: h("p.quiet", "It has no ledger yet, or ran in one process."));
 	}
 
 	async function drawTime() {
@@ -87,7 +82,7 @@ export async function section({ api }, about) {
 	drawTime();
 	return {
 		element: [facts, wrong, h("section.card", h("h2", "Where the time goes"), time.element), curves.element, rateCards,
-			h("section.card", h("h2", "Ledger"), ledger), h("section", h("h2", "Events, the newest first"), events)],
+			h("section", h("h2", "Events, the newest first"), events)],
 		on: { run: numbers, points: soon, curves: curves.draw },
 		close() {
 			abort.abort();

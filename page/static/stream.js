@@ -1,5 +1,5 @@
-// The stream of events: read with fetch, since it needs a header, and opened again for as long as the page is open. A page
-// that is hidden has none: a browser allows six connections to a server, for all its tabs and those it keeps to go back to.
+// The stream of events: read with fetch, since it needs a header, and opened again while the page is open. A page that is
+// hidden has none: a browser allows six connections to a server, for all tabs and those it keeps to go back to.
 
 const FINAL = [400, 401, 403, 404];
 
@@ -20,8 +20,7 @@ export class Parser {
 // How long to wait before the next attempt, after this number of failures in a row.
 export const pause = (failures) => Math.min(500 * 2 ** (failures - 1), 5000);
 
-// Read events until `signal` is aborted. `heard(event)` gets each of them; `stands(bool)` is told whether the stream does.
-// Throws the Refusal with which the server says that it will never work.
+// Read events until `signal` is aborted; `stands(bool)` is told whether the stream does. Throws a Refusal that is final.
 export async function follow(api, address, { heard, stands, signal, silence_ms = 45000 }) {
 	let [last, failures] = [null, 0];
 	while (!signal.aborted) {
@@ -44,7 +43,7 @@ export async function follow(api, address, { heard, stands, signal, silence_ms =
 	}
 }
 
-// One connection: null once it stands, then its events. It ends with the server, or when nothing was heard for too long.
+// One connection: null once it stands, then its events. It ends when nothing was heard for too long.
 async function* connection(api, address, last, signal, silence_ms) {
 	const silent = new AbortController();
 	let timer = 0;

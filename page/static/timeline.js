@@ -24,8 +24,8 @@ const WORDS_OF = {
 export const name = (kind, role) => (WORDS_OF[`${role} ${kind}`] ?? WORDS[kind])[0];
 export const because = (kind, role) => (WORDS_OF[`${role} ${kind}`] ?? WORDS[kind])[1] ?? "";
 
-// The roles of an answer of /api/timeline as lanes, by role: {role, bins, total, recent}. A bin is {from_s, to_s, shares},
-// `shares` null where nothing is known; `total` has the shares of the whole time, `recent` of its last `recent_s` seconds.
+// An answer of /api/timeline as lanes, by role: {role, bins, total, recent}. A bin is {from_s, to_s, shares}, `shares` null
+// where nothing is known; `total` has the shares of the whole time, `recent` of its last `recent_s` seconds.
 export function lanesOf(answer, recent_s = 120) {
 	return new Map(answer.roles.map(({ role, shares }) => {
 		const bins = answer.begin_s.map((begin_s, at) => {

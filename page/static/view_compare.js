@@ -1,4 +1,4 @@
-// Runs beside each other: their curves with seeds as bands, and a table of what differs between them and what came out.
+// Runs beside each other: their curves, and a table of what differs between them and what came out.
 
 import { runAddress } from "./api.js";
 import { curveCard } from "./curve_card.js";

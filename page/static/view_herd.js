@@ -1,4 +1,4 @@
-// The herd: hosts, workers by role, what they use and do, how often they were started again, and what failed last.
+// The herd: hosts, workers with what they do and use, and what failed last.
 
 import { fill, h, say } from "./dom.js";
 import { age, bytes, clock, count, digits, duration, plural, share } from "./format.js";
@@ -30,8 +30,8 @@ export async function view(context) {
 		column("activity", "Does", (activity, { waits_for }) => h(waits_for ? "span.wait" : "span", activity || "–")), run,
 		column("host", "Host", undefined, "wide"), column("pid", "Process", String, "number wide"), column("cpu_cores", "Cores", (used) => digits(used, 2), "number"),
 		column("work_share", "Busy", share, "number", "Share of the last seconds in which it did not wait"), column("rss_bytes", "Memory", bytes, "number"),
-		column("beat_age_s", "Heard", (seconds) => `${age(seconds)} ago`, "number wide"), again("failures"),
-	], { key: ({ uuid }) => uuid, link: (worker) => (worker.run ? runAddress(worker.run) : ""), order: { key: "role" }, empty: "There is no such worker." });
+		column("beat_age_s", "Heard", (seconds) => `${age(seconds)} ago`, "number wide"), again("restarts"),
+	], { key: ({ uuid }) => uuid, link: ({ run: name }) => name && runAddress(name), order: { key: "role" }, empty: "There is no such worker." });
 	const ofFailures = table("Failures", [column("time_s", "When", (time_s) => clock(time_s), "number"), run, column("text", "What", undefined, "long")],
 		{ key: (one) => `${one.time_s} ${one.worker} ${one.text}`, empty: "Nothing has failed." });
 
@@ -39,7 +39,7 @@ export async function view(context) {
 		const all = [...workers.values()];
 		const found = all.filter(({ uuid, role, host, state, run: name, activity }) => sought.has(uuid, role, host, state, name, activity));
 		// Those that something is wrong with come first.
-		const wrong = ({ state, failures }) => (state === "stuck" || state === "lost" ? 1e9 : failures);
+		const wrong = ({ state, restarts }) => (state === "stuck" || state === "lost" ? 1e9 : restarts);
 		if (found.length > MOST) found.sort((a, b) => wrong(b) - wrong(a));
 		say(head, `${plural(found.length, "worker")}${found.length > MOST ? `; ${MOST} of them are shown: search for others` : ""}.`);
 		ofWorkers.show(found.slice(0, MOST));
@@ -51,7 +51,7 @@ export async function view(context) {
 		const refused = Object.values(coordinator.refusals ?? {}).reduce((a, b) => a + b, 0);
 		fill(facts, fact("Workers", count(all.length), `on ${plural(hosts.length, "host")}`), fact("Busy", are("busy"), `${are("idle")} free`),
 			fact("Cores used", digits(sum(all, "cpu_cores"), 3), `of ${sum(hosts, "cpus")}`), fact("Memory", bytes(sum(all, "rss_bytes"))),
-			fact("Started again", count(sum(all, "failures")), "times"), fact("Coordinator up", duration(coordinator.uptime_s), `process ${coordinator.pid}`),
+			fact("Started again", count(sum(all, "restarts")), "times"), fact("Coordinator up", duration(coordinator.uptime_s), `process ${coordinator.pid}`),
 			fact("Longest turn", `${digits(1000 * coordinator.longest_turn_s, 3)} ms`, "in the last minute"), fact("Refused", count(refused), "messages, connections"));
 	}
 

@@ -67,7 +67,7 @@ export async function view({ api, go, said, why }) {
 		try {
 			const answer = await api.post("api/config/check", { text: text.value, set: settingsIn(set.value) }, signal);
 			show(answer.problems);
-			return tell(answer.valid ? "good" : "bad", answer.valid ? `This config is right: ${answer.name}.` : `${plural(answer.problems.length, "problem")}:`);
+			return tell(answer.valid ? "good" : "bad", answer.valid ? `This config has no problems: ${answer.name}.` : `${plural(answer.problems.length, "problem")}:`);
 		} catch (error) {
 			return signal.aborted ? null : tell("bad", error.message);
 		}

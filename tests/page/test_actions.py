@@ -164,6 +164,11 @@ def test_an_evaluation_is_what_the_command_says() -> None:
     assert outcome(begun, 0, "no json", "").state == "failed"
 
 
+def test_a_viewer_is_told_how_to_get_another_link(client: TestClient, tmp_path: Path) -> None:
+    told = client.get("/api/session", headers=VIEWER).json()["operator_command"]
+    assert told == f"remuda page {tmp_path / 'runs'} --link --connection-file {tmp_path / 'connection.json'}"
+
+
 def test_without_a_coordinator_only_evaluations_are_left(tmp_path: Path) -> None:
     views = Views(tmp_path, CoordinatorLink(None))
     actions = Actions(views, None)

@@ -22,7 +22,7 @@ def test_workers_and_hosts() -> None:
         ),
         {run: "cartpole"},
     )
-    assert [(each.run, each.waits_for, each.failures) for each in found.workers] == [
+    assert [(each.run, each.waits_for, each.restarts) for each in found.workers] == [
         ("cartpole", "credit", 2),
         ("cartpole", None, 0),
         (None, "other", 0),

@@ -35,7 +35,6 @@ def test_it_reads_on_where_it_stopped(folder: RunFolder) -> None:
     assert (reader.intervals.rows, reader.evaluations.rows) == (5, 5)
     assert reader.offset > offset
     assert reader.offset == folder.series.stat().st_size
-    assert reader.generation == 0
     assert reader.last is not None
     assert reader.last.wall_s == 300.0
 
@@ -71,21 +70,7 @@ def test_a_resumed_run_that_removed_records_is_read_again(folder: RunFolder) -> 
     os.truncate(folder.series, 0)
     write_series(folder, some(6, begin=2))
     assert reader.read()
-    assert reader.generation == 1
     assert reader.intervals.rows == 6
-
-
-def test_the_end_of_a_run_is_known_until_it_goes_on(folder: RunFolder) -> None:
-    write_series(
-        folder, [event(5.0, "run_ends", text="the run ends: stopped"), event(6.0, "worker_left", "learner", WORKER)]
-    )
-    reader = SeriesReader(folder.series)
-    reader.read()
-    assert reader.ends is not None
-    assert reader.ends.text == "the run ends: stopped"
-    write_series(folder, [event(9.0, "worker_joined", "learner", WORKER)])
-    reader.read()
-    assert reader.ends is None
 
 
 def test_only_the_newest_events_are_kept(folder: RunFolder) -> None:

@@ -68,9 +68,9 @@ def test_a_table_sorts_by_its_heads(stage: Stage, tab: Page) -> None:
     tab.until(f"{rows}.join() === 'done_2'")
 
 
-def test_a_run_shows_its_curves_waits_and_ledger(stage: Stage, tab: Page, pictures: Path) -> None:
+def test_a_run_shows_its_curves_and_waits(stage: Stage, tab: Page, pictures: Path) -> None:
     tab.open(stage.run("goes_on"))
-    tab.until_text("Environment steps", "Policy lag", "Samples per insert", "Where the time goes", "Ledger")
+    tab.until_text("Environment steps", "Policy lag", "Samples per insert", "Where the time goes")
     tab.until("document.querySelectorAll('.lane svg path').length > 4", "lanes")
     tab.until("document.querySelectorAll('.chart canvas').length >= 3", "curves and rates")
     kinds = tab.js("[...new Set([...document.querySelectorAll('.lane path')].map((path) => path.dataset.kind))]")
@@ -275,7 +275,7 @@ def test_a_coordinator_that_stands_still_is_seen(stage: Stage, tab: Page) -> Non
     tab.until_text("live")
     stage.process.send_signal(signal.SIGSTOP)
     try:
-        tab.until_text("The coordinator is away since")
+        tab.until_text("The coordinator has not answered since")
     finally:
         stage.process.send_signal(signal.SIGCONT)
     tab.until("document.getElementById('away').hidden")

@@ -179,7 +179,6 @@ def test_the_token_is_taken_out_of_the_address(modules: Page) -> None:
     assert taken(f"#token={token}&/run/a") == [token, "/#/run/a"]
     assert taken(f"#/queue?x=1&token={token}") == [token, "/#/queue?x=1"]
     assert taken("#/queue") == []
-    assert call(modules, "api", f"tokenIn('  {token} ')") == token
     assert call(modules, "api", f"tokenIn('http://127.0.0.1:80/#token={token}')") == token
     assert call(modules, "api", "tokenIn('hello you')") == ""
     assert call(modules, "api", "query({run: ['a/b', 'c'], y: '', x: null, n: 0})") == "?run=a%2Fb&run=c&n=0"

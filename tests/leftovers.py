@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
-ENDS_WITHIN_S = 10.0
-"""What is told to end, and not waited for, ends within this time on any machine."""
+from remuda.tests.patience import HANG_S
+
 _PROC = Path("/proc/self")
 _OF_LIBRARIES = (sys.prefix, "/dev/", "anon_inode:")
 """Fonts, the random device, and how sockets wake their threads."""
@@ -44,7 +44,7 @@ class Held:
 def left_since(before: Held) -> list[str]:
     """Name what was left behind. What waits for the garbage collector is not, and what is about to end is given time:
     libraries end threads and close sockets without waiting for them."""
-    deadline_s = time.monotonic() + ENDS_WITHIN_S
+    deadline_s = time.monotonic() + HANG_S
     while left := Held.now().since(before):
         collect()
         if time.monotonic() > deadline_s:
@@ -72,14 +72,21 @@ def _children() -> list[psutil.Process]:
     """Those that are not zombies. psutil would look at every process of the machine, which takes milliseconds."""
     tasks = _PROC / "task"
     if not (tasks / str(os.getpid()) / "children").exists():
-        return [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+        return [child for child in psutil.Process().children() if _lives(child)]
     found: list[psutil.Process] = []
     for task in tasks.iterdir():
         with suppress(OSError):  # a thread that has ended meanwhile
             for pid in (task / "children").read_text().split():
                 with suppress(psutil.NoSuchProcess):
                     found.append(psutil.Process(int(pid)))
-    return found
+    return [child for child in found if _lives(child)]
+
+
+def _lives(child: psutil.Process) -> bool:
+    try:
+        return child.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _command(child: psutil.Process) -> str:

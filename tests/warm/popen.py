@@ -20,6 +20,16 @@ from remuda.tests.warm.program import Program
 from remuda.worker.threads import ONE_THREAD
 
 _PARAMETERS = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
+_DEFAULTS = {
+    "process_group": -1,
+    "umask": -1,
+    "uid": None,
+    "gid": None,
+    "gids": None,
+    "close_fds": True,
+    "restore_signals": True,
+}
+"""Of options that a forked process cannot have; Popen has filled them in."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -33,8 +43,8 @@ class Forker:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fork(self, order: Order, descriptors: Sequence[int]) -> int:
-        """Returns the process id. The process is a child of this one: while its parent ends, which the forker has put
-        between, this process adopts all orphans among its descendants."""
+        """Returns the process id. The forker forks a process between itself and the new one, which ends at once.
+        Meanwhile this process adopts orphans, and so the new one becomes its child."""
         with self._lock, _adopting_orphans():
             order.send(self.control, descriptors)
             pid = int.from_bytes(receive(self.control, LENGTH_BYTES))
@@ -98,6 +108,7 @@ class Popen(subprocess.Popen[bytes]):
 def _order(asked: Mapping[str, Any]) -> Order | None:
     """None where the process must be started by its command."""
     plain = not asked["shell"] and asked["executable"] is None and asked["preexec_fn"] is None
+    plain = plain and all(asked.get(name, default) == default for name, default in _DEFAULTS.items())
     if not plain or isinstance(asked["args"], str | bytes):
         return None
     command = [os.fsdecode(part) for part in asked["args"]]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -62,6 +63,27 @@ def test_it_is_told_what_it_is_started_with(tmp_path: Path) -> None:
     }
     assert (err, process.returncode) == (b"and an error\n", 3)
     assert tempfile.gettempdir() != str(tmp_path / "own"), "nothing of it is left here"
+
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may set its groups")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"process_group": 0},
+        {"umask": 0o077},
+        {"user": os.geteuid()},
+        {"group": os.getegid()},
+        pytest.param({"extra_groups": []}, marks=AS_ROOT),
+        {"close_fds": False},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_what_the_forker_cannot_do_is_done_by_the_real_command(option: dict[str, Any]) -> None:
+    program = "import sys; sys.exit('torch' in sys.modules)"
+    assert ended(Popen([sys.executable, "-c", program])) == 1, "it is forked"
+    assert ended(Popen([sys.executable, "-c", program], **option)) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -15,8 +15,8 @@ import torch
 from remuda.config.schema import Precision
 
 LEAST_MULTIPLICATIONS = 1 << 20
-"""Of a matrix product, rows x inputs x outputs: up to this size (64 x 128 x 128) bfloat16 is slower, since its operands
-have to be converted first."""
+"""Of a matrix product, rows x inputs x outputs: up to this size (64 x 128 x 128) bfloat16 is slower, since it takes
+time beside the product: for copies of its operands on a GPU, for oneDNN's own start on a CPU."""
 
 
 class _Multiplying(Protocol):
@@ -34,11 +34,14 @@ def rounding(rounds: bool) -> Generator[None]:
     if not rounds:
         yield
         return
+    former = _ONEDNN.fp32_precision
     _ONEDNN.fp32_precision = "bf16"
     try:
         yield
     finally:
-        _ONEDNN.fp32_precision = "none"
+        _ONEDNN.fp32_precision = "none"  # then it has torch's general value
+        if _ONEDNN.fp32_precision != former:
+            _ONEDNN.fp32_precision = former
 
 
 class Hardware(IntEnum):

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Literal
+from collections.abc import Generator
+from typing import Literal, Protocol, cast
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torch import nn
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.images import Convolution, ImageLayout, Pixels
 from remuda.policy.networks.perceptrons import Outputs, Perceptrons
-from remuda.policy.networks.precision import LEAST_MULTIPLICATIONS, Hardware, Products, hardware
+from remuda.policy.networks.precision import LEAST_MULTIPLICATIONS, Hardware, Products, hardware, rounding
 from remuda.policy.networks.torch_networks import OutputLayer
 from remuda.policy.networks.trunks import ConvolutionTrunk
 
@@ -223,3 +224,39 @@ def test_the_last_layer_is_as_precise_as_its_parameters() -> None:
         assert torch.equal(layer(inputs), expected)
         assert layer(inputs.bfloat16()).dtype == torch.float32
     assert repr(layer) == repr(nn.Linear(WIDTH, 3))
+
+
+class Setting(Protocol):
+    """What torch multiplies float32 by, in general or for one backend."""
+
+    fp32_precision: str
+
+
+@pytest.fixture
+def general() -> Generator[Setting]:
+    """The setting of the whole process, with that of oneDNN; both as before at the end."""
+    general = cast("Setting", torch.backends)
+    yield general
+    general.fp32_precision = onednn().fp32_precision = "none"
+
+
+def onednn() -> Setting:
+    return cast("Setting", getattr(torch.backends.mkldnn, "matmul"))  # noqa: B009  (torch's annotations miss it)
+
+
+@pytest.mark.usefixtures("general")
+def test_what_a_user_has_set_for_the_whole_process_is_kept() -> None:
+    onednn().fp32_precision = "tf32"
+    for rounds in (True, False):
+        with rounding(rounds):
+            assert onednn().fp32_precision == ("bf16" if rounds else "tf32")
+        assert onednn().fp32_precision == "tf32"
+
+
+def test_what_follows_torchs_general_setting_goes_on_to_follow_it(general: Setting) -> None:
+    general.fp32_precision = "tf32"
+    with rounding(True):
+        assert onednn().fp32_precision == "bf16"
+    assert onednn().fp32_precision == "tf32"
+    general.fp32_precision = "ieee"
+    assert onednn().fp32_precision == "ieee"

@@ -16,7 +16,7 @@ from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
-class QLearner(TargetLearner[Network]):
+class QLearner(TargetLearner[Network, Adam]):
     """Learns action values by Adam on one vector of all parameters; the target network is a copy every so often."""
 
     def __init__(
@@ -41,7 +41,6 @@ class QLearner(TargetLearner[Network]):
             learning_rate=config.learner.learning_rate,
             epsilon=adam_epsilon,
         )
-        self._adam = optimizer
         super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
 
     def _step(self, rows: int, loss: torch.Tensor) -> torch.Tensor:
@@ -49,7 +48,7 @@ class QLearner(TargetLearner[Network]):
         become those of all ranks). Returns the gradient's norm before clipping."""
         self.ranks.average(rows, self._parameters.gradient, loss)
         grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
-        self._adam.step()
+        self._optimizer.step()
         self._updates += 1
         if self._updates % self._target_update_iters == 0:
             self._copy_to_target()

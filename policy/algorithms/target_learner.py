@@ -19,9 +19,10 @@ from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Network = TypeVar("Network", bound=nn.Module)
+AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer)
 
 
-class TargetLearner(Algorithm, Generic[Network]):
+class TargetLearner(Algorithm, Generic[Network, AnyOptimizer]):
     """Learns `_online` with one optimizer, and bootstraps from `_target`, which comes after it."""
 
     def __init__(
@@ -31,7 +32,7 @@ class TargetLearner(Algorithm, Generic[Network]):
         *,
         online: Network,
         target: Network,
-        optimizer: Optimizer,
+        optimizer: AnyOptimizer,
         generator: torch.Generator | None = None,
     ) -> None:
         """`generator` draws what updates draw; None if they draw nothing."""

@@ -32,7 +32,7 @@ from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
-class MuZero(TargetLearner[MuZeroNetwork], ReanalyzingAlgorithm):
+class MuZero(TargetLearner[MuZeroNetwork, Adam], ReanalyzingAlgorithm):
     """Learns a model whose rewards, values and policies are those that were seen, bootstrapped and searched.
 
     The self-supervised consistency of EfficientZero (Ye et al. 2021), and as much of Reanalyse (Schrittwieser et al.
@@ -49,16 +49,14 @@ class MuZero(TargetLearner[MuZeroNetwork], ReanalyzingAlgorithm):
         self._reanalyze_ratio = config.policy.reanalyze_ratio
         online, target = (_network(config, observation, action, seed, trains=trains) for trains in (True, False))
         self._parameters = FlatParameters(online)
-        self._adam = Adam(
+        optimizer = Adam(
             self._parameters.vector.detach(),
             self._parameters.gradient,
             learning_rate=config.learner.learning_rate,
             weight_decay=config.policy.weight_decay,
         )
-        self._drawn_by = torch.Generator().manual_seed(seed)
-        super().__init__(
-            observation, action, online=online, target=target, optimizer=self._adam, generator=self._drawn_by
-        )
+        generator = torch.Generator().manual_seed(seed)
+        super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
         self._analysis_iters = config.log.interval_train_iters
         self._loaded()
 
@@ -83,7 +81,7 @@ class MuZero(TargetLearner[MuZeroNetwork], ReanalyzingAlgorithm):
         self._parameters.gradient.zero_()
         torch.autograd.backward(loss.weighted)
         grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
-        self._adam.step()
+        self._optimizer.step()
         self._updates += 1
         if self._updates % self._policy.target_update_iters == 0:
             self._copy_to_target()
@@ -121,7 +119,7 @@ class MuZero(TargetLearner[MuZeroNetwork], ReanalyzingAlgorithm):
         if not count:
             return policy, 0.0
         started_s = time.perf_counter()
-        drawn = torch.randperm(positions.counts[0], generator=self._drawn_by)[:count].numpy()
+        drawn = torch.randperm(positions.counts[0], generator=self._generator)[:count].numpy()
         again = np.flatnonzero(np.isin(positions.row, drawn) & positions.acted)
         seen = self.observation.encode(batch["obs"][positions.row[again], positions.position[again]])
         tree = new_tree(len(again), policy.shape[1], self._search)
@@ -133,7 +131,7 @@ class MuZero(TargetLearner[MuZeroNetwork], ReanalyzingAlgorithm):
     def _lesson(self, batch: Arrays, positions: Positions, value: Floats, policy: Floats) -> Lesson:
         """Move what is to be learned to the device."""
         first = positions.counts[0]
-        chance = torch.randint(policy.shape[1], batch["action"].shape, generator=self._drawn_by).numpy()
+        chance = torch.randint(policy.shape[1], batch["action"].shape, generator=self._generator).numpy()
         action = positions.actions(batch["action"].astype(np.int64) - self.action.start, chance)
         compared = np.flatnonzero(positions.seen[first:]) if self._policy.consistency_coefficient else np.empty(0, int)
         seen = first + compared

@@ -51,7 +51,6 @@ class Rainbow(QLearner[RainbowNetwork]):
         )
         self.products = Products(self._device)
         self._distribution = return_distribution(config.policy, self._device)
-        self._noise_generator = generator
         self._noise: Noise = self._draw if config.policy.noisy else None
 
     def portable(self) -> PortableRainbow:
@@ -109,7 +108,7 @@ class Rainbow(QLearner[RainbowNetwork]):
         return nullcontext() if exact else self.products.of_modules()
 
     def _draw(self, like: torch.Tensor) -> torch.Tensor:
-        return torch.randn(like.shape, generator=self._noise_generator, device=like.device)
+        return torch.randn(like.shape, generator=self._generator, device=like.device)
 
 
 def _network(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> RainbowNetwork:

@@ -67,7 +67,7 @@ class TemperedLearner(TwinCriticLearner):
         self.ranks.average(n, self._parameters.gradient, found.critic_loss, found.policy_loss, found.entropy)
         critic_norm, actor_norm = self._step(CRITICS), self._step(ACTOR)
         if TEMPERATURE in self._parts:
-            self._adams[TEMPERATURE].step()
+            self._optimizer[TEMPERATURE].step()
         self._follow()
         self._updates += 1
         td_error = (found.values - found.target).abs().mean(dim=0)

@@ -46,7 +46,7 @@ class Rows:
         return len(self.reward)
 
 
-class TwinCriticLearner(TargetLearner[nn.Module]):
+class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
     """One vector of all parameters, of which actor, critics and temperature are parts with an Adam each; the part of it
     that has target networks is followed by a vector of its own.
 
@@ -84,13 +84,13 @@ class TwinCriticLearner(TargetLearner[nn.Module]):
         if temperature is not None:
             rates[TEMPERATURE] = config.learner.learning_rate
         self._parts: dict[str, FlatPart] = {name: self._parameters.part(name) for name in rates}
-        self._adams = Adams(
+        optimizer = Adams(
             {
                 name: Adam(part.vector, part.gradient, learning_rate=rates[name] or config.learner.learning_rate)
                 for name, part in self._parts.items()
             }
         )
-        super().__init__(observation, action, online=self._network, target=target, optimizer=self._adams)
+        super().__init__(observation, action, online=self._network, target=target, optimizer=optimizer)
 
     # --- parts of an update
 
@@ -122,7 +122,7 @@ class TwinCriticLearner(TargetLearner[nn.Module]):
     def _step(self, name: str) -> torch.Tensor:
         """Take a step with one of the optimizers; returns the norm of its gradient before clipping."""
         norm = self._parts[name].clip_gradient(self._learner.max_grad_norm)
-        self._adams[name].step()
+        self._optimizer[name].step()
         return norm
 
     def _follow(self) -> None:

@@ -15,8 +15,8 @@ def reachable(address: str, advertised: str | None = None) -> str:
     """`tcp://0.0.0.0:5555` with an address of this machine in place of 0.0.0.0; any other address as it is.
 
     The one of the interface that leads to other networks, else of any that is up, else loopback. `tcp://[::]:5555`
-    listens for both kinds of addresses, and has one of IPv4 if there is one. `advertised` (a host, or host:port) is
-    what the user says instead."""
+    takes connections over IPv6 and IPv4; it is replaced by an address of IPv4 if the machine has one. `advertised` (a
+    host, or host:port) is what the user says instead."""
     host, port = host_and_port(address)
     if advertised is not None:
         given, _, given_port = advertised.rpartition(":") if _has_port(advertised) else (advertised, "", port)

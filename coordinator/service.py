@@ -75,8 +75,8 @@ messages of its worker would be taken for those of another worker."""
 RECOVERY_S = 60.0
 """How long a starting coordinator waits for the disks of the runs that it recovers."""
 LAST_WORDS_S = 0.2
-"""How long messages of the last turn may take to be on their way, such as the answer to the last worker's goodbye: it
-would wait for that for seconds."""
+"""How long the socket stays open for messages of the last turn. Among them is the answer to the last worker's goodbye;
+without it that worker would wait for seconds."""
 DESCRIPTORS_SHARE = 0.8
 """Share of the files and connections that may be open; beyond that a warning is logged."""
 

@@ -108,7 +108,7 @@ def test_an_update_of_sac_equals_the_textbook_in_plain_torch(temperature: float 
 
 @pytest.mark.parametrize("masks", [False, True])
 def test_an_update_of_counted_actions_equals_the_textbook_in_plain_torch(masks: bool) -> None:
-    """Illegal actions have logits of -1e9 in it, so that autograd knows no infinite number."""
+    """Illegal actions get logits of -1e9 here, because autograd gives nan for infinite ones."""
     algorithm = made(SacConfig(hidden=SMALL, target_share=0.1, target_entropy_share=0.5), COUNTED)
     online, target = cases.networks(algorithm)
     assert online.log_temperature is not None

@@ -67,3 +67,8 @@ def collectors_games() -> list[Leaving]:
     """Those of the collector: after the first, which is asked for its agents, a run makes these first."""
     made = cast("list[Leaving]", cast("Any", sys.modules["leaving_game"]).MADE)
     return made[1 : 1 + NUM_ENVS]
+
+
+def evaluators_games() -> list[Leaving]:
+    """Those of the evaluator, which a run makes next."""
+    return cast("list[Leaving]", cast("Any", sys.modules["leaving_game"]).MADE)[1 + NUM_ENVS :]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +13,17 @@ import torch
 
 from remuda.environments.seeding import generator
 from remuda.evaluator.checkpoint_player import CheckpointPlayer
-from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, load
 from remuda.logbook.book import Logbook
 from remuda.logbook.episode_reports import EvaluationReport
-from remuda.logbook.progress import ProgressFile
 from remuda.logbook.reports import Report
-from remuda.runner import payloads
 from remuda.runner.serial import RunResult, Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import RunFolderError
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.faults.sizes import LONG
 from remuda.tests.logbook.event_reader import curves
+from remuda.tests.runner.killing import Killed, Killer, run_to_its_death
 from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_taken, tiny_config
 from remuda.tests.runner.test_run_folder import rows
 from remuda.training import journal_database
@@ -163,54 +159,17 @@ def test_a_finished_run_goes_on_with_a_larger_budget(user: Path, tmp_path: Path)
     assert steps == sorted(set(steps))
 
 
-class Killed(BaseException):
-    """What no handler of the product catches, as nothing catches a SIGKILL."""
-
-
-@dataclass
-class Killer:
-    """Wraps functions whose work a kill may come before or after; the n-th of those moments is deadly."""
-
-    at: int
-    moments: int = 0
-
-    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*given: Any, **named: Any) -> Any:
-            self.pass_by()
-            result = function(*given, **named)
-            self.pass_by()
-            return result
-
-        return wrapped
-
-    def pass_by(self) -> None:
-        self.moments += 1
-        if self.moments == self.at:
-            raise Killed
-
-
-def run_to_its_death(user: Path, root: Path, killer: Killer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        for where, name in (
-            (RunJournal, "write"), (CheckpointIndex, "add"), (CheckpointIndex, "set_reward"), (ProgressFile, "row"),
-            (payloads, "write_chunk"), (payloads, "delete_chunks"), (checkpoint, "save"),
-        ):  # fmt: skip
-            patch.setattr(where, name, killer.wrap(getattr(where, name)))
-        with contextlib.suppress(Killed):
-            run_tiny(tiny_config(user, "stop.max_env_steps=200"), Start(root))
-
-
 def test_killed_at_any_moment_of_a_save_a_run_goes_on_without_a_gap(
     user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killer = Killer(at=0)
-    run_to_its_death(user, tmp_path / "whole", killer, monkeypatch)
+    killer, short = Killer(at=0), tiny_config(user, "stop.max_env_steps=200")
+    run_to_its_death(short, tmp_path / "whole", killer, monkeypatch)
     assert killer.moments > 60
     moments = [*range(killer.moments)] if LONG else [2, *range(8, 24, 3), *range(26, killer.moments, 17)]
     lost = 0
     for at in moments:
         root = tmp_path / f"killed-{at}"
-        run_to_its_death(user, root, Killer(at), monkeypatch)
+        run_to_its_death(short, root, Killer(at), monkeypatch)
         folder = RunFolder(root)
         try:
             result = run_tiny(tiny_config(user, "stop.max_env_steps=300"), Start(root, "resume"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TextIO
 
+from remuda.cli.chosen_policy import named_checkpoint
 from remuda.cli.errors import InputError, RunFailedError
+from remuda.cli.evaluate_options import EvaluateOptions
 from remuda.config.exits import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.agents import agents_of
@@ -26,40 +26,19 @@ from remuda.policy.algorithms import declaration
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.storage.run_folder import PolicyFolder, RunFolder
-from remuda.wire.messages import CheckpointRecord
 
-FindRecord = Callable[[Path, str, str], CheckpointRecord]
-"""From a ckpt/ folder, the value of an option and the option's name to a record in its index.json. Raises
-InputError."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AskedOfAgents:
-    """The values of the options."""
-
-    run_dir: Path
-    which: str
-    """Of -i, for each policy."""
-    policy: str | None
-    """The one that plays against older checkpoints; None: the first."""
-    against: str | None
-    """As `which`: the checkpoints of the others."""
-    episodes: int
-    length: int
-    """Longest episode in steps; 0 keeps the environment's own limit."""
-    deterministic: bool
-    trust_code: bool
-    seed: int | None
-    as_json: bool
+EPISODES = 100
+"""Played where -n does not say how many."""
 
 
 class AgentsPlaying:
     """Plays the checkpoints of a run together, or one policy against older ones."""
 
-    def __init__(self, asked: AskedOfAgents, config: ExperimentConfig, find: FindRecord, output: TextIO) -> None:
+    def __init__(self, asked: EvaluateOptions, config: ExperimentConfig, output: TextIO) -> None:
         """`config` is the run's. Results are written to `output`. Raises InputError."""
         _check(asked)
-        self._asked, self._find, self._output = asked, find, output
+        self._asked, self._output = asked, output
+        self._episodes = asked.episodes or EPISODES
         distrusted = None
         if not asked.trust_code:
             distrusted = distrusted_environment(config.env, source_dir=config.source_dir, run_dir=asked.run_dir)
@@ -86,7 +65,7 @@ class AgentsPlaying:
                 self._config,
                 self._of_policy,
                 configs,
-                num_envs=min(asked.episodes, self._config.env.num_envs),
+                num_envs=min(self._episodes, self._config.env.num_envs),
                 max_episode_steps=asked.length or None,
             )
         except EnvironmentBuildError as error:
@@ -99,7 +78,7 @@ class AgentsPlaying:
 
     def _play(self, player: AgentsPlayer, newest: Mapping[str, Player]) -> None:
         asked = self._asked
-        numbers = range(asked.episodes)
+        numbers = range(self._episodes)
         if asked.against is None:
             episodes = player.play(newest, numbers, seed=asked.seed, finished=self._told)
             self._show(episodes, {name: outcome([one.of_policy(its) for one in episodes])
@@ -114,7 +93,7 @@ class AgentsPlaying:
     def _player(self, name: str, which: str, option: str) -> Player:
         root = self._asked.run_dir
         folder = PolicyFolder(root, name) if name else RunFolder(root)
-        path = folder.ckpt / self._find(folder.ckpt, which, option).file
+        path = folder.ckpt / named_checkpoint(folder.ckpt, which, option).file
         try:
             asked = self._asked
             trained = load_checkpoint_policy(path, run_dir=root, trust_code=asked.trust_code)
@@ -154,7 +133,7 @@ class AgentsPlaying:
         print(text, file=sys.stderr if self._asked.as_json else self._output, flush=True)
 
 
-def _check(asked: AskedOfAgents) -> None:
+def _check(asked: EvaluateOptions) -> None:
     """Raise InputError for options that do not go together, or not with several agents."""
     for option, which in (("-i", asked.which), ("--against", asked.against)):
         if which == "model":

@@ -1,0 +1,83 @@
+"""The options of `remuda evaluate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RunDirArgument = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run folder, or its model/ folder.")]
+Episodes = Annotated[
+    int | None,
+    typer.Option(
+        "-n", "--episodes", min=1, max=1_000_000, help="Number of episodes (default: 100; 1 with --follow or --record)."
+    ),
+]
+Length = Annotated[
+    int, typer.Option("-l", "--length", min=0, help="Longest episode in steps; 0: the environment's own limit.")
+]
+Which = Annotated[
+    str | None,
+    typer.Option("-i", "--iteration", help="Which policy: -1 newest (the default), best, a train_iter, or model."),
+]
+Deterministic = Annotated[bool, typer.Option("-d", "--deterministic", help="Act greedily, without exploration.")]
+NoSearch = Annotated[
+    bool,
+    typer.Option("--no-search", help="Act by the network alone, where the algorithm searches (MuZero)."),
+]
+NoRender = Annotated[bool, typer.Option("-nr", "--no-render", help="Show nothing; this is faster.")]
+Record = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Film each episode as an MP4 in DIR; older films are overwritten.")
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Play each newer policy of a running run, until it is over.")]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        help="Allow code from the folder: files of another user, a module in it, vars.pkl. Such code can do anything.",
+    ),
+]
+EvaluationSeed = Annotated[
+    int | None, typer.Option("--seed", min=0, help="Seed of the episodes (default: the run's seed).")
+]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option("--policy", metavar="NAME", help="With --against: which of several policies is judged."),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHICH",
+        help="Several agents: one is played by -i, all others by these checkpoints (as -i names them).",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """Their values, as they were typed."""
+
+    run_dir: Path
+    episodes: int | None
+    length: int
+    """Longest episode in steps; 0 keeps the environment's own limit."""
+    iteration: str | None
+    deterministic: bool
+    no_search: bool
+    no_render: bool
+    record: Path | None
+    follow: bool
+    trust_code: bool
+    seed: int | None
+    policy: str | None
+    """The one that plays against older checkpoints; None: the first."""
+    against: str | None
+    """As `iteration`: the checkpoints of the others."""
+    as_json: bool
+
+    @property
+    def which(self) -> str:
+        """The checkpoint to play: the newest where none was named."""
+        return self.iteration or "-1"

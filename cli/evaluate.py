@@ -93,6 +93,7 @@ def _play_one(options: EvaluateOptions) -> None:
         raise InputError("--policy and --against are for environments with several agents: leave them out")
     from remuda.cli.playing import Asked, Player
 
+    trust_code = options.trust_code
     policy = None if options.follow else chosen(options)
     mode = "rgb_array" if options.record is not None else None
     if mode is None and not options.no_render and _can_render():
@@ -104,7 +105,7 @@ def _play_one(options: EvaluateOptions) -> None:
         deterministic=options.deterministic,
         render_mode=mode,
         record=options.record,
-        trust_code=options.trust_code,
+        trust_code=trust_code,
         seed=options.seed,
         as_json=options.as_json,
         follows=options.follow,
@@ -115,7 +116,7 @@ def _play_one(options: EvaluateOptions) -> None:
         else:
             from remuda.cli.following import follow_run
 
-            follow_run(options.run_dir, player, trust_code=options.trust_code, search=not options.no_search)
+            follow_run(options.run_dir, player, trust_code=trust_code, search=not options.no_search)
 
 
 def _play_several(options: EvaluateOptions, config: ExperimentConfig) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli import evaluate
+from remuda.cli import evaluate_options
 from remuda.cli.former_options import refusal
 from remuda.tests.cli.terminal import Terminal
 
@@ -40,7 +40,7 @@ def test_options_that_there_are_stay_options() -> None:
 
 
 def test_what_is_named_instead_exists(tmp_path: Path) -> None:
-    options = set(re.findall(r'"(-[-\w]+)"', inspect.getsource(evaluate)))
+    options = set(re.findall(r'"(-[-\w]+)"', inspect.getsource(evaluate_options)))
     for option in ("--len", "--norender", "--itr"):
         named = re.findall(r"(?<!\w)(--?[a-z][a-z-]*)", refusal(["evaluate", option]) or "")
         assert set(named) - {option} <= options, option

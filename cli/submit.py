@@ -15,7 +15,7 @@ from remuda.cli.options import DEFAULT_RUNS_DIR, RunOptions, RunsDir, with_run_o
 
 if TYPE_CHECKING:
     from remuda.client.client import Client
-    from remuda.config.schema import StopConfig
+    from remuda.config.recording import StopConfig
     from remuda.wire.messages import ExperimentStatus
 
 EXAMPLE = "remuda submit examples/cartpole_dqn.yaml --set seed=3 --follow"

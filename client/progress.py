@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from remuda.config.schema import StopConfig
+from remuda.config.recording import StopConfig
 from remuda.logbook.lines import one_line
 from remuda.wire.messages import ExperimentStatus
 

@@ -18,7 +18,8 @@ from remuda.config.algorithms.custom import BUILT_IN, CustomConfig
 from remuda.config.declaration import Declaration
 from remuda.config.document import Loc, dotted
 from remuda.config.exits import NoExit
-from remuda.config.schema import BUILT_IN_SINKS, ExperimentConfig
+from remuda.config.recording import BUILT_IN_SINKS
+from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError, offered, user_object
 
 GROUP = "remuda.algorithms"

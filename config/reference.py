@@ -21,7 +21,7 @@ NAME = "NAME"
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 _OPENING = """\
-<!-- Written by `remuda config schema --markdown`; edit config/schema.py instead. -->
+<!-- Written by `remuda config schema --markdown`; edit the files of config/ instead. -->
 # Configuration
 
 One config describes one experiment, for serial and parallel mode alike. Only `name` and one of `env.id` and

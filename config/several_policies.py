@@ -7,6 +7,8 @@ from typing import Annotated, cast
 
 from pydantic import AfterValidator, Field, JsonValue
 
+from remuda.config.algorithms.policy import PolicyConfig
+from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.numbers import Fraction, Positive
 from remuda.config.section import Section
 
@@ -103,3 +105,19 @@ def _merged(section: str, outer: dict[str, object], inner: dict[str, object]) ->
 
 def _plain(value: object) -> object:
     return value.model_dump(mode="json") if isinstance(value, Section) else value
+
+
+class AgentsPolicyConfig(Section):
+    """One of several policies: whose actions it makes, and how it learns. Its sections `policy`, `learner` and `buffer`
+    need to name only what differs from those of the whole config; a `policy` of another `type` takes nothing from
+    there."""
+
+    agents: Annotated[tuple[AgentPattern, ...], Field(min_length=1, max_length=1_000)]
+    """Names of the agents whose actions it makes; `*` and `?` stand for characters, as in names of files:
+    `[adversary_*]`. Each agent of the environment belongs to exactly one policy."""
+    policy: PolicyConfig
+    """Its algorithm and its networks."""
+    learner: LearnerConfig
+    """Its updates."""
+    buffer: BufferConfig
+    """Its replay."""

@@ -16,8 +16,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
-from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.parallel import ParallelEnv, make_parallel
 from remuda.environments.spaces import Array, Space, column_layout

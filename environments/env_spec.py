@@ -10,7 +10,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 from pydantic import JsonValue
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.config.secrets import masked
 from remuda.environments.agents import AgentsVector
 from remuda.environments.packing import packs

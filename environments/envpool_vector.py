@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.spaces import Array, Space
 

@@ -6,7 +6,7 @@ import re
 
 from gymnasium.error import DependencyNotInstalled
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.config.secrets import masked
 
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "classic-control": "video", "atari": "atari"}

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias, cast
 import gymnasium
 from gymnasium.wrappers import HumanRendering
 
+from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
-from remuda.config.schema import EnvConfig
 from remuda.config.user_code import UserCodeError, user_object
 from remuda.environments.atari import AtariGame, atari_settings, is_atari
 from remuda.environments.errors import EnvironmentBuildError, unbuildable

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
+from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
-from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.make import check_spaces, user_function
 from remuda.environments.packed_actions import has_parts

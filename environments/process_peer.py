@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.faults import Fault
 from remuda.environments.shared_step import StepLayout
 from remuda.wire.child_end import end_within, ended

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import gymnasium
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single, shown
 from remuda.environments.trust import distrusted_environment, trusted_source_dir

@@ -11,8 +11,8 @@ from typing import cast
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, registry
 
+from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
-from remuda.config.schema import EnvConfig
 from remuda.environments.atari import NAMESPACE, is_atari, register_atari
 from remuda.environments.errors import EnvironmentBuildError
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.storage.run_folder import MODEL, RunFolder
 
 TRUST = "use --trust-code (in Python: trust_code=True) if you trust its author"

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, cast
 
 import gymnasium
 
+from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
-from remuda.config.schema import EnvConfig
 from remuda.environments.legal_actions import sample_legal
 from remuda.environments.spaces import Array, Space
 

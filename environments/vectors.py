@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias, cast
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
-from remuda.config.schema import EnvConfig
 from remuda.environments.atari import AtariVector, atari_settings, is_atari
 from remuda.environments.envpool_vector import EnvpoolVector
 from remuda.environments.errors import EnvironmentBuildError, unbuildable

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from msgspec import Struct
 
-from remuda.config.schema import ExperimentConfig, Precision
+from remuda.config.learning import Precision
+from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
 from remuda.policy.base import Algorithm
 from remuda.policy.files.checkpoint_file import CheckpointError, encode, read, typed, versions, write

@@ -11,7 +11,8 @@ from functools import partial
 
 import torch
 
-from remuda.config.schema import ExperimentConfig, Precision
+from remuda.config.learning import Precision
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.precision import LEAST_MULTIPLICATIONS, Hardware, Products, hardware
 

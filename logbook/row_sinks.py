@@ -12,7 +12,8 @@ from typing import cast
 from pydantic import JsonValue
 
 from remuda.config.custom import sink_reference
-from remuda.config.schema import ExperimentConfig, SinkName
+from remuda.config.recording import SinkName
+from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
 from remuda.logbook.background import BackgroundSink, Service
 from remuda.logbook.book import Logbook, RowSink

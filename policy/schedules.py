@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from remuda.config.algorithms.q_learning import QLearningConfig
 from remuda.config.declaration import Schedule
-from remuda.config.schema import BufferConfig, ExperimentConfig, StopConfig
+from remuda.config.learning import BufferConfig
+from remuda.config.recording import StopConfig
+from remuda.config.schema import ExperimentConfig
 
 DECAY_PARTS = 5
 """Exploration falls over this fraction of a run (1 / n)."""

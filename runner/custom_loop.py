@@ -13,7 +13,8 @@ from pydantic import JsonValue
 
 from remuda.config.dump import write_configs, write_custom_configs
 from remuda.config.plain import plain
-from remuda.config.schema import ExperimentConfig, SinkName
+from remuda.config.recording import SinkName
+from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
 from remuda.logbook.book import Logbook, serial_logbook
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow, EvaluationReport

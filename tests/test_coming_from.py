@@ -16,7 +16,8 @@ from typer.core import TyperGroup
 
 from remuda.cli.app import app
 from remuda.config.algorithms.custom import BUILT_IN
-from remuda.config.schema import BufferConfig, ExperimentConfig
+from remuda.config.learning import BufferConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.config.suggest import all_keys, kinds_at
 from remuda.environments.episode_info import DISCOUNTED_RETURN
 from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from remuda.config.schema import AffinityConfig, ExperimentConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.config.workers import AffinityConfig
 from remuda.wire.messages import Role
 from remuda.worker.threads import may_follow
 

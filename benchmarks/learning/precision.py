@@ -16,7 +16,7 @@ import numpy as np
 
 from remuda.benchmarks import process
 from remuda.benchmarks.machine import Machine, facts
-from remuda.config.schema import Precision
+from remuda.config.learning import Precision
 from remuda.plotting.progress_table import FloatArray, read_progress
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,7 +14,8 @@ from typing import cast
 import msgspec
 import torch
 
-from remuda.config.schema import ExperimentConfig, Precision
+from remuda.config.learning import Precision
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.check import check_environment
 from remuda.learner.ranks.group import RankGroup
 from remuda.learner.ranks.line import Body, LeaseOverError, Line, Message, Part

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from remuda.config.environment import EnvConfig
 from remuda.config.load import load_config
-from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, shown
 from remuda.environments.trust import distrusted_model

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 import torch
 
-from remuda.config.schema import Precision
+from remuda.config.learning import Precision
 
 LEAST_MULTIPLICATIONS = 1 << 20
 """Of a matrix product, rows x inputs x outputs: up to this size (64 x 128 x 128) bfloat16 is slower, since it takes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from remuda.benchmarks.noted_cartpole import ENV_ID, FILE
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.seeding import environment_seeds
 from remuda.environments.vectors import make_vector, reset_vector, vectorization
 

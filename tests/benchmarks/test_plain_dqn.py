@@ -10,7 +10,8 @@ from gymnasium.spaces import Box, Discrete
 
 from remuda.benchmarks.plain_dqn import PlainDqn
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.learner.start import new_algorithm
 from remuda.policy.algorithms.dqn.learning import Dqn
 

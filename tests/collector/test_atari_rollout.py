@@ -12,7 +12,7 @@ from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, SegmentRows
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.make import make_single
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import make_vector

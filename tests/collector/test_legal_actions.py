@@ -12,7 +12,7 @@ from remuda.collector.collected import CorruptExperienceError
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.collector.sequences import SequenceRows
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, make_vector
 from remuda.tests.environments.masked import ACTIONS, FIRST, Careful, Choosy, legal_in

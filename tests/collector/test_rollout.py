@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from remuda.collector.collected import Collected, CorruptExperienceError
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, make_vector
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step

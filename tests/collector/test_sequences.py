@@ -17,7 +17,8 @@ from remuda.collector.rollout import Rollout
 from remuda.collector.sequences import SequenceRows
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.declaration import Sequences
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.row_plan import row_plan
 from remuda.tests.environments.counting import Counting, CountsAlong
 from remuda.wire.messages import PolicyRef

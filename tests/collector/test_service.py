@@ -14,7 +14,7 @@ import pytest
 from remuda.buffer.chunk import read_chunk, read_meta, write_chunk
 from remuda.collector import service as collector_service
 from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.vectors import Vector, make_vector
 from remuda.policy.algorithms import make_policy
 from remuda.policy.files.policy_file import PolicyFileError, publish

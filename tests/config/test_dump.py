@@ -17,9 +17,10 @@ from remuda.config.dump import (
     write_configs,
     yaml_text,
 )
+from remuda.config.environment import EnvConfig
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.config.suggest import all_keys
 from remuda.tests.config.files import SMALL, configs, write
 

@@ -12,8 +12,9 @@ import pytest
 from pydantic import ValidationError
 
 from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.environment import EnvConfig
 from remuda.config.load import ConfigError, load_config
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.tests.config.files import SMALL, write
 
 DOCUMENTED = """\

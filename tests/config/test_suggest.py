@@ -10,7 +10,8 @@ from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.document import Loc
-from remuda.config.schema import ExperimentConfig, LearnerConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.config.suggest import all_keys, as_written, kinds_at, nearest_setting, section_at
 
 

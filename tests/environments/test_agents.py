@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.agents import AgentsVector, Group, agents_of, make_agents_vector
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.parallel import make_parallel

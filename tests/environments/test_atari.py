@@ -13,7 +13,8 @@ import numpy as np
 import psutil
 import pytest
 
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.atari import LIFE_LOST, AtariGame, AtariVector
 from remuda.environments.check import check_environment
 from remuda.environments.errors import EnvironmentBuildError

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from gymnasium import spaces
 
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.check import check_environment
 from remuda.environments.errors import EnvironmentBuildError
 

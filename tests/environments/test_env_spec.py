@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.env_spec import environment_spec
 from remuda.environments.make import make_single
 from remuda.environments.spaces import column_layout, space_structure

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.vectors import Vector, make_vector, reset_vector, single_spaces, vectorization
 

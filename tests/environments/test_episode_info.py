@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.episode_info import as_columns, of_single, of_vector
 from remuda.environments.vectors import Vector, make_vector, reset_vector
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.make import make_single
 from remuda.environments.spaces import Array

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.legal_actions import legal_of_vector
 from remuda.environments.make import make_single

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.agents import agents_of
 from remuda.runner.serial import Start
 from remuda.tests.runner.runs import run_tiny

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.faults import BrokenEnvironmentError, RestartLimit
 from remuda.environments.make import make_single

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.rebuild import rebuild
 from remuda.storage.env_files import pickle_environment

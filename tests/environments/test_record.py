@@ -9,7 +9,8 @@ from typing import NoReturn
 
 import pytest
 
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments import record
 from remuda.environments.record import record_environment
 from remuda.environments.vectors import make_vector

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import make_vector, reset_vector, single_spaces
 

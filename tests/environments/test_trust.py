@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.trust import distrusted_environment, distrusted_model, trusted_source_dir
 
 MAKE = EnvConfig(make="horse.stable:make")

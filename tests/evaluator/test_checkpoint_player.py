@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.schema import EnvConfig, EvaluatorConfig, LogConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.recording import LogConfig
+from remuda.config.workers import EvaluatorConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single
 from remuda.evaluator import checkpoint_player as evaluator_player

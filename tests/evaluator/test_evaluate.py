@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.make import SingleEnv, make_single
 from remuda.environments.spaces import Array
 from remuda.evaluator.evaluate import Episode, EvaluationError, evaluate

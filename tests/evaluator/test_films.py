@@ -11,7 +11,10 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from remuda.config.schema import EnvConfig, EvaluatorConfig, ExperimentConfig, LogConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.recording import LogConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.config.workers import EvaluatorConfig
 from remuda.environments import gif
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator import films as evaluator_films

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.environments.spaces import Array
 from remuda.evaluator import run_policy
 from remuda.evaluator.evaluate import EvaluationError, evaluate

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.schema import ExperimentConfig, LearnerConfig, Precision
+from remuda.config.learning import LearnerConfig, Precision
+from remuda.config.schema import ExperimentConfig
 from remuda.learner.checkpoint import Progress, load, restore, save
 from remuda.learner.precision import CLEARLY, MOST, PrecisionTrial, settle_precision
 from remuda.learner.ranks.following import load_saved, saved

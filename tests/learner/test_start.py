@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, Progress

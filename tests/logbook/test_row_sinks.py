@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.schema import EnvConfig, ExperimentConfig, LogConfig, SinkName
+from remuda.config.environment import EnvConfig
+from remuda.config.recording import LogConfig, SinkName
+from remuda.config.schema import ExperimentConfig
 from remuda.logbook.book import Logbook, serial_logbook
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import attach_configured

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 

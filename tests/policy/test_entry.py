@@ -15,7 +15,8 @@ from remuda.config.algorithms.policy import PolicyConfig
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.declaration import Declaration, RowShape, Segments, Sequences, Steps, Unrolls
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy import algorithms
 from remuda.policy.algorithms import ENTRIES, UnknownAlgorithmError, declaration
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan

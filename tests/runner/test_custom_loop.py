@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy import load_policy
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.runner import Run, run_context

@@ -11,7 +11,10 @@ import pytest
 
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected
-from remuda.config.schema import BufferConfig, CollectorConfig, EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import BufferConfig, LearnerConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.config.workers import CollectorConfig
 from remuda.learner.loop import Priorities
 from remuda.runner.checkpoint_journal import SERIAL_WORKER
 from remuda.runner.memory import ChunkRefusedError, Memory

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.training.test_recording import begun, saved

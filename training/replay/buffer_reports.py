@@ -6,7 +6,7 @@ import math
 
 from remuda.buffer.index import ReplayIndex, Sampled
 from remuda.buffer.monitor import BufferMonitor, SampleStatistics, ThroughputStatistics
-from remuda.config.schema import LogConfig
+from remuda.config.recording import LogConfig
 from remuda.logbook.reports import Report
 from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport
 from remuda.policy.row_plan import RowPlan

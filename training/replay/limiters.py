@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from remuda.buffer.limiter import OnPolicyLimiter, SamplesPerInsertLimiter
 from remuda.buffer.samplers import PrioritizedSampler, Sampler, UniformSampler
-from remuda.config.schema import BufferConfig, ExperimentConfig
+from remuda.config.learning import BufferConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.row_plan import UNBOUNDED_LAG, RowPlan
 
 CHUNKS_AHEAD = 2

@@ -14,7 +14,7 @@ import torch
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
-from remuda.config.schema import LearnerConfig
+from remuda.config.learning import LearnerConfig
 from remuda.learner.metrics import on_host
 from remuda.learner.ranks.group import RankGroup
 from remuda.learner.ranks.parts import split, together, told

@@ -7,7 +7,8 @@ import pytest
 
 from remuda.collector.build import make_rollout
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.vectors import make_vector
 from remuda.policy.acting.distributions import epsilon_greedy, epsilon_powers
 from remuda.policy.algorithms.dqn.acting import DqnPolicy

@@ -9,7 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.vectors import Vector, single_spaces
 from remuda.learner.metrics import on_host
 from remuda.logbook.statistics import mean

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.config.schema import LearnerConfig
+from remuda.config.learning import LearnerConfig
 from remuda.environments.vectors import Vector
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.algorithms.actor_critic.acting import ActorCriticPolicy

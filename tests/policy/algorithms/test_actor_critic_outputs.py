@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.config.schema import LearnerConfig
+from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic
 from remuda.policy.algorithms.actor_critic.outputs import (
     ActorCriticOutputs,

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.learner.metrics import on_host
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.dqn.learning import Dqn

@@ -18,7 +18,9 @@ from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
-from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.learner.metrics import on_host
 from remuda.policy.algorithms import make_algorithm, make_policy

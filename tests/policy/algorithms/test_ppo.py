@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from remuda.config.algorithms.actor_critic import PpoConfig
-from remuda.config.schema import LearnerConfig
+from remuda.config.learning import LearnerConfig
 from remuda.learner.metrics import on_host
 from remuda.policy.base import Algorithm
 from remuda.policy.spaces import ActionSpec, ObservationSpec

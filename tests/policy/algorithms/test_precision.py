@@ -13,7 +13,8 @@ import torch
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import DqnConfig, QLearningConfig, RainbowConfig
-from remuda.config.schema import ExperimentConfig, LearnerConfig, Precision
+from remuda.config.learning import LearnerConfig, Precision
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.portable import PortablePolicy

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.schema import LearnerConfig
+from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.algorithms.dqn.q_values import ModuleQValues, PerceptronQValues, QValues, q_values
 from remuda.policy.networks.flat_parameters import FlatParameters

@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import SegmentRows
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
 from remuda.policy.algorithms.actor_critic.outputs import Unrolled
 from remuda.policy.algorithms.actor_critic.ppo import Ppo

@@ -11,7 +11,9 @@ import numpy as np
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config, TwinCriticConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm

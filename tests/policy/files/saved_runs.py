@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from remuda.config.dump import config_json_text
-from remuda.config.schema import EnvConfig
+from remuda.config.environment import EnvConfig
 from remuda.learner import checkpoint
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.files.model_artifact import Exporter

@@ -13,7 +13,8 @@ from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.packing import PackObservations
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.plain_forward import plain_forward

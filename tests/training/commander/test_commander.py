@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.schema import CheckpointConfig, EnvConfig, EvaluatorConfig, ExperimentConfig, StopConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.recording import CheckpointConfig, StopConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.config.workers import EvaluatorConfig
 from remuda.training.commander.cadence import next_boundary
 from remuda.training.commander.commander import Commander, Decision, EvaluationOutcome, Save, StartEvaluation
 from remuda.training.commander.end import End

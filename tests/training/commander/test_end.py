@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.config.schema import StopConfig
+from remuda.config.recording import StopConfig
 from remuda.training.commander.end import End, evaluation_is_too_late, longer_s, used_up
 from remuda.wire.messages import Counters, ExperimentState
 

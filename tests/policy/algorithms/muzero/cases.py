@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.muzero.learning import MuZero
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 

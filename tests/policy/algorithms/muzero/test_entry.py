@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from remuda.config.declaration import Unrolls
-from remuda.config.schema import LearnerConfig, StopConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.recording import StopConfig
 from remuda.policy.algorithms import declaration
 from remuda.tests.policy.algorithms.muzero.cases import changed, config
 

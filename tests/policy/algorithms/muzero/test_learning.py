@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.schema import LearnerConfig, LogConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.recording import LogConfig
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
 from remuda.policy.algorithms.muzero.analysis import ANALYSIS

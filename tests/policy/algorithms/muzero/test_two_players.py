@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda.config.schema import LearnerConfig
+from remuda.config.learning import LearnerConfig
 from remuda.environments.spaces import Array
 from remuda.evaluator.evaluate import evaluate
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, search_settings

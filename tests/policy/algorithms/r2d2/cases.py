@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from remuda.config.algorithms.q_learning import R2d2Config
-from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.r2d2.learning import R2d2
 from remuda.policy.networks.recurrence import CoreKind
 from remuda.policy.spaces import ActionSpec, ObservationSpec

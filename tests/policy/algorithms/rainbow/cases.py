@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from remuda.config.algorithms.q_learning import RainbowConfig
-from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.rainbow.acting import RainbowPolicy
 from remuda.policy.algorithms.rainbow.learning import Rainbow
 from remuda.policy.spaces import ActionSpec, ObservationSpec

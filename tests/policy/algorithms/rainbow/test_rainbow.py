@@ -15,7 +15,7 @@ import torch
 from pydantic import ValidationError
 
 from remuda.config.algorithms.q_learning import RainbowConfig
-from remuda.config.schema import LearnerConfig
+from remuda.config.learning import LearnerConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.algorithms.rainbow.learning import Rainbow

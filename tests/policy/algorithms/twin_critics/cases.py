@@ -14,7 +14,9 @@ import numpy as np
 import torch
 
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
-from remuda.config.schema import BufferConfig, EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import BufferConfig, LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
-from remuda.config.schema import LearnerConfig
+from remuda.config.learning import LearnerConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
 from remuda.policy.algorithms.twin_critics.acting import RANDOM

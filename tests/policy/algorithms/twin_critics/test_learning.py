@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
-from remuda.config.schema import LearnerConfig
+from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
 from remuda.policy.base import LearnResult

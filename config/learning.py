@@ -1,0 +1,96 @@
+"""The settings of the learner and of what it learns from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from remuda.config.numbers import LARGEST_CAPACITY, LARGEST_REQUEST, Fraction, Positive, PositiveFloat, no_bool
+from remuda.config.section import Section
+
+Precision = Literal["float32", "bfloat16"]
+"""What products are computed in."""
+
+
+class LearnerConfig(Section):
+    """How the policy is updated, and how often it is published."""
+
+    batch_size: Annotated[int, Field(gt=0, le=LARGEST_REQUEST), BeforeValidator(no_bool)] = 64
+    """Replay only: rows per gradient update. On-policy algorithms have `segments_per_update`."""
+    learning_rate: PositiveFloat = 1e-3
+    """Adam step size."""
+    max_grad_norm: PositiveFloat | None = 10.0
+    """Gradients with a larger norm are scaled down to it; null never scales."""
+    publish_interval_iters: Positive = 10
+    """Least number of gradient updates between two versions of the policy file. In parallel mode publishing takes about
+    1 % of the learner's time at most, so large networks are published less often. On-policy algorithms publish after
+    every batch."""
+    segments_per_update: Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(no_bool)] | None = None
+    """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) per update. Null is one
+    segment from each environment of `collector.count` collectors, also in serial mode, where one collector makes all
+    of them."""
+    prefetch_batches: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 16
+    """Replay only: batches per request. The next request is under way while the learner trains on these."""
+    device: str = "cpu"
+    """A torch device: cpu, cuda, cuda:1. With several ranks, cuda is a GPU for each of them."""
+    ranks: Annotated[int, Field(gt=0, le=64), BeforeValidator(no_bool)] = 1
+    """Processes that learn together: each computes the gradient of its part of every batch, and all take the same step,
+    which is that of one process with the whole batch. They run on the learner's machine, or where torchrun has started
+    them. For networks and batches so large that an update takes much longer than a message: the learner's log says
+    after 46 batches whether they gain anything. All but MuZero, and your own algorithms if they declare it. Serial mode
+    has one."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What the large matrix products and convolutions of an update are computed in: DQN, PPO, IMPALA, SAC, TD3, and
+    Rainbow of images (MuZero has `policy.precision`). Weights, gradients, the optimizer, losses, the layers that
+    read observations other than images, the last layer of every network and target networks (but those of SAC and
+    TD3) are float32 always, as are policy files, checkpoints and model/. `bfloat16` is two to four times as fast on
+    processors with instructions for it (AMX), and leaves small products as they are. `auto` takes float32 where
+    there are no such instructions. In parallel mode with one rank it computes the first updates in both by turns,
+    and keeps what took clearly less time; in serial mode, which times nothing, it takes bfloat16 where there is AMX
+    or a GPU that has it. A resumed run keeps what was decided. Unless it is `float32`, collectors of parallel mode
+    time bfloat16, too, for policies that read images, and record the probabilities by which they really acted."""
+    initialize_from: str | None = None
+    """Checkpoint file with the initial weights of a new run; nothing else is taken from it. A relative path starts at
+    the folder of the config file. The option --initialize-from RUN sets this to the best checkpoint of that run."""
+    inference: bool = False
+    """No updates: the policy with which the run begins (or is resumed) acts with the least exploration of its schedule,
+    and is evaluated."""
+
+    @model_validator(mode="after")
+    def _requests_fit_a_message(self) -> LearnerConfig:
+        rows = self.batch_size * self.prefetch_batches
+        if rows > LARGEST_REQUEST:
+            raise ValueError(
+                f"batch_size ({self.batch_size}) times prefetch_batches ({self.prefetch_batches}) is {rows} rows "
+                f"in one request; the most is {LARGEST_REQUEST}: lower one of them"
+            )
+        return self
+
+
+class BufferConfig(Section):
+    """What the replay index keeps, and how rows are drawn from it. On-policy algorithms use each row once, in order,
+    and only the settings `max_policy_lag` and `quota_bytes` apply to them."""
+
+    capacity: Annotated[int, Field(gt=0, le=LARGEST_CAPACITY), BeforeValidator(no_bool)] = 100_000
+    """Rows kept; the oldest are evicted first. Memory grows with the rows: about 50 bytes each in the coordinator, and
+    their content in the learner."""
+    min_rows: Positive = 1_000
+    """Rows collected before the first update."""
+    prioritized: bool = True
+    """Draw rows in proportion to their priority (Schaul et al. 2016) instead of uniformly."""
+    priority_exponent: Fraction = 0.6
+    """alpha of prioritized replay: 0 is uniform, 1 fully proportional."""
+    importance_exponent: Fraction = 0.4
+    """beta of prioritized replay at the start: the part of the sampling bias that the weights correct."""
+    importance_anneal_iters: Positive = 20_000
+    """Gradient updates over which beta rises linearly to 1."""
+    samples_per_insert: Annotated[float, Field(ge=1e-6, le=1e6), BeforeValidator(no_bool)] | None = 8.0
+    """How often a row is sampled on average. Collectors wait when the learner is behind, and the learner waits when
+    collectors are behind; a run that reaches stop.max_env_steps ends when the learner has caught up. With null neither
+    waits."""
+    max_policy_lag: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(no_bool)] | None = 0
+    """On-policy algorithms only: largest number of updates between the policy that collected a row and the policy that
+    learns from it. Older rows are dropped and counted. 0 is strictly on-policy; null drops nothing."""
+    quota_bytes: Positive = 8 << 30
+    """Most bytes of payload files in data/; when they are reached the oldest rows are evicted earlier."""

@@ -1,0 +1,97 @@
+"""The settings of collectors, evaluators and reanalyzers, of their cores, and of how long they may be silent."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from remuda.config.bounds import MOST_EVALUATION_EPISODES
+from remuda.config.numbers import Cores, NonNegative, Positive, PositiveFloat, Workers, no_bool
+from remuda.config.section import Section
+
+
+class CollectorConfig(Section):
+    """How experience is gathered."""
+
+    count: Workers = 2
+    """Collectors that the experiment asks for (serial mode has one)."""
+    minimum: Workers = 1
+    """The experiment starts when this number of collectors is free. Collectors beyond it are lent to experiments of the
+    same or a higher priority that wait for their own minimum."""
+    chunk_env_steps: Annotated[int, Field(gt=0, le=10_000_000), BeforeValidator(no_bool)] | None = None
+    """Environment steps per chunk, rounded up to whole steps of all environments of a collector. With small chunks
+    collectors get new policies sooner; large ones cost fewer messages. Null is 64. In parallel mode without
+    buffer.samples_per_insert, where collectors run at full speed, null is 512 steps of each environment or 0.1 s,
+    whichever is less. On-policy chunks have policy.horizon_steps steps of each environment."""
+    device: str = "cpu"
+    """Where a collector computes actions: cpu, or a GPU (cuda, cuda:1) for large networks. With a GPU, give one
+    collector many environments in processes (env.num_envs, env.vectorization: async): the actions for all of them are
+    computed as one batch."""
+
+    @model_validator(mode="after")
+    def _minimum_is_within_count(self) -> CollectorConfig:
+        if self.minimum > self.count:
+            raise ValueError(f"minimum ({self.minimum}) is more than count ({self.count}): it would never start")
+        return self
+
+
+class EvaluatorConfig(Section):
+    """How the policy is evaluated."""
+
+    count: Workers = 1
+    """Evaluators that the experiment asks for (serial mode has one)."""
+    episodes: Annotated[NonNegative, Field(le=MOST_EVALUATION_EPISODES)] = 5
+    """Episodes per evaluation, shared between the evaluators; their seeds are the same at every evaluation. With 0
+    there are no evaluations, and the newest training episodes decide which checkpoint is the best (see
+    `window_episodes`)."""
+    max_episode_steps: Positive = 30_000
+    """Evaluation episodes are cut after this number of steps, with a warning, since an environment without its own
+    limit may never end. The longest Atari games have 27,000 steps."""
+    interval_env_steps: Positive = 5_000
+    """Environment steps between evaluations. The first evaluation plays the initial policy at env_step 0."""
+    window_episodes: Positive = 100
+    """Only if `episodes` is 0: the mean return of this number of newest training episodes takes the place of an
+    evaluation, also for the best checkpoint and stop.stop_value. These episodes explore. There is no value before
+    there are that many."""
+
+
+class ReanalyzerConfig(Section):
+    """Workers that compute columns of stored rows again with the target network, in place of the learner: Reanalyse of
+    MuZero (`policy.reanalyze_ratio`). Parallel mode only; in serial mode the learner does it."""
+
+    count: Annotated[int, Field(ge=0, le=100_000), BeforeValidator(no_bool)] = 0
+    """Reanalyzers that the experiment asks for. With 0 the learner does it, as part of each update. Otherwise the
+    learner computes nothing again, and `policy.reanalyze_ratio` is how many rows reanalyzers compute again for each row
+    that is drawn, at most: they draw chunks as batches are drawn, and compute a chunk once for each target network. The
+    experiment starts without them and takes free ones as they come; while it has none nothing is computed again."""
+    device: str = "cpu"
+    """Where a reanalyzer computes: a torch device."""
+
+
+class AffinityConfig(Section):
+    """Core numbers for each role. Cores that a process may not use are left out."""
+
+    learner: Cores | None = None
+    """The learner runs on these, with one torch thread per core, four at most; null is every core, with one thread."""
+    collector: Cores | None = None
+    """Each collector runs on one of these, in turn."""
+    evaluator: Cores | None = None
+    """Each evaluator runs on one of these, in turn."""
+    reanalyzer: Cores | None = None
+    """Each reanalyzer runs on one of these, in turn."""
+
+
+class LimitsConfig(Section):
+    """Time limits, without any progress, for slow steps of a worker. A worker that takes longer is dismissed: its
+    process ends and is started again, and the run counts a failure. In any other work a worker is dismissed after two
+    minutes without progress (see `remuda coordinator --limit`). Parallel mode only."""
+
+    prepare_s: PositiveFloat = 1_800.0
+    """Seconds for building environments and networks, and for loading a checkpoint or a policy. Each file of replay
+    that is loaded counts as progress."""
+    save_s: PositiveFloat = 1_800.0
+    """Seconds for saving a checkpoint. The end of a run waits this long for the last one."""
+    rank_s: PositiveFloat = 60.0
+    """Seconds that one learner rank waits for another in an update. Then the learner has failed, and starts again from
+    the last checkpoint. Less than the two minutes above, or the learner is dismissed without this reason."""

@@ -22,38 +22,54 @@ def observes_mask(observation: Space, action: Space) -> bool:
     return isinstance(observation, spaces.Dict) and ACTION_MASK in observation.spaces and bool(components_of(action))
 
 
-class MaskToInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Takes the mask out of the observations of an environment that `observes_mask`, and puts it into `info`.
+class MaskApart:
+    """Takes the mask out of the observations of a space that `observes_mask`.
 
     What is left of an observation stays a Dict; if that has one entry, the entry alone is the observation.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, observation: Space, action: Space) -> None:
         """Raises UnsupportedSpaceError where the mask does not have one number for each action."""
-        super().__init__(env)
-        structure, actions = cast(spaces.Dict, env.observation_space), sum(components_of(env.action_space))
+        structure = cast(spaces.Dict, observation)
+        self.actions = sum(components_of(action))
+        """The numbers of a mask."""
         mask = structure.spaces[ACTION_MASK]
-        if sum(math.prod(leaf.shape or ()) for _, leaf in leaves(mask)) != actions:
+        if sum(math.prod(leaf.shape or ()) for _, leaf in leaves(mask)) != self.actions:
             raise UnsupportedSpaceError(
                 f"the part {ACTION_MASK!r} of the observation is {mask}, but it should have one number for each of the "
-                f"{actions} actions; give it another name if it does not say which actions are legal"
+                f"{self.actions} actions; give it another name if it does not say which actions are legal"
             )
         left = {key: inner for key, inner in structure.spaces.items() if key != ACTION_MASK} or structure.spaces
         self._keys = tuple(left)
-        self.observation_space = left[self._keys[0]] if len(left) == 1 else spaces.Dict(left)
+        self.space: Space = left[self._keys[0]] if len(left) == 1 else spaces.Dict(left)
+        """Of what is left."""
+
+    def of(self, observation: Any) -> tuple[Any, Any]:
+        """What is left of an observation, and its mask."""
+        mask = observation[ACTION_MASK]
+        if len(self._keys) == 1:
+            return observation[self._keys[0]], mask
+        return {key: observation[key] for key in self._keys}, mask
+
+
+class MaskToInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Takes the mask out of the observations of an environment that `observes_mask`, and puts it into `info`; see
+    MaskApart."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Raises UnsupportedSpaceError where the mask does not have one number for each action."""
+        super().__init__(env)
+        self._apart = MaskApart(env.observation_space, env.action_space)
+        self.observation_space = self._apart.space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._left(observation), info | {ACTION_MASK: observation[ACTION_MASK]}
+        left, mask = self._apart.of(observation)
+        return left, info | {ACTION_MASK: mask}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        said = info | {ACTION_MASK: observation[ACTION_MASK]}
-        return self._left(observation), reward, terminated, truncated, said
-
-    def _left(self, observation: Any) -> Any:
-        if len(self._keys) == 1:
-            return observation[self._keys[0]]
-        return {key: observation[key] for key in self._keys}
+        left, mask = self._apart.of(observation)
+        return left, reward, terminated, truncated, info | {ACTION_MASK: mask}

@@ -10,9 +10,12 @@ from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.make import check_spaces, user_function
+from remuda.environments.mask_in_observation import observes_mask
+from remuda.environments.masks_of_agents import MasksToInfos
 from remuda.environments.packed_actions import has_parts
 from remuda.environments.packing import is_structured
 from remuda.environments.spaces import Space
+from remuda.environments.unsupported import UnsupportedSpaceError
 
 ENTRY_POINT = "parallel_env"
 """The function of a module of PettingZoo that builds the environment."""
@@ -82,6 +85,11 @@ def make_parallel(env: EnvConfig, *, source_dir: str | None, render_mode: str | 
     agents = tuple(game.possible_agents)
     if not 0 < len(agents) <= MOST_AGENTS or len(set(agents)) < len(agents):
         raise EnvironmentBuildError(f"{named}: possible_agents should name 1 to {MOST_AGENTS} agents, each once")
+    try:
+        if any(observes_mask(game.observation_space(agent), game.action_space(agent)) for agent in agents):
+            game = MasksToInfos(game)
+    except UnsupportedSpaceError as error:
+        raise EnvironmentBuildError(str(error)) from error
     for agent in agents:
         _check_spaces(game, agent)
     return game

@@ -47,9 +47,9 @@ def rollout_of(
     envs: Sequence[Leaving], seats: Sequence[Seat], groups: Sequence[Sequence[str]], past: Any = None
 ) -> AgentsRollout:
     vector = AgentsVector(envs, [Group.of(envs[0], agents) for agents in groups])
-    players = None if past is None else PastPlayers(vector, past.share)
-    if players is not None:
-        past.players = players
+    players = None
+    if past is not None:
+        players = past.players = PastPlayers(vector, past.share)
     return AgentsRollout(vector, seats, rng=np.random.default_rng(0), seeds=list(range(len(envs))), past=players)
 
 

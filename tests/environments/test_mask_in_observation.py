@@ -13,11 +13,14 @@ import pytest
 from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
+from remuda.environments.agents import make_agents_vector
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.legal_actions import legal_of_each
 from remuda.environments.make import make_single
 from remuda.environments.mask_in_observation import observes_mask
 from remuda.environments.packing import packs
 from remuda.environments.spaces import Array
+from remuda.tests.environments.leaving import Leaving
 from remuda.tests.environments.masked import ACTIONS, Choosy
 from remuda.tests.environments.several_actions import NamedDials
 
@@ -124,3 +127,50 @@ def test_without_counted_actions_it_is_a_part_like_any_other() -> None:
     assert not observes_mask(Observed.observation_space, spaces.Box(0, 1, (ACTIONS,)))
     assert not observes_mask(Choosy.observation_space, Choosy.action_space)
     assert observes_mask(Observed.observation_space, Choosy.action_space)
+
+
+class Masked(Leaving):
+    """Each agent observes a mask: action 1 is illegal for a0, action 2 for a1 in every other step."""
+
+    def __init__(self, mask: str = "fits") -> None:
+        super().__init__([2, 4], late=1)
+        self._actions = 3 if mask == "fits" else 4
+
+    def observation_space(self, agent: str) -> Any:
+        mask = spaces.MultiBinary(self._actions)
+        return spaces.Dict({"observation": super().observation_space(agent), "action_mask": mask})
+
+    def _seen(self, agent: str) -> Any:
+        seen = super()._seen(agent)
+        illegal = 1 if agent == "a0" else 2
+        mask = [index != illegal or seen[1] % 2 == 1 for index in range(3)]
+        return {"observation": seen, "action_mask": np.array(mask, np.int8)}
+
+
+def test_each_of_several_agents_may_observe_a_mask() -> None:
+    """a1 comes after the first step: until then all is legal for it, so that its policy keeps masks from the first."""
+    config = EnvConfig(kind="pettingzoo", make=f"{MODULE}:Masked")
+    vector = make_agents_vector(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None)
+    (lanes,) = vector.lanes
+    assert lanes.group.observation == spaces.Box(-1.0, 1e6, (3,), np.float32)
+
+    def legal() -> Any:
+        found = legal_of_each(lanes.infos, components=(3,))
+        assert found is not None
+        return found.tolist()
+
+    vector.reset([0])
+    assert legal() == [[True, False, True], [True, True, True]]
+    vector.step([np.zeros(2, np.int64)])
+    assert legal() == [[True, True, True], [True, True, True]]
+    assert lanes.observations.tolist() == [[0, 1, 0], [1, 1, 0]]
+    assert lanes.infos[0]["speed"] == 2.0, "what else it says stays"
+    vector.step([np.zeros(2, np.int64)])
+    assert legal()[1] == [True, True, False]
+    assert lanes.live.tolist() == [False, True]
+
+
+def test_a_mask_of_several_agents_that_does_not_fit_is_refused() -> None:
+    config = EnvConfig(kind="pettingzoo", make=f"{MODULE}:Masked", kwargs={"mask": "is longer"})
+    with pytest.raises(EnvironmentBuildError, match="the part 'action_mask' of the observation is MultiBinary"):
+        make_agents_vector(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None)

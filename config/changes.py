@@ -9,6 +9,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from remuda.config.flat import flat
 from remuda.config.load import EXP_NAME
 from remuda.config.plain import plain
 from remuda.config.schema import ExperimentConfig
@@ -42,8 +43,8 @@ def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
 
 def changes(former: dict[str, JsonValue], now: dict[str, JsonValue]) -> list[str]:
     """`seed is 2 and was 1`, and the like, in the order of the settings."""
-    before, after = _flat(former), _flat(now)
-    shown_before, shown_after = _flat(masked(former)), _flat(masked(now))
+    before, after = flat(former), flat(now)
+    shown_before, shown_after = (flat(cast("dict[str, JsonValue]", masked(each))) for each in (former, now))
     return [
         f"{key} is {_text(shown_after, key)} and was {_text(shown_before, key)}"
         for key in (*after, *(key for key in before if key not in after))
@@ -77,15 +78,6 @@ def config_mode(settings: JsonValue) -> int:
 
 def _content(path: Path) -> bytes:
     return read_bounded(path, most_bytes=_MOST_BYTES)
-
-
-def _flat(value: JsonValue, prefix: str = "") -> dict[str, JsonValue]:
-    if not isinstance(value, dict) or not value:
-        return {prefix: value}
-    found: dict[str, JsonValue] = {}
-    for key, one in value.items():
-        found |= _flat(one, f"{prefix}.{key}" if prefix else key)
-    return found
 
 
 def _text(settings: dict[str, JsonValue], key: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
+from remuda.config.flat import flat
 from remuda.wire.messages import ExperimentStatus
 
 _NOT_COMPARED = ("name", "exp_name", "log", "limits", "launch", "checkpoint", "source_dir", "affinity")
@@ -24,18 +25,12 @@ def as_markdown(settings: Mapping[str, JsonValue]) -> str:
 def hyperparameters(settings: Mapping[str, JsonValue]) -> dict[str, object]:
     """Dotted names and values of the settings that are compared between runs: numbers, booleans and text."""
     compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
-    return {name: value for name, value in flat(compared) if value is not None}
+    return {name: value for name, value in listed(compared) if value is not None}
 
 
-def flat(settings: Mapping[str, JsonValue], prefix: str = "") -> list[tuple[str, JsonValue]]:
+def listed(settings: Mapping[str, JsonValue]) -> list[tuple[str, JsonValue]]:
     """Dotted names and values; lists as text."""
-    found: list[tuple[str, JsonValue]] = []
-    for name, value in settings.items():
-        if isinstance(value, dict) and value:
-            found += flat(value, f"{prefix}{name}.")
-        else:
-            found.append((f"{prefix}{name}", str(value) if isinstance(value, list | dict) else value))
-    return found
+    return [(name, str(value) if isinstance(value, list | dict) else value) for name, value in flat(settings).items()]
 
 
 def results_of(status: ExperimentStatus) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from remuda.logbook.background import Service
-from remuda.logbook.pages import flat
+from remuda.logbook.pages import listed
 from remuda.storage.atomic import write_text
 
 PROJECT = "remuda"
@@ -100,7 +100,7 @@ class _Mlflow:
 
 def _log_parameters(client: Any, id: str, settings: Mapping[str, JsonValue]) -> None:
     parameter: Any = import_module("mlflow.entities").Param
-    all_ = [parameter(name, str(value)[:_LONGEST_PARAMETER]) for name, value in flat(settings)]
+    all_ = [parameter(name, str(value)[:_LONGEST_PARAMETER]) for name, value in listed(settings)]
     for first in range(0, len(all_), _PARAMETERS_AT_ONCE):
         client.log_batch(id, params=all_[first : first + _PARAMETERS_AT_ONCE])
 

@@ -22,7 +22,7 @@ LAST_BYTES = 8 << 20
 """The most at the end of a file that is searched for its last lines."""
 MOST_LOGS = 10_000
 """Most logs of one source; of more, the oldest are left out."""
-_FILES = {
+FILES = {
     "commander": "commander/commander_logger.txt",
     "commander_collector": "commander/commander_collector_logger.txt",
     "commander_evaluator": "commander/commander_evaluator_logger.txt",
@@ -30,8 +30,10 @@ _FILES = {
     "learner": "learner/learner_logger.txt",
     "buffer": "buffer/buffer_logger.txt",
 }
-_FOLDERS = ("collector", "evaluator", "reanalyzer")
-SOURCES = (*_FILES, *_FOLDERS)
+"""Logs with a name of their own."""
+FOLDERS = ("collector", "evaluator", "reanalyzer")
+"""Of the logs of workers, one for each incarnation."""
+SOURCES = (*FILES, *FOLDERS)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -75,12 +77,12 @@ def find(log: Path, source: str) -> list[Found]:
     """The files of a source: by name, or by the beginning of a worker's UUID. At most MOST_LOGS, the newest names.
 
     A log without a file yet is left out. Raises NoSuchSourceError."""
-    if source in _FILES:
-        return _found(log, [_FILES[source]])
-    if source in _FOLDERS:
+    if source in FILES:
+        return _found(log, [FILES[source]])
+    if source in FOLDERS:
         return _logs(log, source, "")[-MOST_LOGS:]
     is_name = re.fullmatch(r"[0-9a-f][0-9a-f-]{3,35}", source)
-    by_worker = [found for role in _FOLDERS for found in _logs(log, role, source)] if is_name else []
+    by_worker = [found for role in FOLDERS for found in _logs(log, role, source)] if is_name else []
     if not by_worker:
         raise NoSuchSourceError(
             f"there is no log {source!r}: give {', '.join(SOURCES)}, or the first four or more characters of the UUID "

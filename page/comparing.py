@@ -10,8 +10,9 @@ import numpy as np
 from msgspec import Struct
 from pydantic import JsonValue
 
+from remuda.config.flat import flat
 from remuda.page.run_rows import RunRow
-from remuda.page.settings import differs, flat
+from remuda.page.settings import differs
 
 MOST_RUNS = 1_000
 MOST_COLUMNS = 100

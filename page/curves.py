@@ -21,7 +21,7 @@ from remuda.page.series_reader import (
     SeriesReader,
 )
 from remuda.page.stored_runs import StoredRun
-from remuda.plotting.curves import Line, combined
+from remuda.plotting.curves import combined, line
 
 SOURCES = ("evaluation", "interval", "progress")
 _EVALUATION_VALUES = len(X_NAMES)
@@ -162,7 +162,7 @@ def _together(found: Sequence[RunCurve]) -> list[GroupCurve]:
 
 
 def _group(name: str, members: Sequence[RunCurve]) -> GroupCurve:
-    curve = combined(name, [_line(member) for member in members])
+    curve = combined(name, [line(np.array(each.x, np.float64), np.array(each.last, np.float64)) for each in members])
     return GroupCurve(
         group=name,
         runs=[member.run for member in members],
@@ -172,9 +172,3 @@ def _group(name: str, members: Sequence[RunCurve]) -> GroupCurve:
         high=listed(curve.high),
         count=listed(curve.count),
     )
-
-
-def _line(curve: RunCurve) -> Line:
-    x, last = np.array(curve.x, np.float64), np.array(curve.last, np.float64)
-    positions, at = np.unique(x[::-1], return_index=True)  # the last of several at the same x
-    return Line(positions, last[::-1][at])

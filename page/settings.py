@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from remuda.config.dump import yaml_text
 from remuda.config.errors import ConfigError
+from remuda.config.flat import flat
 from remuda.config.sources import recorded, sources
 from remuda.storage.run_folder import RunFolder
 
@@ -64,18 +65,6 @@ def differs(key: str, flats: Sequence[Mapping[str, JsonValue]]) -> bool:
     """Whether two of these runs have different values of the setting, or only one of them has it."""
     first = flats[0]
     return any((key in each) != (key in first) or each.get(key) != first.get(key) for each in flats[1:])
-
-
-def flat(settings: Mapping[str, JsonValue], prefix: str = "") -> dict[str, JsonValue]:
-    """The settings by dotted key; an empty section is a value."""
-    found: dict[str, JsonValue] = {}
-    for key, value in settings.items():
-        name = f"{prefix}.{key}" if prefix else key
-        if isinstance(value, dict) and value:
-            found |= flat(value, name)
-        else:
-            found[name] = value
-    return found
 
 
 def origins_and_text(folder: RunFolder) -> tuple[dict[str, str], str | None]:

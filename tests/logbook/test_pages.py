@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from remuda.logbook.pages import as_markdown, flat, hyperparameters, results_of
+from remuda.logbook.pages import as_markdown, hyperparameters, listed, results_of
 from remuda.tests.client.statuses import status
 
 SETTINGS: dict[str, JsonValue] = {
@@ -30,7 +30,7 @@ def test_runs_are_compared_by_what_makes_them_learn() -> None:
         "env.id": "A-v1",
         "env.kwargs": "{}",
     }
-    assert ("policy.lambda", None) in flat(SETTINGS)
+    assert ("policy.lambda", None) in listed(SETTINGS)
 
 
 def test_results_are_numbers() -> None:

@@ -32,7 +32,7 @@ NEEDS: Mapping[str, type[AnyMessage]] = {
     "evaluate": Submit,
     "resume": Submit,
 }
-"""The message that each action leads to, or that somebody must be allowed to send who may do it."""
+"""For each action, the message that its user must have the right to send."""
 _LOCAL = frozenset({"evaluate"})
 """Actions that need no coordinator."""
 SUBMIT_S = 300.0

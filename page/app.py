@@ -140,7 +140,7 @@ class Page:
             answer = told(error)
             if answer is None:
                 traceback.print_exc(file=sys.stderr)
-                text = "the page's server failed; its coordinator's output says why"
+                text = "the page's server failed; the terminal of the command that serves it says why"
                 answer = failure(HTTPStatus.INTERNAL_SERVER_ERROR, "failed", text)
             return answer
 

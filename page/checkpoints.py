@@ -45,7 +45,7 @@ def checkpoints(folder: RunFolder, films: Films, evaluations: Sequence[AskedEval
     """Those that index.json lists, in order of train_iter. Raises OSError."""
     filmed = films.all()
     try:
-        index = CheckpointIndex(folder.ckpt)
+        index = CheckpointIndex(folder.ckpt, follow_link=False)
     except CheckpointIndexError as error:
         return Checkpoints([], filmed, [*evaluations], str(error))
     with_film = {film.train_iter for film in filmed}

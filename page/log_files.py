@@ -10,10 +10,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from remuda.logbook.tail import harmless
+from remuda.logbook.tail import FILES, FOLDERS, MOST_LOGS, harmless
 from remuda.storage.untrusted import open_regular
 
-MOST_FILES = 10_000
 MOST_LINES = 5_000
 MOST_BYTES = 512 << 10
 """Of text in one answer."""
@@ -22,18 +21,10 @@ SEARCHED_BYTES = 16 << 20
 MOST_MATCHES = 200
 _LONGEST_MATCH = 2_000
 _BLOCK_BYTES = 256 << 10
-_FOLDERS = ("collector", "evaluator", "reanalyzer")
-_NAMES = {
-    "commander/commander_logger.txt": "commander",
-    "commander/commander_collector_logger.txt": "commander_collector",
-    "commander/commander_evaluator_logger.txt": "commander_evaluator",
-    "coordinator_logger.txt": "coordinator",
-    "learner/learner_logger.txt": "learner",
-    "buffer/buffer_logger.txt": "buffer",
-    "collector/collector_logger.txt": "collector",
-    "evaluator/evaluator_logger.txt": "evaluator",
+_SOURCES = {path: source for source, path in FILES.items()} | {
+    f"{role}/{role}_logger.txt": role for role in ("collector", "evaluator")
 }
-"""The logs that are no worker's own, and their names as `remuda logs --source` takes them."""
+"""The logs that are no worker's own, of which a serial run has the last two, and their sources."""
 _WORKER = re.compile(r"([0-9a-f]{8}-[0-9a-f-]{27})_(\d{6})_logger\.txt")
 
 
@@ -91,10 +82,12 @@ class Found(Struct, frozen=True, kw_only=True):
 def log_files(log: Path, alive: Iterable[tuple[str, int]] = ()) -> list[LogFile]:
     """All logs of a run: first those of no single worker, then those of workers, the newest first. `alive`: workers
     and incarnations that work for it now."""
-    own = [found for name, source in _NAMES.items() if (found := _log_file(log, name, source)) is not None]
+    inside = {folder for folder in {*FOLDERS, *map(os.path.dirname, _SOURCES)} if _is_inside(log, folder)}
+    here = [(name, source) for name, source in _SOURCES.items() if os.path.dirname(name) in inside]
+    own = [found for name, source in here if (found := _log_file(log, name, source)) is not None]
     living = set(alive)
     of_workers: list[LogFile] = []
-    for folder in _FOLDERS:
+    for folder in (each for each in FOLDERS if each in inside):
         for name in _listed(log / folder):
             match = _WORKER.fullmatch(name)
             if match is not None:
@@ -102,15 +95,18 @@ def log_files(log: Path, alive: Iterable[tuple[str, int]] = ()) -> list[LogFile]
                 found = _log_file(log, f"{folder}/{name}", folder, who, alive=who in living)
                 of_workers += [] if found is None else [found]
     newest = sorted(of_workers, key=lambda each: each.changed_s, reverse=True)
-    return [*own, *newest][:MOST_FILES]
+    return [*own, *newest][:MOST_LOGS]
 
 
 def known_log(log: Path, file: str) -> Path:
-    """The path of a log of this run. Raises UnknownLogError for any other text."""
+    """The path of a log of this run. Raises UnknownLogError for any other text, and for one in a folder that is a
+    link."""
     folder, _, name = file.rpartition("/")
-    if file in _NAMES or (folder in _FOLDERS and _WORKER.fullmatch(name)):
-        return log / file
-    raise UnknownLogError(f"there is no log {file[:100]!r}")
+    if file not in _SOURCES and not (folder in FOLDERS and _WORKER.fullmatch(name)):
+        raise UnknownLogError(f"there is no log {file[:100]!r}")
+    if not _is_inside(log, folder):
+        raise UnknownLogError(f"the folder of the log {file} is a link, which is not followed")
+    return log / file
 
 
 def read_part(
@@ -202,6 +198,11 @@ def _before_last_lines(block: bytes, lines: int, *, is_whole: bool) -> int:
     return position + 1
 
 
+def _is_inside(log: Path, folder: str) -> bool:
+    """Whether this folder of logs is where its name says: neither it nor log/ is a link."""
+    return (log / folder).resolve() == log.parent.resolve() / log.name / folder
+
+
 def _log_file(
     log: Path, file: str, source: str, worker: tuple[str, int] | None = None, *, alive: bool = False
 ) -> LogFile | None:
@@ -224,14 +225,14 @@ def _log_file(
 
 def _listed(folder: Path) -> list[str]:
     try:
-        return sorted(os.listdir(folder))[-MOST_FILES:]
+        return sorted(os.listdir(folder))[-MOST_LOGS:]
     except OSError:
         return []
 
 
 def search_all(log: Path, text: str, *, case: bool = False) -> Found:
     """The lines of all logs with this text: those of the log that changed last come first; reads SEARCHED_BYTES of each
-    log at most, and of all together four times as much. Raises OSError."""
+    log at most, and of all together four times as much. One that cannot be read is left out."""
     matches: list[Match] = []
     left = 4 * SEARCHED_BYTES
     whole = True
@@ -244,6 +245,9 @@ def search_all(log: Path, text: str, *, case: bool = False) -> Found:
             found = search(log, file.file, text, case=case, most=MOST_MATCHES - len(matches))
         except FileNotFoundError:
             continue  # it was removed just now
+        except OSError:
+            whole = False
+            continue
         matches += found.matches
         whole = whole and not found.more_before
         left -= max(found.size_bytes - found.next_before, 1)

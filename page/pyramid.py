@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 Reduction = Literal["first", "last", "min", "max", "sum"]
-"""How the values of a bucket become one. A nan is no number: `last` is the last number, `sum` that of all numbers. One
-without any number has nan, as a sum 0."""
+"""How the values of a bucket become one. A nan is no number: `last` is the last number, `sum` that of all numbers. A
+bucket without any number has nan; its sum is 0."""
 
 MOST_BUCKETS = 1_024
 

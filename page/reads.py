@@ -51,6 +51,15 @@ def _timeline(views: Views, query: Query) -> object:
 
 
 def _log(views: Views, query: Query) -> object:
+    try:
+        return _log_part(views, query)
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # a link, or one that others may not read
+        raise log_files.UnknownLogError(f"it cannot be read: {error.strerror}") from error
+
+
+def _log_part(views: Views, query: Query) -> object:
     folder, file = views.ids.folder(query.text("run")), query.text("file")
     before, wanted = query.offset("before"), query.optional("search")
     if not wanted:

@@ -10,7 +10,7 @@ from remuda.wire.messages import ExperimentState
 _RECORD = re.compile(r"^\[\d{4}-\d\d-\d\d [^\]]*\]\[[^\]]*\]\[[A-Z]+\] ", re.MULTILINE)
 _OVER = re.compile(r"the run is over after [0-9.]+ s: (.*)", re.DOTALL)
 _LAST_RECORDS = 3
-"""So many may be in the log after its beginning of the end: a line about a file, say."""
+"""Up to two records may follow the one that tells the end, for instance about a file."""
 
 
 def ended(tail: str) -> tuple[ExperimentState, str] | None:

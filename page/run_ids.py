@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +38,7 @@ class RunIds:
         root = self.runs_dir.joinpath(*parts)
         try:
             inside = root.resolve().is_relative_to(self.runs_dir.resolve())
-            there = inside and RunFolder(root).config_json.is_file()
+            there = inside and _is_run(root)
         except (OSError, RuntimeError, ValueError):  # a link that leads to itself, a name that no file can have
             there = False
         if not there:
@@ -66,11 +67,19 @@ class RunIds:
                     return runs, False
                 looked += 1
                 run = prefix + entry.name
-                if RunFolder(Path(entry.path)).config_json.is_file():
+                if _is_run(Path(entry.path)):
                     runs.append(run)
                 elif depth < self._depth:
                     above.append((Path(entry.path), f"{run}/", depth + 1))
         return runs, True
+
+
+def _is_run(root: Path) -> bool:
+    """Whether there is a config.json, which is no link."""
+    try:
+        return stat.S_ISREG(os.lstat(RunFolder(root).config_json).st_mode)
+    except OSError:
+        return False
 
 
 def _is_name(part: str) -> bool:

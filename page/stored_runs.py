@@ -179,7 +179,7 @@ def _read(run: str, folder: RunFolder, changed_s: float) -> _Read:
     settings = _settings(folder)
     serial = not folder.commander_log.exists() and folder.serial_tb.exists()
     try:
-        index = CheckpointIndex(folder.ckpt)
+        index = CheckpointIndex(folder.ckpt, follow_link=False)
         records, best = index.records, index.best
     except (CheckpointIndexError, OSError):
         records, best = (), None
@@ -233,7 +233,7 @@ def _text(settings: Mapping[str, JsonValue], section: str, key: str) -> str | No
 def _settings(folder: RunFolder) -> dict[str, JsonValue]:
     """Of config.json; none if it cannot be read."""
     try:
-        content = json_of(read_bounded(folder.config_json, most_bytes=_MOST_CONFIG_BYTES))
+        content = json_of(read_bounded(folder.config_json, most_bytes=_MOST_CONFIG_BYTES, follow_link=False))
     except (OSError, ValueError):
         return {}
     if not isinstance(content, dict):

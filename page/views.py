@@ -286,6 +286,6 @@ def _workers(files: Sequence[log_files.LogFile]) -> list[RunWorker]:
 def _json(path: Path) -> object:
     """The content of a JSON file; None if there is none, or if it is damaged."""
     try:
-        return json_of(read_bounded(path, most_bytes=_MOST_TIMERS_BYTES))
+        return json_of(read_bounded(path, most_bytes=_MOST_TIMERS_BYTES, follow_link=False))
     except (OSError, ValueError):
         return None

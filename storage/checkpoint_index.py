@@ -66,8 +66,10 @@ class CheckpointIndex:
     links the best and the interrupted one and removes old ones.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, follow_link: bool = True) -> None:
+        """Raises CheckpointIndexError, and OSError; also for an index that is a link, unless `follow_link`."""
         self.folder = folder
+        self._follow_link = follow_link
         self._state = _IndexFile(1, None, None, ())
         self.load()
 
@@ -75,7 +77,7 @@ class CheckpointIndex:
         """Read the index again; a missing one is empty. Raises CheckpointIndexError if it is damaged."""
         path = self.folder / _INDEX
         try:
-            self._state = _decode(read_bounded(path, most_bytes=_MOST_BYTES))
+            self._state = _decode(read_bounded(path, most_bytes=_MOST_BYTES, follow_link=self._follow_link))
         except FileNotFoundError:
             self._state = _IndexFile(1, None, None, ())
         except (msgspec.DecodeError, ValueError, RecursionError, NotOrdinaryError) as error:

@@ -28,9 +28,10 @@ def open_regular(path: Path, *, follow_link: bool = True) -> FileIO:
     raise NotOrdinaryError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def read_bounded(path: Path, *, most_bytes: int) -> bytes:
-    """The content of a regular file. Raises NotOrdinaryError if it has more than `most_bytes`, and other OSErrors."""
-    with open_regular(path) as file:
+def read_bounded(path: Path, *, most_bytes: int, follow_link: bool = True) -> bytes:
+    """The content of a regular file. Raises NotOrdinaryError if it has more than `most_bytes`, and other OSErrors, one
+    for a link unless `follow_link`."""
+    with open_regular(path, follow_link=follow_link) as file:
         if os.fstat(file.fileno()).st_size <= most_bytes:
             content = file.readall() or b""  # takes as much as there is, also of a file that grows meanwhile
             if len(content) <= most_bytes:

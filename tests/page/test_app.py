@@ -145,6 +145,18 @@ def test_logs_are_raw_text(client: TestClient) -> None:
     assert [match["file"] for match in found["matches"]] == ["commander/commander_logger.txt"]
 
 
+def test_a_log_that_cannot_be_read_says_so(client: TestClient, runs: Path) -> None:
+    log = runs / "evil" / "log" / "learner" / "learner_logger.txt"
+    log.unlink()
+    log.symlink_to(runs / "evil" / "config.json")
+    for wanted in ({}, {"search": "x"}):
+        asked = {"run": "evil", "file": "learner/learner_logger.txt", **wanted}
+        answer = client.get("/api/log", params=asked, headers=VIEWER)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown")
+        assert "it cannot be read" in answer.json()["error"]["message"]
+    assert get(client, "/api/log", run="evil", file="*", search="hunter2")["matches"] == []
+
+
 def test_checkpoints_and_films(client: TestClient) -> None:
     assert [each["train_iter"] for each in get(client, "/api/checkpoints", run="a_s1")["checkpoints"]] == [0, 10, 20]
     answer = client.get("/api/film", params={"run": "a_s1", "train_iter": 10}, headers=VIEWER)

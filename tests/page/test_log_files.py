@@ -179,3 +179,20 @@ def test_a_link_in_the_place_of_a_log_is_not_followed(folder: RunFolder) -> None
     with pytest.raises(OSError, match="symbolic"):
         read_part(folder.log, LEARNER)
     assert LEARNER not in {each.file for each in log_files.log_files(folder.log)}
+
+
+@pytest.mark.parametrize("linked", ["log/learner", "log/collector", "log"])
+def test_a_linked_folder_of_logs_is_not_followed(folder: RunFolder, tmp_path: Path, linked: str) -> None:
+    (folder.root / linked).rename(tmp_path / "elsewhere")
+    (folder.root / linked).symlink_to(tmp_path / "elsewhere")
+    hidden = {
+        "log/learner": [LEARNER],
+        "log/collector": [f"collector/{WORKER}_000001_logger.txt"],
+        "log": [LEARNER, "coordinator_logger.txt"],
+    }[linked]
+    for file in hidden:
+        with pytest.raises(UnknownLogError, match="link"):
+            read_part(folder.log, file)
+    left = {each.file for each in log_files.log_files(folder.log)}
+    assert not left & set(hidden)
+    assert bool(left) == (linked != "log")

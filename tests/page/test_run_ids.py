@@ -64,6 +64,13 @@ def test_a_link_that_leads_out_of_it_is_no_run(ids: RunIds) -> None:
             ids.folder(run)
 
 
+def test_a_config_that_is_a_link_is_no_run(ids: RunIds) -> None:
+    (ids.runs_dir / "no_run" / "config.json").symlink_to(ids.runs_dir.parent / "elsewhere" / "config.json")
+    assert "no_run" not in ids.found()[0]
+    with pytest.raises(UnknownRunError):
+        ids.folder("no_run")
+
+
 def test_a_runs_folder_may_be_reached_by_a_link(ids: RunIds, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(ids.runs_dir)
     linked = RunIds(tmp_path / "link")

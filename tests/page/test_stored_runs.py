@@ -185,6 +185,14 @@ def test_a_damaged_list_of_checkpoints_is_none(tmp_path: Path) -> None:
     assert (found.env_step, found.best_return, found.state) == (0, None, "finished")
 
 
+def test_a_list_of_checkpoints_that_is_a_link_is_none(tmp_path: Path) -> None:
+    folder, other = finished_run(tmp_path / "runs", "a"), finished_run(tmp_path / "others", "b")
+    folder.index.unlink()
+    folder.index.symlink_to(other.index)
+    (found,) = runs_of(tmp_path / "runs").all()
+    assert (found.env_step, found.best_return) == (0, None)
+
+
 def test_serial_runs(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "runs", "a")
     folder.commander_log.unlink()

@@ -81,7 +81,8 @@ class SegmentRows:
 
     Columns: obs [rows, T + 1, …], action [rows, T, …], reward float32 [rows, T], terminated, done and valid bool
     [rows, T], and whatever the policy records of each action, such as log_prob [rows, T]. A slot that is not valid is
-    the environment's reset: neither counted nor to be learned from. obs[:, t + 1] is the true last observation where
+    the environment's reset, or time in which its agent is away or played by an older policy: neither counted nor to be
+    learned from. All slots of a row may be so. obs[:, t + 1] is the true last observation where
     slot t ended an episode. return_so_far float32 [rows] is the discounted sum of the rewards that the episode under
     way had brought before the segment (gamma * sum + reward, step by step). Images come as frames and indices. `state`
     float32 [rows, size] is what a policy that carries one had before obs[:, 0]. Where environments say which actions

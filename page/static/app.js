@@ -59,7 +59,6 @@ function close() {
 	open = null;
 }
 
-// One stream for the view; it asks for what the view shows.
 async function stream({ on, stream: asked, abort }) {
 	const own = {
 		hello: ({ session }) => told(session),
@@ -106,7 +105,6 @@ function failed(error) {
 		h("div.row", h("button.first", { type: "button", onclick: letIn ? show : begin }, "Try again")));
 }
 
-// Without a token that is known nothing can be shown.
 function asked() {
 	close();
 	letIn = false;

@@ -12,7 +12,6 @@ const colour = (at) => `--c${at % COLOURS}`;
 const value = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let library = null;
 
-// uPlot is fetched with the first chart.
 const loaded = () => (library ??= new Promise((onload, onerror) => {
 	document.head.append(h("script", { src: "static/uPlot.iife.min.js", onload, onerror }));
 }));
@@ -42,7 +41,6 @@ export function chart(y, height = 260) {
 		};
 	}
 
-	// Say the values at a place of the axis, or the last ones.
 	function read(at = null) {
 		if (!shown) return;
 		shown.lines.slice(0, NAMED).forEach((line, index) => {
@@ -99,7 +97,6 @@ export function chart(y, height = 260) {
 	};
 }
 
-// The curves in words.
 export const described = (lines) => lines.slice(0, 10).map((line) => {
 	const found = summary(line);
 	return found ? `${line.name}: last ${short(found.last)}, highest ${short(found.most)}.` : `${line.name}: no values.`;

@@ -24,7 +24,6 @@ export function lines(answer, bands = true) {
 	].filter(({ x }) => x.length);
 }
 
-// Whether a band shows anything: its edges are apart somewhere.
 export const hasBand = ({ low, high }) => Boolean(low?.some((value, at) => Number.isFinite(value) && high[at] > value));
 
 // What a chart says to somebody who cannot see it.

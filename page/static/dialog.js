@@ -43,7 +43,6 @@ export function shortcuts() {
 		h("button", { type: "button", onclick: () => made.close() }, "Close"));
 }
 
-// A field with its name above it.
 export const field = (text, input, hint = null) => h("label.field", text, input, hint ? h("span.quiet", hint) : null);
 
 export function choose(select, choices, chosen) {

@@ -38,12 +38,10 @@ export function fill(parent, ...children) {
 	return parent;
 }
 
-// Set the text only if it is another one, so that what somebody has selected stays selected.
 export function say(element, text) {
 	if (element.textContent !== text) element.textContent = text;
 }
 
-// Give `parent` an element per row, in order, and keep those that are there already.
 export function keep(parent, rows, key, make, update) {
 	const names = new Set(rows.map((row) => String(key(row))));
 	const former = new Map();

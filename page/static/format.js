@@ -53,7 +53,6 @@ export function duration(seconds) {
 	return hour ? `${hour}:${two(m)}:${two(s % 60)}` : `${m}:${two(s % 60)}`;
 }
 
-// How long, in the one unit that matters.
 export function age(seconds) {
 	if (!known(seconds)) return NONE;
 	for (const [most, of, unit] of [[100, 1, "s"], [6000, 60, "min"], [172800, 3600, "h"]]) {
@@ -75,15 +74,12 @@ export function clock(time_s, now_s = Date.now() / 1000) {
 
 export const plural = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
 
-// "a, b and c"
 export const list = (words) => [words.slice(0, -1).join(", "), words.at(-1)].filter(Boolean).join(" and ");
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-// A sentence ends with one full stop.
 export const sentence = (text) => `${capital(text.trim()).replace(/[.\s]*$/, "")}.`;
 
-// A setting as a config says it.
 export const written = (value) => (typeof value === "string" ? value : JSON.stringify(value ?? null));
 
 // `settings` as /api/config has them; those with the text, and, if so asked, only those that differ.

@@ -9,7 +9,6 @@ const HEIGHT = 54;
 const ORDER = ["learner", "collector", "evaluator", "reanalyzer", "serial", "coordinator"];
 const colour = (kind) => `var(--k-${kind.replace("wait_", "")})`;
 
-// Returns {element, show(answer of /api/timeline), lanes()}.
 export function lanes() {
 	const rows = h("div");
 	const legend = h("ul.legend", { "aria-label": "Kinds of time" });

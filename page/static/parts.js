@@ -7,10 +7,8 @@ import { runAddress } from "./api.js";
 export const badge = (state) => h(`span.badge.${TONES[state] ?? "still"}`, state);
 export const runLink = (run, text = run) => (run ? h("a", { href: runAddress(run), title: run }, text) : text);
 
-// A number with its name above it and what it counts beside it.
 export const fact = (term, value, note = null) => h("div", h("dt", term), h("dd", value, note ? h("small", ` ${note}`) : null));
 
-// A button for an action; one that is not allowed says why.
 export function action(context, name, text, act, kind = "") {
 	const why = context.why(name);
 	return h(`button${kind}`, { type: "button", disabled: Boolean(why), title: why || null, "data-action": name, onclick: act }, text);

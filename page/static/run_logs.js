@@ -123,7 +123,6 @@ export async function section({ api, go }, { name: run }, route) {
 		return null;
 	}
 
-	// Whoever scrolls up wants to read.
 	shown.addEventListener("wheel", ({ deltaY }) => deltaY < 0 && press(false), { passive: true });
 	shown.addEventListener("keydown", ({ key }) => ["ArrowUp", "PageUp", "Home"].includes(key) && press(false));
 	const at = route.query.get("at");
@@ -144,7 +143,6 @@ export async function section({ api, go }, { name: run }, route) {
 
 const tone = (line) => (/\[(ERROR|CRITICAL)\]|^Traceback/.test(line) ? "div.bad" : line.includes("[WARNING]") ? "div.wait" : "div");
 
-// Logs of the run first, then those of the living workers, then those of the dead.
 export function inGroups(files) {
 	const place = ({ worker, alive }) => (worker === null ? 0 : alive ? 1 : 2);
 	return [...files].sort((a, b) => place(a) - place(b) || a.file.localeCompare(b.file));
@@ -155,7 +153,6 @@ export function named({ source, worker, incarnation, alive, size_bytes }) {
 	return `${whose}, ${bytes(size_bytes)}`;
 }
 
-// A line with what was looked for marked.
 export function marked(text, wanted) {
 	const [all, sought, parts] = [text.toLowerCase(), wanted.toLowerCase(), []];
 	let from = 0;

@@ -18,6 +18,5 @@ export function sorted(rows, order, value) {
 	});
 }
 
-// What a click on a head does: sort by that column as it is wanted first, then the other way round.
 export const turned = (order, key, descending) =>
 	({ key, descending: order?.key === key ? !order.descending : descending });

@@ -17,7 +17,6 @@ export class Parser {
 	}
 }
 
-// How long to wait before the next attempt, after this number of failures in a row.
 export const pause = (failures) => Math.min(500 * 2 ** (failures - 1), 5000);
 
 // Read events until `signal` is aborted; `stands(bool)` is told whether the stream does. Throws a Refusal that is final.

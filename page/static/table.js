@@ -60,7 +60,6 @@ export function table(caption, columns, { key, order = null, link = null, mark =
 	};
 }
 
-// What shows the same stays, with its focus.
 function put(cell, shown) {
 	if (!(shown instanceof Node)) {
 		const text = String(shown ?? "–");

@@ -39,7 +39,6 @@ export function lanesOf(answer, recent_s = 120) {
 	}));
 }
 
-// Shares over several bins, each counted by its length.
 export function together(bins) {
 	const known = bins.filter(({ shares }) => shares);
 	const length_s = known.reduce((sum, { from_s, to_s }) => sum + to_s - from_s, 0);
@@ -68,10 +67,8 @@ export function outlines({ bins }, from_s, to_s, width, height) {
 	return found;
 }
 
-// The bin at a time; undefined where nothing is known.
 export const binAt = ({ bins }, time_s) => bins.find(({ from_s, to_s, shares }) => from_s <= time_s && time_s <= to_s && shares);
 
-// The kinds of some shares from the largest down, without what is below one percent.
 export const ranked = (shares, kinds = KINDS) => kinds.filter((kind) => shares[kind] >= 0.01).sort((a, b) => shares[b] - shares[a]);
 
 // "works 80 %, waits for credit 20 %"

@@ -38,7 +38,6 @@ export async function view(context) {
 	function show() {
 		const all = [...workers.values()];
 		const found = all.filter(({ uuid, role, host, state, run: name, activity }) => sought.has(uuid, role, host, state, name, activity));
-		// Those that something is wrong with come first.
 		const wrong = ({ state, restarts }) => (state === "stuck" || state === "lost" ? 1e9 : restarts);
 		if (found.length > MOST) found.sort((a, b) => wrong(b) - wrong(a));
 		say(head, `${plural(found.length, "worker")}${found.length > MOST ? `; ${MOST} of them are shown: search for others` : ""}.`);

@@ -43,7 +43,6 @@ export async function view(context) {
 		ended.show(newest([...runs.values()].filter((run) => OVER.includes(run.state))).slice(0, LATEST));
 	}
 
-	// Who waits for what within the runs that go on.
 	async function look() {
 		const going = queue.experiments.filter((one) => one.state === "running" && !one.why).slice(0, 20);
 		await Promise.all(going.map(async ({ run }) => {

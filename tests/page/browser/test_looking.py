@@ -30,10 +30,10 @@ def test_the_token_leaves_the_address_at_once(stage: Stage, tab: Page) -> None:
 
 def test_the_queue_says_why_each_run_waits(stage: Stage, tab: Page, pictures: Path) -> None:
     tab.open(stage.link("queue"))
-    shown = tab.until_text("1 run has workers, 1 waits. Free: no worker.", HARMFUL_NAME)
+    ended = "Finished: it has made all its environment steps."
+    shown = tab.until_text("1 run has workers, 1 waits. Free: no worker.", HARMFUL_NAME, ended)
     assert "goes_on has them; it is number 1 in the queue." in shown
     assert "Waits for 1 learner, " in shown
-    assert "Finished: it has made all its environment steps." in shown
     tab.until(
         "document.querySelector('main').innerText.match(/learner|collectors|nobody waits/)", "who waits within a run"
     )
@@ -128,9 +128,13 @@ def test_logs_of_every_worker_are_read_searched_and_followed(stage: Stage, tab: 
     tab.until("location.hash.includes('at=')")
     tab.until_text("joins as learner", within=".log")
     until(lambda: len(list((run / "log" / "collector").glob(f"{killed.uuid}_*"))) == 2, "a log of the next incarnation")
-    tab.open(stage.run("goes_on", "logs"))
     option = f"[...document.querySelectorAll('option')].find((one) => one.innerText.includes('{killed.uuid[:8]}.1'))"
-    assert "(dead)" in tab.until(f"{option}.innerText")
+
+    def is_dead() -> bool:
+        tab.open(stage.run("goes_on", "logs"))
+        return "(dead)" in tab.until(f"{option}.innerText")
+
+    until(is_dead, "a status that knows of the next incarnation")
     tab.choose("select", tab.js(f"{option}.value"))
     tab.until_text("This one writes no more")
 

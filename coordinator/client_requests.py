@@ -104,8 +104,8 @@ class ClientRequests:
         about = self._about.status(self.load, self._refusals.counts, now_s)
         return Status(about, self._membership.status(now_s), [each.status(now_s) for each in shown])
 
-    def prepared(self, event: RunPrepared) -> list[Step]:
-        """The run folder of a submission is ready: its experiment is queued."""
+    def prepared(self, event: RunPrepared, now_s: float) -> list[Step]:
+        """The run folder of a submission is ready: its experiment is queued, or stopped if the end has begun."""
         experiment, submit = event.experiment, event.request.submit
         id, run_dir = experiment.identity.id, experiment.identity.run_dir
         self._preparing.discard(id)
@@ -117,6 +117,7 @@ class ClientRequests:
             *experiment.memory.left_over(),
             LogLine(id, text),
             Reply(Submitted(id, run_dir), after=id),
+            *self._shutdown.added(experiment, now_s),
         ]
 
     def not_prepared(self, event: RunRefused) -> list[Step]:

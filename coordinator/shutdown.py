@@ -57,11 +57,18 @@ class CoordinatorShutdown:
             self._begun_s = now_s
         self._reason = self._reason or reason
         steps: list[Step] = [LogLine(None, f"shutting down: {reason}")]
-        explained = f"the coordinator is shutting down: {reason}"
         for experiment in self._catalog.active:
-            self._journaling.touch(experiment.identity.id)
-            steps += experiment.stop(now=hurry, explanation=explained, now_s=now_s, nobody_comes=True)
+            steps += self._stop(experiment, now=hurry, now_s=now_s)
         return steps
+
+    def added(self, experiment: Experiment, now_s: float) -> list[Step]:
+        """An experiment was added to the catalog, when its disk answered: stop it if the end has begun."""
+        return [] if self._reason is None or experiment.over else self._stop(experiment, now=False, now_s=now_s)
+
+    def _stop(self, experiment: Experiment, *, now: bool, now_s: float) -> list[Step]:
+        self._journaling.touch(experiment.identity.id)
+        explained = f"the coordinator is shutting down: {self._reason}"
+        return experiment.stop(now=now, explanation=explained, now_s=now_s, nobody_comes=True)
 
     def tick(self, now_s: float) -> list[Step]:
         """Once every experiment is over, send the workers home and end when they have gone."""

@@ -163,7 +163,7 @@ class Coordinator:
     ) -> list[Effect]:
         match event:
             case RunPrepared():
-                steps = self._client_requests.prepared(event) + self._assignments.schedule(now_s)
+                steps = self._client_requests.prepared(event, now_s) + self._assignments.schedule(now_s)
                 return self._perform(steps, now_s, event.request.asked)
             case RunRefused():
                 return self._perform(self._client_requests.not_prepared(event), now_s, event.asked)
@@ -211,6 +211,7 @@ class Coordinator:
                 self._journaling.touch(run.experiment.identity.id)
             if run.experiment.over:
                 self._catalog.retire(run.experiment.identity.id, now_s)
+            steps += self._shutdown.added(run.experiment, now_s)
         return self._perform(steps + self._assignments.end_left_over(now_s), now_s)
 
     @property

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator
 from contextlib import nullcontext
 
@@ -61,7 +62,19 @@ def _what_libraries_keep() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _what_forks(request: pytest.FixtureRequest) -> Generator[None]:
+def _own_temporary_folder() -> Generator[None]:
+    """Of each process that runs tests beside others: what two of them name alike is not the same folder."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="remuda-") as folder:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _what_forks(request: pytest.FixtureRequest, _own_temporary_folder: None) -> Generator[None]:
     """Where tests start processes, they may fork them: see tests/warm. The long forms start the real commands."""
     marks = {mark.name for item in request.session.items for mark in item.iter_markers()}
     short = "processes" in marks and not LONG and not marks.intersection(_LONG_FORMS)

@@ -628,6 +628,9 @@ class World:
         """Asked before each turn of a run is written: whether its disk does not take it yet."""
         self._lanes: dict[str, deque[LaneTurn]] = {}
         self._turns = 0
+        self.prepares_at_once = True
+        self.being_prepared: list[RunPrepared] = []
+        """Run folders that the disk has ready, where nobody has heard of it yet."""
         self._outbox = Outbox(self._say, self.waits_for)
         self.journal: dict[str, Journaled] = {}
         """What the coordinator has to know after a crash, by experiment."""
@@ -837,7 +840,11 @@ class World:
                 run_dir = effect.submit.run_dir
                 config = ExperimentConfig.model_validate_json(effect.submit.config_json)
                 prepared = PreparedRun(effect, config, run_dir, run_dir + "/policy/p")
-                effects += self._handle(RunPrepared(effect, prepared_experiment(prepared, self.now_s)))
+                ready = RunPrepared(effect, prepared_experiment(prepared, self.now_s))
+                if self.prepares_at_once:
+                    effects += self._handle(ready)
+                else:
+                    self.being_prepared.append(ready)
             elif isinstance(effect, fx.ReadLog):
                 effects += self._handle(LogRead(effect.asked, LogText([], effect.is_over)))
             else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from remuda.coordinator.effects import Effect, Exit, Send
 from remuda.coordinator.events import Received, ShutdownRequested
 from remuda.coordinator.experiment.catalog import Catalog
@@ -108,3 +110,39 @@ def test_a_worker_without_a_lease_is_refused() -> None:
     for _ in range(5):
         world.step()
     assert (late.refused, lying.refused) == ("closing", "closing")
+
+
+def test_a_run_whose_folder_was_being_made_is_stopped_too() -> None:
+    world = World(config(stop={"max_env_steps": 10**9}))
+    world.prepares_at_once = False
+    world.herd(collectors=2)
+    world.submit()
+    assert any(world.being_prepared for _ in stepping(world))
+    shut_down(world)
+    [ready] = world.being_prepared
+    world.apply(world.coordinator.handle(ready, world.now_s))
+    assert any(world.exited for _ in stepping(world))
+    status = world.experiment()
+    assert (status.state, status.env_step) == ("stopped", 0)
+
+
+def test_a_run_whose_disk_answers_after_the_end_has_begun_is_stopped_too() -> None:
+    world = World(config(stop={"max_env_steps": 10**9}))
+    world.herd(collectors=2)
+    world.submit()
+    assert any(world.status().experiments and world.experiment().env_step > 300 for _ in stepping(world))
+    world.crashes += 1
+    world.coordinator = world._new_coordinator()  # pyright: ignore[reportPrivateUsage]
+    shut_down(world)
+    world._journal_and_apply(  # pyright: ignore[reportPrivateUsage]
+        world.coordinator.recover(world.left_behind(), world.now_s, late=True)
+    )
+    assert any(world.exited for _ in stepping(world))
+    assert world.experiment().state == "stopped"
+
+
+def stepping(world: World) -> Iterator[None]:
+    """600 steps."""
+    for _ in range(600):
+        world.step()
+        yield

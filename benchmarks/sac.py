@@ -19,7 +19,7 @@ from remuda.benchmarks.peers import peer
 from remuda.config.load import load_config
 
 CONFIG = Path(__file__).parents[1] / "examples" / "half_cheetah_sac.yaml"
-ENV_STEPS = 20_000
+ENV_STEPS = 8_000
 LEARNING_STARTS = 1_000
 """Steps of random actions, before the first update."""
 FEATURES, NUMBERS, ROWS = 17, 6, 256

@@ -72,8 +72,6 @@ class ClientRequests:
         self._journaling = journaling
         self._refusals = refusals
         self._new_id = new_id
-        self._preparing: set[str] = set()
-        """Experiments whose run folders are being prepared."""
         self.load = CoordinatorLoad()
         """How busy the coordinator's process is, as last measured."""
 
@@ -108,7 +106,7 @@ class ClientRequests:
         """The run folder of a submission is ready: its experiment is queued, or stopped if the end has begun."""
         experiment, submit = event.experiment, event.request.submit
         id, run_dir = experiment.identity.id, experiment.identity.run_dir
-        self._preparing.discard(id)
+        self._catalog.preparing.discard(id)
         self._catalog.add(experiment)
         self._journaling.touch(id)
         text = f"experiment {id} ({submit.name}) submitted; run folder {run_dir}"
@@ -122,20 +120,20 @@ class ClientRequests:
 
     def not_prepared(self, event: RunRefused) -> list[Step]:
         """The run folder of a submission cannot be made."""
-        self._preparing.discard(event.experiment)
+        self._catalog.preparing.discard(event.experiment)
         return [Reply(event.rejection)]
 
     def _submit(self, message: Submit, asked: Asked) -> list[Step]:
         known = self._catalog.get(message.experiment or "")
         if known is not None:
             return [Reply(Submitted(known.identity.id, known.identity.run_dir), after=known.identity.id)]
-        if message.experiment in self._preparing:
+        if message.experiment in self._catalog.preparing:
             return [Reply(Rejected("busy", "this submission is being prepared already: ask again in a moment"))]
-        if len(self._preparing) >= PREPARING_AT_ONCE:
-            text = f"{len(self._preparing)} submissions are being prepared: submit again when some of them are done"
+        if len(self._catalog.preparing) >= PREPARING_AT_ONCE:
+            text = f"{PREPARING_AT_ONCE} submissions are being prepared: submit again when some of them are done"
             return [Reply(Rejected("busy", text))]
         id = message.experiment or self._new_id()
-        self._preparing.add(id)
+        self._catalog.preparing.add(id)
         return [PrepareRun(asked, id, message, self._catalog.next_place())]
 
     def _stop(self, message: StopExperiment, now_s: float) -> list[Step]:

@@ -11,8 +11,8 @@ from remuda.training.effects import LogLine
 from remuda.wire.messages import Leave, Register, Rejected, shortened
 
 HELD_UP_S = 10.0
-"""How long a coordinator that shuts down waits for a run whose disk accepts no writes. The next coordinator recovers
-that run."""
+"""How long a coordinator that shuts down waits for a run whose disk accepts no writes, or on which its folder is being
+made. The next coordinator recovers that run."""
 FAREWELL_S = 5.0
 """How long a coordinator that shuts down waits for its workers to say goodbye."""
 
@@ -76,6 +76,8 @@ class CoordinatorShutdown:
             return self.begin(f"there has been no run for {self._idle_end_s:g} s", now_s)
         if self._reason is None or any(self._is_waited_for(each, now_s) for each in self._catalog.active):
             return []
+        if self._catalog.preparing and not self._is_late(now_s):
+            return []
         if self._farewell_s is None:
             self._farewell_s = now_s
             farewell = Leave(shortened(f"the coordinator ends: {self._reason}"))
@@ -85,11 +87,15 @@ class CoordinatorShutdown:
         return []
 
     def _idle_for_long(self, now_s: float) -> bool:
-        if self._idle_end_s is None or self._catalog.active:
+        if self._idle_end_s is None or self._catalog.active or self._catalog.preparing:
             self._idle_since_s = None
             return False
         self._idle_since_s = now_s if self._idle_since_s is None else self._idle_since_s
         return now_s - self._idle_since_s > self._idle_end_s
 
     def _is_waited_for(self, experiment: Experiment, now_s: float) -> bool:
-        return experiment.held_up is None or now_s - self._begun_s <= HELD_UP_S
+        return experiment.held_up is None or not self._is_late(now_s)
+
+    def _is_late(self, now_s: float) -> bool:
+        """Whether a disk that does not answer is waited for no longer."""
+        return now_s - self._begun_s > HELD_UP_S

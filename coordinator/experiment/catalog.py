@@ -24,6 +24,8 @@ class Catalog:
         self._newest_place = -1
         self.held_up: set[str] = set()
         """Experiments whose disks accept no writes at the moment."""
+        self.preparing: set[str] = set()
+        """Ids of experiments whose run folders are being made: they are added when these are ready."""
 
     def __iter__(self) -> Iterator[Experiment | FinishedRun]:
         return iter(self._known.values())

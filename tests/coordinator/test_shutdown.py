@@ -10,7 +10,7 @@ from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry
-from remuda.coordinator.shutdown import CoordinatorShutdown
+from remuda.coordinator.shutdown import HELD_UP_S, CoordinatorShutdown
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CLIENT, LearnerWork, World
 from remuda.tests.keys import somebody_for
@@ -124,6 +124,17 @@ def test_a_run_whose_folder_was_being_made_is_stopped_too() -> None:
     assert any(world.exited for _ in stepping(world))
     status = world.experiment()
     assert (status.state, status.env_step) == ("stopped", 0)
+
+
+def test_a_folder_that_is_being_made_is_waited_for_but_not_without_end() -> None:
+    world = World(config())
+    world.prepares_at_once = False
+    world.submit()
+    assert any(world.being_prepared for _ in stepping(world))
+    shut_down(world)
+    begun_s = world.now_s
+    assert any(world.exited for _ in stepping(world))
+    assert HELD_UP_S < world.now_s - begun_s < HELD_UP_S + 1.0
 
 
 def test_a_run_whose_disk_answers_after_the_end_has_begun_is_stopped_too() -> None:

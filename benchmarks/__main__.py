@@ -18,10 +18,6 @@ from remuda.benchmarks.records import RESULTS, Kind, Record, everything, parse, 
 HERE = Path(__file__).parent
 
 
-class MeasurementError(Exception):
-    """A benchmark that came to no figures; the message says how it ended."""
-
-
 class Options(argparse.Namespace):
     """The command line."""
 
@@ -39,12 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failures: list[str] = []
     for module in options.figures:
         print(f"--- {module}", file=sys.stderr, flush=True)
-        try:
-            records = measure(module, peers=options.peers, deadline_s=options.deadline_s, date=date, machine=here)
-        except MeasurementError as error:
-            failures.append(f"{module}: {error}")
+        records, failure = measure(module, peers=options.peers, deadline_s=options.deadline_s, date=date, machine=here)
+        if failure is not None:
+            failures.append(f"{module}: {failure}")
             print(failures[-1], file=sys.stderr, flush=True)
-            continue
         failures += [f"{module}: {record.reference_name}: {record.failure}" for record in records if record.failure]
         store(records, kind=kind, date=date)  # at once: hours of measuring do not hang on the last one
     _draw()
@@ -59,19 +53,18 @@ def modules(here: Path) -> list[str]:
 
 def measure(
     module: str, *, peers: bool, deadline_s: float, date: str, machine: Machine, package: str = "remuda.benchmarks"
-) -> list[Record]:
-    """Run one benchmark and return what it printed. Raises MeasurementError when it fails or is not done in time."""
+) -> tuple[list[Record], str | None]:
+    """Run one benchmark. Returns what it printed, and why that is not all of it; None where it is."""
     command = [sys.executable, "-m", f"{package}.{module}", *(["--peers"] if peers else [])]
     done = process.run(command, deadline_s=deadline_s, environment=dict(os.environ), show_errors=True)
     print(done.output, end="", flush=True)
-    if done.status is None:
-        raise MeasurementError(f"it was not done after {deadline_s:g} s and was stopped")
-    if done.status:
-        raise MeasurementError(f"it ended with status {done.status}")
     try:
-        return parse(done.output.splitlines(), date=date, machine=machine)
+        records = parse(done.output.splitlines(), date=date, machine=machine)
     except msgspec.MsgspecError as error:
-        raise MeasurementError(f"it printed a line that is not a figure: {error}") from error
+        return [], f"it printed a line that is not a figure: {error}"
+    if done.status is None:
+        return records, f"it was not done after {deadline_s:g} s and was stopped"
+    return records, f"it ended with status {done.status}" if done.status else None
 
 
 def _parse(arguments: Sequence[str] | None, known: Sequence[str]) -> Options:

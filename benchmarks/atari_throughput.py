@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -41,11 +41,10 @@ PEER_DEADLINE_S = 240.0
 POLL_S = 0.005
 
 
-def figures(peers: bool) -> list[Figure]:
+def figures(peers: bool) -> Iterator[Figure]:
     """The limits are this machine's. IMPALA learns from a step once, DQN as it is usual eight times, PPO four times."""
-    found: list[Figure] = []
     if peers:
-        found += compare(
+        yield from compare(
             "atari_throughput_ppo",
             unit="env steps/s",
             goal=">= 3",
@@ -64,10 +63,9 @@ def figures(peers: bool) -> list[Figure]:
             "emulator less inference and updates": functools.partial(limit, config, updates=True),
         }
         ours = functools.partial(in_run, config)
-        found += compare(
+        yield from compare(
             f"atari_throughput_{name}", unit="env steps/s", goal=">= 0.7", ours=ours, references=references
         )
-    return found
 
 
 def limit(path: Path, *, updates: bool) -> float:

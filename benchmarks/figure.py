@@ -7,7 +7,7 @@ import math
 import re
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -80,6 +80,8 @@ def compare(
                 continue
             try:
                 values[who].append(measures[who]())
+                shown = f"{values[who][-1]:.4g} {unit}"
+                print(f"{name}, {turn + 1} of {n}: {who or 'ours'} {shown}", file=sys.stderr, flush=True)
             except ReferenceFailedError as error:
                 if who is None:
                     raise
@@ -92,8 +94,9 @@ def compare(
     ]
 
 
-def main(figures: Callable[[bool], list[Figure]]) -> None:
-    """Run one figure's file from the command line: measure, with the peers if asked, and print one JSON line each."""
+def main(figures: Callable[[bool], Iterable[Figure]]) -> None:
+    """Run one figure's file from the command line: measure, with the peers if asked, and print one JSON line each, at
+    once where `figures` yields them."""
     parser = argparse.ArgumentParser(description=figures.__doc__)
     parser.add_argument("--peers", action="store_true", help="measure other systems too (`make bench-peers` has them)")
     peers: bool = parser.parse_args().peers

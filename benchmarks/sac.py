@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import tempfile
 import time
@@ -16,6 +15,7 @@ import numpy as np
 from remuda.benchmarks import process
 from remuda.benchmarks.figure import Figure, compare, main
 from remuda.benchmarks.peers import peer
+from remuda.benchmarks.rounds import Rounds, Run
 from remuda.config.load import load_config
 
 CONFIG = Path(__file__).parents[1] / "examples" / "half_cheetah_sac.yaml"
@@ -28,12 +28,12 @@ DEADLINE_S = 1_800.0
 N = 3
 
 
-def figures(peers: bool) -> list[Figure]:
+def figures(peers: bool) -> Iterator[Figure]:
     """The update alone, and whole runs in one process (`remuda train`) and as a herd (`remuda launch`), both with one
     update per environment step and no evaluation before the end."""
     if not peers:
-        return []
-    found = compare(
+        return
+    yield from compare(
         "sac_updates",
         unit="updates/s",
         goal=">= 2.5",
@@ -41,16 +41,22 @@ def figures(peers: bool) -> list[Figure]:
         references={"stable-baselines3": peer("stable-baselines3", "sac_half_cheetah", "updates", deadline_s=600.0)},
         n=N,
     )
+    rounds = Rounds(
+        {
+            "train": functools.partial(ours, "train"),
+            "launch": functools.partial(ours, "launch"),
+            "stable-baselines3": theirs,
+        }
+    )
     for way in ("train", "launch"):
-        found += compare(
+        yield from compare(
             f"sac_half_cheetah_{way}",
             unit="s",
             goal="<= 0.4",
-            ours=functools.partial(ours, "train" if way == "train" else "launch", itertools.count()),
-            references={"stable-baselines3": functools.partial(theirs, itertools.count())},
+            ours=rounds.measure(way, _seconds),
+            references={"stable-baselines3": rounds.measure("stable-baselines3", _seconds)},
             n=N,
         )
-    return found
 
 
 def updates_per_s() -> float:
@@ -87,8 +93,8 @@ def _batch(rng: np.random.Generator) -> dict[str, np.ndarray]:
     }
 
 
-def ours(way: Literal["train", "launch"], seeds: Iterator[int]) -> float:
-    """Seconds from the command to its end, each time with the next seed."""
+def ours(way: Literal["train", "launch"], seed: int) -> Run:
+    """From the command to its end."""
     settings = (
         f"stop.max_env_steps={ENV_STEPS}",
         f"buffer.min_rows={LEARNING_STARTS}",
@@ -97,23 +103,27 @@ def ours(way: Literal["train", "launch"], seeds: Iterator[int]) -> float:
         "checkpoint.interval_env_steps=null",
     )
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "remuda.cli", way, str(CONFIG), "--seed", str(next(seeds))]
+        command = [sys.executable, "-m", "remuda.cli", way, str(CONFIG), "--seed", str(seed)]
         command += [word for setting in settings for word in ("--set", setting)]
         begin_s = time.perf_counter()
         done = process.run([*command, "--run-dir", f"{folder}/run"], deadline_s=DEADLINE_S)
         elapsed_s = time.perf_counter() - begin_s
     if done.status != 0:
         raise RuntimeError(f"remuda {way} ended with status {done.status}: {done.errors[-1_000:]}")
-    return elapsed_s
+    return Run(elapsed_s, ENV_STEPS)
 
 
-def theirs(seeds: Iterator[int]) -> float:
+def theirs(seed: int) -> Run:
     """Seconds from the peer's command to its end, likewise."""
     steps = ("run", "--env-steps", str(ENV_STEPS), "--learning-starts", str(LEARNING_STARTS))
-    measure = peer("stable-baselines3", "sac_half_cheetah", *steps, "--seed", str(next(seeds)), deadline_s=DEADLINE_S)
+    measure = peer("stable-baselines3", "sac_half_cheetah", *steps, "--seed", str(seed), deadline_s=DEADLINE_S)
     begin_s = time.perf_counter()
     measure()
-    return time.perf_counter() - begin_s
+    return Run(time.perf_counter() - begin_s, ENV_STEPS)
+
+
+def _seconds(run: Run) -> float:
+    return run.seconds
 
 
 if __name__ == "__main__":

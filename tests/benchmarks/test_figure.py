@@ -111,7 +111,10 @@ def test_a_reference_that_fails_is_reported_and_the_others_go_on(capsys: pytest.
     assert math.isnan(bad.reference)
     assert math.isnan(bad.ratio)
     assert (bad.met, bad.failure, len(calls)) == (False, "it crashed", 2)
-    assert capsys.readouterr().err == "x: no measurement of bad: it crashed\n"
+    told = capsys.readouterr().err.splitlines()
+    assert told[:3] == ["x, 1 of 3: ours 2 s", "x, 1 of 3: bad 1 s", "x, 1 of 3: good 1 s"]
+    assert "x: no measurement of bad: it crashed" in told
+    assert len(told) == 3 + 2 + 2 + 1
 
 
 def test_what_ours_raises_is_raised() -> None:

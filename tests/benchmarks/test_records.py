@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from remuda.benchmarks import machine
-from remuda.benchmarks.__main__ import HERE, MeasurementError, measure, modules
+from remuda.benchmarks.__main__ import HERE, measure, modules
 from remuda.benchmarks.picture import draw, score
 from remuda.benchmarks.records import Record, everything, newest, parse, store
 
@@ -125,7 +125,8 @@ def test_a_benchmark_runs_in_a_process_of_its_own(package: Path, capfd: pytest.C
         "fields = dict(name='a', unit='s', ours=1, reference=1, reference_name='b', ratio=1, goal='>= 1', met=True)\n"
         "print(json.dumps(fields | {'n': 1 + ('--peers' in sys.argv)}))\n"
     )
-    (found,) = measure("fine", peers=True, deadline_s=60, date="2026-05-01", machine=FACTS, package="dummies")
+    (found,), failure = measure("fine", peers=True, deadline_s=60, date="2026-05-01", machine=FACTS, package="dummies")
+    assert failure is None
     assert (found.key, found.n) == (("a", "b"), 2)
     assert json.loads(capfd.readouterr().out)["name"] == "a"
 
@@ -140,5 +141,21 @@ def test_a_benchmark_runs_in_a_process_of_its_own(package: Path, capfd: pytest.C
 )
 def test_a_benchmark_that_comes_to_nothing_says_how(package: Path, code: str, deadline_s: float, message: str) -> None:
     (package / "broken.py").write_text(code)
-    with pytest.raises(MeasurementError, match=message):
-        measure("broken", peers=False, deadline_s=deadline_s, date="2026-05-01", machine=FACTS, package="dummies")
+    records, failure = measure(
+        "broken", peers=False, deadline_s=deadline_s, date="2026-05-01", machine=FACTS, package="dummies"
+    )
+    assert records == []
+    assert failure is not None
+    assert message in failure
+
+
+def test_what_was_measured_before_a_benchmark_failed_is_kept(package: Path) -> None:
+    (package / "half.py").write_text(
+        "import json, sys\n"
+        "fields = dict(name='a', unit='s', ours=1, reference=1, reference_name='b', ratio=1, goal='>= 1', met=True)\n"
+        "print(json.dumps(fields | {'n': 3}), flush=True)\n"
+        "sys.exit(5)\n"
+    )
+    records, failure = measure("half", peers=False, deadline_s=60, date="2026-05-01", machine=FACTS, package="dummies")
+    assert [record.name for record in records] == ["a"]
+    assert failure == "it ended with status 5"

@@ -82,7 +82,7 @@ audit: setup  ## known weaknesses of the installed packages, by pip-audit (asks 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,security]'
 	@$(BIN)/pip-audit --skip-editable --strict || { echo 'make audit: not clean. Where a line above says "could not be audited", pypi.org was not reached or does not know that version, and nothing is known of it; else the table above lists what was found.' >&2; exit 1; }
 
-learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes, and the other examples (about fifty minutes)
+learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes, and the other examples (about an hour)
 	$(BIN)/pytest tests/learning -m learning -s -o faulthandler_timeout=6000
 
 sinks: setup  ## Weights & Biases and MLflow into .venv, and the tests that need them (offline)

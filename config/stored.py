@@ -27,10 +27,13 @@ STORED = MappingProxyType(
         ("ppo", "MountainCarContinuous-v0"): "mountain_car_continuous_ppo.yaml",
         ("ppo", "Pendulum-v1"): "pendulum_ppo.yaml",
         ("ppo", "Walker2d-v5"): "walker2d_ppo.yaml",
+        ("r2d2", "CartPole-v1"): "cartpole_r2d2.yaml",
         ("rainbow", "CartPole-v1"): "cartpole_rainbow.yaml",
         ("sac", "CartPole-v1"): "cartpole_sac.yaml",
         ("sac", "HalfCheetah-v5"): "half_cheetah_sac.yaml",
+        ("sac", "Hopper-v5"): "hopper_sac.yaml",
         ("sac", "Pendulum-v1"): "pendulum_sac.yaml",
+        ("sac", "Walker2d-v5"): "walker2d_sac.yaml",
         ("td3", "Pendulum-v1"): "pendulum_td3.yaml",
     }
 )

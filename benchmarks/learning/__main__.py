@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import datetime
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from remuda.benchmarks.figure import ReferenceFailedError
-from remuda.benchmarks.learning.picture import draw
 from remuda.benchmarks.learning.runs import Run, ours, theirs
-from remuda.benchmarks.learning.summary import figures
+from remuda.benchmarks.learning.stored import picture_of, store
 from remuda.benchmarks.learning.tasks import BY_NAME, Task
-from remuda.benchmarks.machine import facts
-from remuda.storage.atomic import write_bytes
-
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "learning"
 
 
 class Options(argparse.Namespace):
@@ -29,11 +22,16 @@ class Options(argparse.Namespace):
     peers: bool
     seeds: int | None
     max_env_steps: int | None
+    draw: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 where all that was asked for was measured, and 1 where a peer could not be."""
     options = _parse(arguments)
+    if options.draw:
+        for environment in dict.fromkeys(BY_NAME[name].environment for name in options.tasks):
+            picture_of(environment)
+        return 0
     failed = False
     for name in options.tasks:
         task = BY_NAME[name]
@@ -52,7 +50,7 @@ def measure(task: Task, *, seeds: int, peers: bool) -> tuple[list[Run], str | No
     for seed in range(seeds):
         sides = [ours, theirs] if seed % 2 == 0 else [theirs, ours]
         for side in sides:
-            if side is theirs and (not peers or failure is not None):
+            if side is theirs and (not peers or not task.peer or failure is not None):
                 continue
             try:
                 runs.append(side(task, seed))
@@ -64,26 +62,11 @@ def measure(task: Task, *, seeds: int, peers: bool) -> tuple[list[Run], str | No
     return runs, failure
 
 
-def store(task: Task, runs: Sequence[Run], failure: str | None, folder: Path = RESULTS) -> None:
-    """Write `<task>.jsonl` (first the machine, then each run, then the figures) and `<task>.png`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    lines: list[object] = [{"date": date, "machine": facts(), "task": task, "failure": failure}, *runs]
-    for figure in figures(task, runs):
-        lines.append(figure)
-        print(msgspec.json.encode(figure).decode(), flush=True)
-    encoded = b"".join(msgspec.json.encode(one) + b"\n" for one in lines)
-    write_bytes(folder / f"{task.name}.jsonl", encoded, durable=False)
-    try:
-        draw(task, runs, folder / f"{task.name}.png")
-    except ImportError as error:
-        print(f"no picture: {error}; the `plot` extra brings matplotlib", file=sys.stderr)
-
-
 def _parse(arguments: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser(prog="python -m remuda.benchmarks.learning", description=__doc__)
     parser.add_argument("tasks", nargs="*", metavar="task", help=f"one or more of {', '.join(BY_NAME)} (default: all)")
     parser.add_argument("--peers", action="store_true", help="run stable-baselines3 too (`make bench-peers` has it)")
+    parser.add_argument("--draw", action="store_true", help="draw the pictures of what is stored, and run nothing")
     parser.add_argument("--seeds", type=int, help="how many (default: as the task says, 3 or 5)")
     parser.add_argument("--max-env-steps", type=int, help="for a shorter run than the task says")
     options = parser.parse_args(arguments, namespace=Options())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import msgspec
@@ -13,12 +12,16 @@ import numpy as np
 
 from remuda.benchmarks import process
 from remuda.benchmarks.figure import ReferenceFailedError
+from remuda.benchmarks.learning.beside import Stopwatch
 from remuda.benchmarks.learning.tasks import Task
 from remuda.benchmarks.peers import ROOT
 from remuda.plotting.progress_table import read_progress
 
 OURS, PEER = "remuda", "stable-baselines3"
 STEPS, RETURNS = "TotalEnvInteracts", "AverageTestEpRet"
+PROGRESS = "progress.txt"
+QUIET_CORES = 0.25
+"""A run beside more work of others than that says nothing about seconds."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -34,11 +37,18 @@ class Run(msgspec.Struct, frozen=True):
     """From the command to its end, evaluations included."""
     curve: list[tuple[int, float]]
     """Environment steps, and the mean return of the evaluation there."""
+    other_cores: float | None = None
+    """Cores that other programs kept busy meanwhile, on average; None: not measured."""
 
     @property
     def last_return(self) -> float:
         """Mean of the last three evaluations: of a single one the noise would decide."""
         return float(np.mean([value for _, value in self.curve[-3:]]))
+
+    @property
+    def quiet(self) -> bool:
+        """Whether its seconds can be compared, as far as is known."""
+        return self.other_cores is None or self.other_cores <= QUIET_CORES
 
 
 class PeerLine(msgspec.Struct, frozen=True):
@@ -50,39 +60,49 @@ class PeerLine(msgspec.Struct, frozen=True):
 
 
 def ours(task: Task, seed: int) -> Run:
-    """`remuda train ALGORITHM --env ID` with the stored settings. Raises RuntimeError where it fails."""
+    """`remuda train` with the task's settings. Raises RuntimeError where it fails."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         command = [sys.executable, "-m", "remuda.cli", *arguments(task, seed), "--run-dir", str(run_dir)]
-        begin_s = time.perf_counter()
+        stopwatch = Stopwatch()
         done = process.run(command, deadline_s=task.deadline_s)
-        wall_s = time.perf_counter() - begin_s
+        took = stopwatch.took()
         if done.status != 0:
             raise RuntimeError(f"remuda train ended with status {done.status}: {done.errors[-1_000:]}")
-        curve = curve_of(run_dir / "progress.txt")
+        curve = curve_of(run_dir, task.policies)
         status = msgspec.json.decode(done.output, type=_Status)
     reached = task.stop_value is None or status.reason == "stop_value"
-    return Run(task.name, OURS, seed, reached, status.env_step, wall_s, curve)
+    return Run(task.name, OURS, seed, reached, status.env_step, took.wall_s, curve, took.other_cores)
 
 
 def arguments(task: Task, seed: int) -> list[str]:
     """Of `remuda`, all but the run folder."""
     stop = "null" if task.stop_value is None else str(task.stop_value)
-    settings = {
-        "stop.stop_value": stop,
-        "stop.max_env_steps": task.max_env_steps,
-        "evaluator.episodes": task.episodes,
-        "evaluator.interval_env_steps": task.interval_env_steps,
-    }
-    sets = [argument for key, value in settings.items() for argument in ("--set", f"{key}={value}")]
-    return ["train", task.algorithm, "--env", task.env_id, "--seed", str(seed), "--json", *sets]
+    settings = [
+        f"stop.stop_value={stop}",
+        f"stop.max_env_steps={task.max_env_steps}",
+        f"evaluator.episodes={task.episodes}",
+        f"evaluator.interval_env_steps={task.interval_env_steps}",
+        *task.overrides,
+    ]
+    sets = [argument for setting in settings for argument in ("--set", setting)]
+    taken = [task.algorithm, "--env", task.env_id] if task.config is None else [str(ROOT / task.config)]
+    return ["train", *taken, "--seed", str(seed), "--json", *sets]
 
 
-def curve_of(progress: Path) -> list[tuple[int, float]]:
-    """The evaluations that progress.txt of a run folder tells of."""
+def curve_of(run_dir: Path, policies: tuple[str, ...] = ()) -> list[tuple[int, float]]:
+    """The evaluations that progress.txt of a run folder tells of; of several policies the lowest return, since a run
+    ends when all of them have learned."""
+    folders = [run_dir / "log" / name for name in policies] or [run_dir]
+    curves = [_evaluations(folder / PROGRESS) for folder in folders]
+    shared = set[int].intersection(*(set(curve) for curve in curves))
+    return [(step, min(curve[step] for curve in curves)) for step in sorted(shared)]
+
+
+def _evaluations(progress: Path) -> dict[int, float]:
     table = read_progress(progress)
     steps, returns = table[STEPS], table[RETURNS]
-    return [(int(step), float(value)) for step, value in zip(steps, returns, strict=True) if np.isfinite(value)]
+    return {int(step): float(value) for step, value in zip(steps, returns, strict=True) if np.isfinite(value)}
 
 
 def theirs(task: Task, seed: int, *, root: Path = ROOT) -> Run:
@@ -103,13 +123,13 @@ def theirs(task: Task, seed: int, *, root: Path = ROOT) -> Run:
     script = root / "benchmarks" / "peers" / PEER / "learning.py"
     command = [str(python), str(script), *(f"--{name}={value}" for name, value in options.items())]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    begin_s = time.perf_counter()
+    stopwatch = Stopwatch()
     done = process.run(command, deadline_s=task.deadline_s, environment=environment)
-    wall_s = time.perf_counter() - begin_s
+    took = stopwatch.took()
     if done.status != 0:
         raise ReferenceFailedError(f"{script.name} ended with status {done.status}: {done.errors[-1_000:]}")
     line = msgspec.json.decode(done.output.strip().splitlines()[-1], type=PeerLine)
-    return Run(task.name, PEER, seed, line.reached, line.env_steps, wall_s, line.curve)
+    return Run(task.name, PEER, seed, line.reached, line.env_steps, took.wall_s, line.curve, took.other_cores)
 
 
 class _Status(msgspec.Struct, frozen=True):

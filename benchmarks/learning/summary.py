@@ -10,24 +10,31 @@ from remuda.benchmarks.figure import Figure, Goal
 from remuda.benchmarks.learning.runs import OURS, PEER, Run
 from remuda.benchmarks.learning.tasks import Task
 
-STEPS_GOAL, WALL_GOAL, RETURN_GOAL = "<= 1", "<= 0.5", ">= 1"
+STEPS_GOAL, RETURN_GOAL = "<= 1", ">= 1"
+ALL, NONE = ">= 1", "<= 0"
+"""Goals for the share of the seeds that reach the task's return."""
 
 
 def figures(task: Task, runs: Sequence[Run]) -> list[Figure]:
-    """Medians over the seeds: steps and seconds to the task's return, or seconds and the return that was reached.
+    """How many seeds reached the task's return; and beside the peer the medians over the seeds: steps and seconds to
+    that return, or seconds and the return that was reached.
 
-    A run that did not reach the return counts as infinitely long. Without runs of the peer there are no figures.
+    A run that did not reach the return counts as infinitely long. Seconds are left out where other programs kept the
+    machine busy during any of the runs.
     """
     mine = [run for run in runs if run.side == OURS]
     peers = [run for run in runs if run.side == PEER]
+    found = [_solved(task, mine)] if mine and task.stop_value is not None else []
     if not mine or not peers:
-        return []
-    wall = _figure(task, "wall", "s", WALL_GOAL, [_wall_s(run) for run in mine], [_wall_s(run) for run in peers])
+        return found
+    if all(run.quiet for run in runs):
+        seconds = ([_wall_s(run) for run in side] for side in (mine, peers))
+        found.append(_figure(task, "wall", "s", task.wall_goal, *seconds))
     if task.stop_value is None:
         returns = ([run.last_return for run in side] for side in (mine, peers))
-        return [wall, _figure(task, "return", "return", RETURN_GOAL, *returns)]
+        return [*found, _figure(task, "return", "return", RETURN_GOAL, *returns)]
     steps = ([_env_steps(run) for run in side] for side in (mine, peers))
-    return [wall, _figure(task, "env_steps", "env steps", STEPS_GOAL, *steps)]
+    return [*found, _figure(task, "env_steps", "env steps", STEPS_GOAL, *steps)]
 
 
 def _wall_s(run: Run) -> float:
@@ -36,6 +43,15 @@ def _wall_s(run: Run) -> float:
 
 def _env_steps(run: Run) -> float:
     return run.env_steps if run.reached else math.inf
+
+
+def _solved(task: Task, mine: list[Run]) -> Figure:
+    reached, seeds = sum(run.reached for run in mine), len(mine)
+    goal = ALL if task.solvable else NONE
+    met = Goal.parse(goal).met(reached / seeds)
+    return Figure(
+        f"learning_{task.name}_solved", "seeds", reached, seeds, "all seeds", reached / seeds, goal, met, seeds
+    )
 
 
 def _figure(task: Task, what: str, unit: str, goal: str, mine: list[float], peers: list[float]) -> Figure:

@@ -23,22 +23,108 @@ class Task:
     """Of each evaluation."""
     deadline_s: float = 3_600.0
     """Of one run of one side."""
+    config: str | None = None
+    """The file of the settings, below the root of the repository; None takes those that are stored for the algorithm in
+    this environment."""
+    overrides: tuple[str, ...] = ()
+    """Settings that differ from those, in the form of `--set`."""
+    variant: str = ""
+    """What these settings are called, where an algorithm has several tasks in an environment: feed_forward."""
+    policies: tuple[str, ...] = ()
+    """Names of the policies of a run with several; the return of an evaluation is then the lowest of theirs."""
+    solvable: bool = True
+    """Whether every run should reach `stop_value`; False: none may, since the task takes what these settings lack."""
+    peer: bool = False
+    """Whether stable-baselines3 has the algorithm, and tuned settings for it."""
+    wall_goal: str = "<= 0.5"
+    """Of our seconds divided by those of the peer."""
 
     @property
     def name(self) -> str:
         """For the command line, and for files."""
-        return f"{self.env_id.rpartition('/')[2].partition('-')[0]}_{self.algorithm}".lower()
+        variant = f"_{self.variant}" if self.variant else ""
+        return f"{self.environment}_{self.algorithm}{variant}".lower()
+
+    @property
+    def environment(self) -> str:
+        """The environment's part of the name: all its tasks are in one picture."""
+        return self.env_id.rpartition("/")[2].partition("-")[0].lower()
+
+    @property
+    def label(self) -> str:
+        """For pictures: the algorithm, and what its settings are called."""
+        return " ".join([self.algorithm.upper(), *self.variant.split("_")]).strip()
+
+
+def _maze(algorithm: str, config: str, *, solvable: bool, variant: str = "", overrides: tuple[str, ...] = ()) -> Task:
+    """A maze that takes memory: without it 0 is the best possible mean return."""
+    return Task(
+        algorithm,
+        "TMaze",
+        0.95,
+        200_000 if solvable else 100_000,
+        seeds=3,
+        interval_env_steps=5_000,
+        config=config,
+        overrides=overrides,
+        variant=variant,
+        solvable=solvable,
+    )
+
+
+def _mujoco(algorithm: str, env_id: str, wall_goal: str) -> Task:
+    """A million environment steps."""
+    return Task(
+        algorithm,
+        env_id,
+        None,
+        1_000_000,
+        seeds=3,
+        interval_env_steps=20_000,
+        episodes=10,
+        deadline_s=21_600.0,
+        peer=True,
+        wall_goal=wall_goal,
+    )
 
 
 TASKS = (
-    Task("ppo", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=5_000),
-    Task("ppo", "Pendulum-v1", -200.0, 100_000, seeds=5, interval_env_steps=5_000),
-    Task("ppo", "MountainCarContinuous-v0", 90.0, 100_000, seeds=5, interval_env_steps=2_000),
-    Task("ppo", "Acrobot-v1", -100.0, 1_000_000, seeds=5, interval_env_steps=5_000),
-    Task("ppo", "LunarLander-v3", 200.0, 1_000_000, seeds=5, interval_env_steps=20_000),
-    Task("ppo", "LunarLanderContinuous-v3", 200.0, 1_000_000, seeds=5, interval_env_steps=20_000),
-    Task("ppo", "HalfCheetah-v5", None, 1_000_000, seeds=3, interval_env_steps=20_000, episodes=10),
-    Task("ppo", "Hopper-v5", None, 1_000_000, seeds=3, interval_env_steps=20_000, episodes=10),
-    Task("ppo", "Walker2d-v5", None, 1_000_000, seeds=3, interval_env_steps=20_000, episodes=10),
+    Task("ppo", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=5_000, peer=True),
+    Task("dqn", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=2_000, peer=True),
+    Task("impala", "CartPole-v1", 475.0, 500_000, seeds=5, interval_env_steps=5_000),
+    Task("rainbow", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=2_000),
+    Task("r2d2", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=2_000),
+    Task("sac", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=2_000),
+    Task("ppo", "Pendulum-v1", -200.0, 100_000, seeds=5, interval_env_steps=5_000, peer=True),
+    Task("sac", "Pendulum-v1", -200.0, 20_000, seeds=5, interval_env_steps=1_000, peer=True),
+    Task("td3", "Pendulum-v1", -200.0, 20_000, seeds=5, interval_env_steps=1_000, peer=True),
+    Task("ppo", "MountainCarContinuous-v0", 90.0, 100_000, seeds=5, interval_env_steps=2_000, peer=True),
+    Task("ppo", "Acrobot-v1", -100.0, 1_000_000, seeds=5, interval_env_steps=5_000, peer=True),
+    Task("ppo", "LunarLander-v3", 200.0, 1_000_000, seeds=5, interval_env_steps=20_000, peer=True),
+    Task("ppo", "LunarLanderContinuous-v3", 200.0, 1_000_000, seeds=5, interval_env_steps=20_000, peer=True),
+    _maze("r2d2", "examples/t_maze_r2d2.yaml", solvable=True),
+    _maze("ppo", "examples/t_maze_ppo.yaml", solvable=True, variant="recurrent"),
+    _maze("impala", "examples/t_maze_impala.yaml", solvable=True, variant="recurrent"),
+    _maze(
+        "ppo",
+        "examples/t_maze_ppo.yaml",
+        solvable=False,
+        variant="feed_forward",
+        overrides=("policy.recurrent=null",),
+    ),
+    _maze("dqn", "benchmarks/configs/t_maze_dqn.yaml", solvable=False),
+    Task(
+        "ppo",
+        "SpeakerListener",
+        0.99,
+        60_000,
+        seeds=5,
+        interval_env_steps=1_000,
+        episodes=60,
+        config="examples/speaker_listener.yaml",
+        policies=("speaker", "listener"),
+    ),
+    *(_mujoco("ppo", env_id, "<= 0.5") for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")),
+    *(_mujoco("sac", env_id, "<= 0.4") for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")),
 )
 BY_NAME = {task.name: task for task in TASKS}

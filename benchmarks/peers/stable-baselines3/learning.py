@@ -7,10 +7,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
-from stable_baselines3 import PPO
+from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import EvalCallback, StopTrainingOnRewardThreshold
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 WIDE: dict[str, Any] = {
@@ -65,9 +67,23 @@ TUNED: dict[tuple[str, str], dict[str, Any]] = {
         "ent_coef": 0.000585045, "clip_range": 0.1, "n_epochs": 20, "gae_lambda": 0.95, "max_grad_norm": 1,
         "vf_coef": 0.871923,
     },
+    ("dqn", "CartPole-v1"): {
+        "learning_rate": 2.3e-3, "batch_size": 64, "buffer_size": 100_000, "learning_starts": 1_000, "gamma": 0.99,
+        "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128, "exploration_env_steps": 8_000,
+        "exploration_final_eps": 0.04, "policy_kwargs": {"net_arch": [256, 256]},
+    },
+    ("sac", "Pendulum-v1"): {"learning_rate": 1e-3},
+    ("td3", "Pendulum-v1"): {
+        "gamma": 0.98, "buffer_size": 200_000, "learning_starts": 10_000, "noise_std": 0.1, "gradient_steps": 1,
+        "train_freq": 1, "learning_rate": 1e-3, "policy_kwargs": {"net_arch": [400, 300]},
+    },
+    ("sac", "HalfCheetah-v5"): {"learning_starts": 10_000},
+    ("sac", "Hopper-v5"): {"learning_starts": 10_000},
+    ("sac", "Walker2d-v5"): {"learning_starts": 10_000},
 }  # fmt: skip
-"""Of the zoo, by its names, for newer versions of the environments."""
-ALGORITHMS = {"ppo": PPO}
+"""Of the zoo, for newer versions of the environments. By its names, but `exploration_env_steps` (it has a share of all
+steps) and `noise_std` of normal noise."""
+ALGORITHMS = {"dqn": DQN, "ppo": PPO, "sac": SAC, "td3": TD3}
 
 
 class Remembering(EvalCallback):
@@ -80,6 +96,17 @@ class Remembering(EvalCallback):
         if self.n_calls % self.eval_freq == 0:
             self.curve.append((self.num_timesteps, self.last_mean_reward))
         return goes_on
+
+
+def as_arguments(tuned: dict[str, Any], training: VecEnv, max_env_steps: int) -> dict[str, Any]:
+    """The settings as the algorithms take them."""
+    settings = dict(tuned)
+    if (exploring := settings.pop("exploration_env_steps", None)) is not None:
+        settings["exploration_fraction"] = min(1.0, exploring / max_env_steps)
+    if (std := settings.pop("noise_std", None)) is not None:
+        numbers = training.action_space.shape
+        settings["action_noise"] = NormalActionNoise(np.zeros(numbers), np.full(numbers, std))
+    return settings
 
 
 def main() -> None:
@@ -114,6 +141,7 @@ def main() -> None:
         deterministic=True,
     )
     evaluation.curve = []
+    settings = as_arguments(settings, training, asked.max_env_steps)
     model = ALGORITHMS[asked.algorithm]("MlpPolicy", training, seed=asked.seed, device="cpu", **settings)
     model.learn(asked.max_env_steps, callback=evaluation)
     best = evaluation.best_mean_reward

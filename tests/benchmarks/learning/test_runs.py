@@ -10,15 +10,9 @@ import pytest
 
 from remuda.benchmarks.figure import ReferenceFailedError
 from remuda.benchmarks.learning.runs import OURS, PEER, arguments, curve_of, theirs
-from remuda.benchmarks.learning.tasks import BY_NAME, TASKS
-from remuda.config.stored import stored_config
+from remuda.benchmarks.learning.tasks import BY_NAME
 
 PENDULUM = BY_NAME["pendulum_ppo"]
-
-
-def test_every_task_has_a_name_of_its_own_and_stored_settings() -> None:
-    assert len(BY_NAME) == len(TASKS)
-    assert [task.name for task in TASKS if stored_config(task.algorithm, task.env_id) is None] == []
 
 
 def test_what_remuda_is_asked_for() -> None:
@@ -27,10 +21,29 @@ def test_what_remuda_is_asked_for() -> None:
     assert {"stop.stop_value=null", "stop.max_env_steps=7", "evaluator.episodes=20"} <= set(asked)
 
 
+def test_a_task_with_a_config_of_its_own_asks_for_that() -> None:
+    asked = arguments(BY_NAME["tmaze_ppo_feed_forward"], seed=1)
+    assert asked[0] == "train"
+    assert asked[1].endswith("/examples/t_maze_ppo.yaml")
+    assert "--env" not in asked
+    assert "policy.recurrent=null" in asked
+
+
+def progress(folder: Path, *rows: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    table = "".join(f"{row}\n" for row in ("TotalEnvInteracts\tAverageTestEpRet", *rows))
+    (folder / "progress.txt").write_text(table, encoding="utf-8")
+
+
 def test_the_curve_is_that_of_progress_txt(tmp_path: Path) -> None:
-    table = "TotalEnvInteracts\tAverageTestEpRet\n0\t-1200.5\n1000\t\n2000\tnan\n5000\t-150.25\n"
-    (tmp_path / "progress.txt").write_text(table, encoding="utf-8")
-    assert curve_of(tmp_path / "progress.txt") == [(0, -1200.5), (5000, -150.25)]
+    progress(tmp_path, "0\t-1200.5", "1000\t", "2000\tnan", "5000\t-150.25")
+    assert curve_of(tmp_path) == [(0, -1200.5), (5000, -150.25)]
+
+
+def test_of_several_policies_the_lowest_return_counts(tmp_path: Path) -> None:
+    progress(tmp_path / "log" / "one", "0\t0.25", "10\t0.75", "20\t1.0")
+    progress(tmp_path / "log" / "two", "0\t0.5", "10\t0.5", "20\tnan")
+    assert curve_of(tmp_path, ("one", "two")) == [(0, 0.25), (10, 0.5)]
 
 
 @pytest.fixture
@@ -55,6 +68,7 @@ def test_a_run_of_the_peer_is_its_last_line(root: Path) -> None:
     assert run.curve == [(5, 1.5), (9, 2.0)]
     assert run.last_return == 1.75
     assert run.wall_s > 0
+    assert run.other_cores is not None
     assert theirs(PENDULUM, 5, root=root).reached
     assert run.side != OURS
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 
 import msgspec
-import pytest
 
-from remuda.benchmarks.learning.__main__ import store
 from remuda.benchmarks.learning.runs import OURS, PEER, Run
 from remuda.benchmarks.learning.summary import figures
 from remuda.benchmarks.learning.tasks import BY_NAME
@@ -25,7 +22,8 @@ def run(side: str, seed: int, *, steps: int, wall_s: float, reached: bool = True
 def test_steps_and_seconds_to_a_return_are_medians_over_the_seeds() -> None:
     mine = [run(OURS, seed, steps=steps, wall_s=steps / 10) for seed, steps in enumerate((100, 300, 200))]
     peers = [run(PEER, seed, steps=400, wall_s=50.0) for seed in range(3)]
-    wall, steps = figures(SOLVE, [*mine, *peers])
+    solved, wall, steps = figures(SOLVE, [*mine, *peers])
+    assert (solved.ours, solved.reference, solved.met) == (3, 3, True)
     assert (wall.ours, wall.reference, wall.ratio, wall.met, wall.n) == (20.0, 50.0, 0.4, True, 3)
     assert (steps.ours, steps.reference, steps.ratio, steps.met) == (200.0, 400.0, 0.5, True)
     assert steps.name == "learning_pendulum_ppo_env_steps"
@@ -33,11 +31,12 @@ def test_steps_and_seconds_to_a_return_are_medians_over_the_seeds() -> None:
 
 def test_who_does_not_get_there_took_for_ever() -> None:
     good, bad = run(OURS, 0, steps=100, wall_s=9.0), run(PEER, 0, steps=100, wall_s=1.0, reached=False)
-    assert [figure.ratio for figure in figures(SOLVE, [good, bad])] == [0.0, 0.0]
+    assert [figure.ratio for figure in figures(SOLVE, [good, bad])] == [1.0, 0.0, 0.0]
     swapped = [msgspec.structs.replace(good, side=PEER), msgspec.structs.replace(bad, side=OURS)]
-    assert [figure.met for figure in figures(SOLVE, swapped)] == [False, False]
+    assert [figure.met for figure in figures(SOLVE, swapped)] == [False, False, False]
     neither = [bad, msgspec.structs.replace(bad, side=OURS)]
-    assert all(math.isnan(figure.ratio) and not figure.met for figure in figures(SOLVE, neither))
+    _, *compared = figures(SOLVE, neither)
+    assert all(math.isnan(figure.ratio) and not figure.met for figure in compared)
 
 
 def test_after_equal_steps_returns_are_compared() -> None:
@@ -48,17 +47,26 @@ def test_after_equal_steps_returns_are_compared() -> None:
     assert (returns.ours, returns.reference, returns.ratio, returns.met) == (30.0, 20.0, 1.5, True)
 
 
-def test_without_a_peer_there_are_no_figures() -> None:
-    assert figures(SOLVE, [run(OURS, 0, steps=1, wall_s=1.0)]) == []
+def test_seconds_beside_other_work_are_not_compared() -> None:
+    quiet, busy = run(OURS, 0, steps=9, wall_s=4.0), run(PEER, 0, steps=9, wall_s=9.0)
+    found = figures(SOLVE, [quiet, msgspec.structs.replace(busy, other_cores=1.0)])
+    assert [figure.name.rpartition("ppo_")[2] for figure in found] == ["solved", "env_steps"]
+    found = figures(SOLVE, [quiet, msgspec.structs.replace(busy, other_cores=0.1)])
+    assert [figure.name.rpartition("ppo_")[2] for figure in found] == ["solved", "wall", "env_steps"]
 
 
-def test_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
-    runs = [run(side, seed, steps=5, wall_s=2.0) for seed in range(2) for side in (OURS, PEER)]
-    store(SOLVE, runs, None, tmp_path)
-    head, *lines = [msgspec.json.decode(line) for line in (tmp_path / "pendulum_ppo.jsonl").read_bytes().splitlines()]
-    assert head["task"]["env_id"] == "Pendulum-v1"
-    assert [msgspec.convert(line, Run) for line in lines[:4]] == runs
-    assert [line["name"] for line in lines[4:]] == ["learning_pendulum_ppo_wall", "learning_pendulum_ppo_env_steps"]
-    assert (tmp_path / "pendulum_ppo.png").stat().st_size > 1_000
-    assert capsys.readouterr().out.count("learning_pendulum_ppo") == 2
+def test_without_a_peer_it_counts_how_many_seeds_got_there() -> None:
+    good, bad = run(OURS, 0, steps=1, wall_s=1.0), run(OURS, 1, steps=9, wall_s=9.0, reached=False)
+    (all_but_one,) = figures(SOLVE, [good, bad])
+    assert (all_but_one.name, all_but_one.ours, all_but_one.reference) == ("learning_pendulum_ppo_solved", 1, 2)
+    assert (all_but_one.ratio, all_but_one.met) == (0.5, False)
+    (every,) = figures(SOLVE, [good])
+    assert every.met
+    assert figures(TRAIN, [good]) == []
+
+
+def test_none_may_solve_what_cannot_be_solved() -> None:
+    hopeless = dataclasses.replace(SOLVE, solvable=False)
+    good, bad = run(OURS, 0, steps=1, wall_s=1.0), run(OURS, 1, steps=9, wall_s=9.0, reached=False)
+    assert [figure.met for figure in figures(hopeless, [bad])] == [True]
+    assert [figure.met for figure in figures(hopeless, [bad, good])] == [False]

@@ -12,7 +12,7 @@ from remuda.logbook.episode_reports import CollectReport, EvaluationReport, Work
 from remuda.logbook.outages import Written
 from remuda.logbook.reports import Report
 from remuda.logbook.run_events import EventReport
-from remuda.logbook.series import Evaluation, Event, Interval
+from remuda.logbook.series import Evaluation, Event, Interval, Ledger
 from remuda.logbook.series_file import SeriesFile
 from remuda.logbook.training_reports import BufferThroughputReport
 from remuda.logbook.usage import Usage, WorkerUsage
@@ -100,6 +100,7 @@ class SeriesView:
                 buffer_rows=None if buffer is None else buffer.current_have,
                 policy_lag=None if buffer is None else buffer.policy_lag,
                 samples_per_insert=None if buffer is None else _finite(buffer.samples_per_insert),
+                ledger=None if buffer is None or buffer.ledger is None else Ledger(**structs.asdict(buffer.ledger)),
                 events_left_out=max(sums.events - EVENTS_PER_INTERVAL, 0),
                 roles=list(report.roles),
                 workers=[self._worker_usage(name, vitals) for name, vitals in report.workers.items()],

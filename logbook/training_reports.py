@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from remuda.config.declaration import BESIDES_MEAN
 from remuda.logbook.grid_format import Value, grid
 from remuda.logbook.reports import Report, Topic
+from remuda.wire.messages import LedgerCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,8 @@ class BufferThroughputReport(Report):
     """How often a row was sampled on average since the run began; nan before training."""
     policy_lag: int = 0
     """Versions between the newest policy and the one that collected the newest chunk."""
+    ledger: LedgerCounts | None = None
+    """How the chunks of the run fared, only in the time series."""
     num_transitions: int = 0
     """Environment steps that the rows in the index hold: one each, or those of a segment."""
     num_collected_episodes: int = 0

@@ -91,18 +91,20 @@ class Quantity:
 def curves(
     library: Library, runs: Sequence[StoredRun], quantity: Quantity, *, points: int, budget: Callable[[], bool]
 ) -> Curves:
-    """The curves of these runs, in at most `points` buckets each. Reads within the budget, but a little of each."""
-    found = [_curve(library, run, quantity, points, budget) for run in runs]
-    return Curves(quantity.x, quantity.y, found, _together(found))
+    """The curves of these runs, in at most `points` buckets each. A file that is not read within the budget is shown by
+    a sample of its rows until the library has read it."""
+    with library.first():
+        found = [_curve(library, run, quantity, points, budget) for run in runs]
+        return Curves(quantity.x, quantity.y, found, _together(found))
 
 
 def _curve(library: Library, run: StoredRun, quantity: Quantity, points: int, budget: Callable[[], bool]) -> RunCurve:
     try:
         if quantity.source == "progress":
-            with library.progress(run.run, budget) as table:
+            with library.progress(run.run, budget, in_part=False) as table:
                 rows, exact = _of_progress(table, quantity, points)
                 return _run_curve(run, rows, table.table.rows, table.read_share, exact=exact)
-        with library.series(run.run, budget) as series:
+        with library.series(run.run, budget, in_part=False) as series:
             pyramid = series.evaluations if quantity.source == "evaluation" else series.intervals
             rows = _of_series(series, quantity, points)
             return _run_curve(run, rows, pyramid.rows, series.read_share, exact=series.read_share >= 1.0)
@@ -112,12 +114,13 @@ def _curve(library: Library, run: StoredRun, quantity: Quantity, points: int, bu
 
 def _of_series(series: SeriesReader, quantity: Quantity, points: int) -> FloatArray:
     """float64 [n, 4]: x, last, min, max."""
+    exact = series.read_share >= 1.0
     if quantity.source == "evaluation":
         x, at = X_NAMES.index(quantity.x), _EVALUATION_VALUES + 3 * EVALUATION_NAMES.index(quantity.name)
-        rows = series.evaluations.buckets(points)
+        rows = series.evaluations.buckets(points) if exact else series.sample_evaluations(points)
     else:
         x, at = INTERVAL_X + X_NAMES.index(quantity.x), INTERVAL_VALUES + 3 * INTERVAL_NAMES.index(quantity.name)
-        rows = series.intervals.buckets(points)
+        rows = series.intervals.buckets(points) if exact else series.sample_intervals(points)
     return rows[:, [x, at, at + 1, at + 2]]
 
 

@@ -20,6 +20,10 @@ REQUEST_S = 0.5
 _PAUSE_S = 0.002
 """Between two pieces of a long file: the requests of people go first."""
 _WAIT_S = 1.0
+FEW_BYTES = 1 << 20
+"""What is left of a file is read at once if it is no more than this."""
+SOME_BYTES = 8 << 20
+"""And if there is time, if it is no more than this."""
 _PIECE_S = 0.05
 """How long the thread reads one file before another has its turn."""
 Reader = SeriesReader | ProgressReader
@@ -59,6 +63,8 @@ class Library:
         self._unread: deque[tuple[str, _Kept[Any]]] = deque()
         self.whole: dict[str, int] = {}
         """By run, how often the thread has come to the end of a file: when this grows, there is more to show."""
+        self._answering = 0
+        """Requests that go first."""
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -70,25 +76,45 @@ class Library:
             return series + sum(kept.reader.kept_bytes for kept in self._progress.values())
 
     @contextlib.contextmanager
-    def series(self, run: str, budget: Callable[[], bool]) -> Generator[SeriesReader]:
-        """Lend the reader of a run's time series, after it has read on within the budget. Raises UnknownRunError,
-        OSError."""
+    def series(self, run: str, budget: Callable[[], bool], *, in_part: bool = True) -> Generator[SeriesReader]:
+        """Lend the reader of a run's time series, after it has read on within the budget. Without `in_part` it has read
+        a long file whole, or else nothing more of it. Raises UnknownRunError, OSError."""
         folder = self._ids.folder(run)
         kept = self._of(self._series, run, lambda: SeriesReader(folder.series))
         with kept.lock:
-            self._read_on(run, kept, budget)
+            self._read_on(run, kept, budget, in_part)
             yield kept.reader
         self._forget_oldest()
 
     @contextlib.contextmanager
-    def progress(self, run: str, budget: Callable[[], bool]) -> Generator[ProgressReader]:
+    def progress(self, run: str, budget: Callable[[], bool], *, in_part: bool = True) -> Generator[ProgressReader]:
         """Lend the reader of a run's progress.txt, as `series`."""
         folder = self._ids.folder(run)
         kept = self._of(self._progress, run, lambda: ProgressReader(folder.progress))
         with kept.lock:
-            self._read_on(run, kept, budget)
+            self._read_on(run, kept, budget, in_part)
             yield kept.reader
         self._forget_oldest()
+
+    def columns(self, run: str) -> list[str]:
+        """Those of a run's progress.txt, of which nothing more is read. Raises UnknownRunError, OSError."""
+        folder = self._ids.folder(run)
+        kept = self._of(self._progress, run, lambda: ProgressReader(folder.progress))
+        with kept.lock:
+            kept.reader.look()
+            return [*kept.reader.names]
+
+    @contextlib.contextmanager
+    def first(self) -> Generator[None]:
+        """While the body runs, which answers somebody, the thread reads nothing."""
+        with self._lock:
+            self._answering += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._answering -= 1
+                self._lock.notify_all()
 
     def close(self) -> None:
         """End the thread."""
@@ -106,9 +132,16 @@ class Library:
             shelf.move_to_end(run)
             return kept
 
-    def _read_on(self, run: str, kept: _Kept[_R], budget: Callable[[], bool]) -> None:
-        """Read a piece at least; the rest is left to the thread. Its lock is held."""
-        if kept.waits or kept.reader.read(budget):
+    def _read_on(self, run: str, kept: _Kept[_R], budget: Callable[[], bool], in_part: bool) -> None:
+        """Read a piece at least, unless only the whole helps and that takes too long; the rest is left to the thread.
+        Its lock is held."""
+        if kept.waits and not in_part:
+            return
+        kept.reader.look()
+        unread = kept.reader.unread_bytes
+        if (in_part or unread <= FEW_BYTES or (unread <= SOME_BYTES and budget())) and kept.reader.read(budget):
+            return
+        if kept.waits:
             return
         kept.waits = True
         with self._lock:
@@ -121,7 +154,7 @@ class Library:
     def _read_the_rest(self) -> None:
         while True:
             with self._lock:
-                while not self._unread and not self._closed:
+                while (self._answering or not self._unread) and not self._closed:
                     self._lock.wait(_WAIT_S)
                 if self._closed:
                     return
@@ -138,7 +171,8 @@ class Library:
         """Read some of a file; whether it is read whole, or cannot be read, or need not be."""
         with kept.lock:
             try:
-                done = kept.forgotten or bool(kept.reader.read(Budget(_PIECE_S)))
+                budget = Budget(_PIECE_S)
+                done = kept.forgotten or bool(kept.reader.read(lambda: budget() and not self._answering))
             except OSError:
                 done = True  # whoever asks next is told
             if done:

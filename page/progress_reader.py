@@ -48,6 +48,11 @@ class ProgressReader:
         return min(self._mark.offset / self.size_bytes, 1.0) if self.size_bytes else 1.0
 
     @property
+    def unread_bytes(self) -> int:
+        """Of the file, as far as it was seen."""
+        return max(self.size_bytes - self._mark.offset, 0)
+
+    @property
     def kept_bytes(self) -> int:
         """Of memory, about."""
         return self.table.size_bytes + 4_096
@@ -126,14 +131,13 @@ class ProgressReader:
 
     def _rows(self, block: bytes) -> FloatArray:
         """The rows of whole lines, as `table` has them."""
-        cells = block.split()
         lines = block.count(b"\n")
-        if len(cells) == lines * len(self.names):
-            try:
-                numbers = np.array(cells).astype(np.float64).reshape(lines, -1)
-                return self.bucketed(numbers)
-            except ValueError:
-                pass  # some cell is no number
+        try:
+            numbers = np.fromstring(block, np.float64, sep=" ")
+        except ValueError:  # some cell is no number
+            numbers = np.empty(0)
+        if len(numbers) == lines * len(self.names):
+            return self.bucketed(numbers.reshape(lines, -1))
         return self.bucketed(self._numbers(block.splitlines()))
 
     def _numbers(self, lines: Sequence[bytes]) -> FloatArray:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from remuda.logbook.series import Begin, Evaluation, Event, Interval, read_whole
+from remuda.logbook.series import Begin, Evaluation, Event, Interval, decode_records
 from remuda.logbook.usage import Usage
 from remuda.page.growing import Mark, look, moved
 from remuda.page.pyramid import FloatArray, Pyramid, Reduction
+from remuda.page.series_sample import sampled
 from remuda.page.spans import Spans
+from remuda.storage.record_file import LONGEST_BYTES
+from remuda.storage.untrusted import open_regular
 from remuda.training.vitals import ROLES
 
 X_NAMES = ("wall_s", "env_step", "train_iter")
@@ -32,8 +36,8 @@ KINDS = ("work", "env", "wait_data", "wait_policy", "wait_credit", "wait_other")
 """What a process spends its time on, as records of the series name it."""
 MOST_EVENTS = 500
 """The newest ones are kept."""
-_AT_ONCE = 256
-"""Records that are added to the buckets together."""
+_BLOCK_BYTES = 256 << 10
+"""Of the file, read and added to the buckets together."""
 
 _THREE: tuple[Reduction, ...] = ("last", "min", "max")
 _LAST: tuple[Reduction, ...] = ("last",)
@@ -56,6 +60,8 @@ _EVALUATION: tuple[Reduction, ...] = (
     *_LAST * len(X_NAMES),
     *_THREE * len(EVALUATION_NAMES),
 )
+_THRICE = [*range(len(X_NAMES)), *(len(X_NAMES) + at for at in range(len(EVALUATION_NAMES)) for _ in range(3))]
+"""Where each column of `evaluations` comes from: the x, and three of each value."""
 
 
 class SeriesReader:
@@ -74,8 +80,6 @@ class SeriesReader:
         self.events_left_out = 0
         self.spans = Spans()
         self.last: Interval | None = None
-        self._interval_rows: list[list[float]] = []
-        self._evaluation_rows: list[list[float]] = []
 
     @property
     def read_share(self) -> float:
@@ -92,30 +96,43 @@ class SeriesReader:
         """Bytes that were read."""
         return self._mark.offset
 
-    def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
-        """Read on while `go_on()`, which is asked now and then; whether the end was reached. No file is an empty one.
-        Raises OSError."""
+    @property
+    def unread_bytes(self) -> int:
+        """Of the file, as far as it was seen."""
+        return max(self.size_bytes - self._mark.offset, 0)
+
+    def look(self) -> None:
+        """See how large the file is, and whether it is still the same. No file is an empty one. Raises OSError."""
         try:
             now = look(self._path, self._mark)
         except FileNotFoundError:
             if self._mark != Mark():
                 self._forget()
-            return True
+            return
         if not now.is_same:
             if self._mark.inode:
                 self._forget()
             self._mark = now.mark
         self.size_bytes = now.size
-        offset, done = self._mark.offset, True
-        for number, whole in enumerate(read_whole(self._path, begin=offset), start=1):
-            self._take(whole.record)
-            offset = whole.end
-            if number % _AT_ONCE == 0:
-                self._flush()
-                if not go_on():
-                    done = False
+
+    def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
+        """Read on while `go_on()`, which is asked for each block; whether the end was reached. Raises OSError."""
+        self.look()
+        if not self._mark.inode:
+            return True
+        offset, done = self._mark.offset, False
+        with open_regular(self._path, follow_link=False) as file:
+            while True:
+                data = os.pread(file.fileno(), _BLOCK_BYTES, offset)
+                records, length = decode_records(data)
+                if not length and len(data) == _BLOCK_BYTES:  # a very long record, or damage
+                    data = os.pread(file.fileno(), LONGEST_BYTES, offset)
+                    records, length = decode_records(data)
+                self._take(records)
+                offset += length
+                done = not length or len(data) < _BLOCK_BYTES
+                if done or not go_on():
                     break
-        self._flush()
         if offset > self._mark.offset:
             self._mark = moved(self._path, self._mark, offset)
             self.size_bytes = max(self.size_bytes, offset)
@@ -123,32 +140,40 @@ class SeriesReader:
             self.size_bytes = self._mark.offset
         return done
 
-    def _take(self, record: Begin | Interval | Evaluation | Event | None) -> None:
-        match record:
-            case Interval():
-                self.last = record
-                self.events_left_out += record.events_left_out
-                self._interval_rows.append(_interval_row(record))
-            case Evaluation():
-                self._evaluation_rows.append(_evaluation_row(record))
-            case Event():
+    def sample_evaluations(self, rows: int) -> FloatArray:
+        """float64 [n <= rows, columns of `evaluations`]: those at evenly spaced places of the file, and the newest.
+        Raises OSError."""
+        return _evaluation_rows(sampled(self._path, Evaluation, rows))
+
+    def sample_intervals(self, rows: int) -> FloatArray:
+        """The same of `intervals`: each row is one interval, and there are gaps between them. Raises OSError."""
+        return _interval_rows(sampled(self._path, Interval, rows))
+
+    def _take(self, records: Sequence[Begin | Interval | Evaluation | Event]) -> None:
+        intervals = [record for record in records if type(record) is Interval]
+        if intervals:
+            self.last = intervals[-1]
+            self.events_left_out += sum(record.events_left_out for record in intervals)
+            self.intervals.extend(_interval_rows(intervals))
+        if evaluations := [record for record in records if type(record) is Evaluation]:
+            self.evaluations.extend(_evaluation_rows(evaluations))
+        for record in records:
+            if type(record) is Event:
                 if len(self.events) == MOST_EVENTS:
                     self.events_left_out += 1
                 self.events.append(record)
                 self.spans.take(record)
-            case _:
-                pass
-
-    def _flush(self) -> None:
-        if self._interval_rows:
-            self.intervals.extend(_array(self._interval_rows))
-        if self._evaluation_rows:
-            self.evaluations.extend(_array(self._evaluation_rows))
-        self._interval_rows, self._evaluation_rows = [], []
 
 
-def _array(rows: list[list[float]]) -> FloatArray:
-    return np.array(rows, np.float64)
+def _interval_rows(records: Sequence[Interval]) -> FloatArray:
+    return np.array([_interval_row(record) for record in records], np.float64).reshape(-1, len(_INTERVAL))
+
+
+def _evaluation_rows(records: Sequence[Evaluation]) -> FloatArray:
+    rows = [
+        (one.wall_s, one.env_step, one.train_iter, _number(one.return_mean), _number(one.return_std)) for one in records
+    ]
+    return np.array(rows, np.float64).reshape(-1, len(X_NAMES) + len(EVALUATION_NAMES))[:, _THRICE]
 
 
 def _number(value: float | None) -> float:
@@ -173,8 +198,3 @@ def _usage_sums(usage: Usage | None, past_s: float) -> list[float]:
         return [0.0] * USAGE_COLUMNS
     whole = [float(getattr(usage, name)) * past_s for name in USAGE_NAMES]
     return whole + [float(getattr(usage, kind)) * past_s * usage.processes for kind in KINDS]
-
-
-def _evaluation_row(record: Evaluation) -> list[float]:
-    values = [_number(getattr(record, name)) for name in EVALUATION_NAMES]
-    return [record.wall_s, record.env_step, record.train_iter, *_three(values)]

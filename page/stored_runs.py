@@ -108,7 +108,9 @@ class StoredRuns:
 
     def settings(self, run: str) -> dict[str, JsonValue]:
         """All settings of a run, with masks in place of secrets. Raises UnknownRunError."""
-        return _settings(self._ids.folder(run))
+        self._ids.folder(run)
+        read = self._look(run)
+        return {} if read is None else dict(read.settings)
 
     def sweeps(self) -> dict[str, int]:
         """How many runs each sweep has, by its folder."""

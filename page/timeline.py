@@ -69,8 +69,10 @@ class Timeline(Struct, frozen=True):
 
 
 def timeline(reader: SeriesReader, *, buckets: int, from_s: float = 0.0, to_s: float = float("inf")) -> Timeline:
-    """The view of what was read of a run's time series, between these seconds since the run began."""
-    rows = reader.intervals.buckets()
+    """The view of a run's time series, between these seconds since the run began. Until it is read whole, each bucket
+    is one of its intervals, at evenly spaced places of the file. Raises OSError."""
+    rows = reader.intervals.buckets() if reader.read_share >= 1.0 else reader.sample_intervals(buckets)
+    wall_s = float(rows[-1, INTERVAL_X]) if len(rows) else 0.0
     rows = rows[(rows[:, INTERVAL_X] > rows[:, 0]) & (rows[:, INTERVAL_X] > from_s) & (rows[:, 0] < to_s)]
     rows = _merged(rows, buckets)
     begin, end = rows[:, 0], rows[:, INTERVAL_X]
@@ -89,7 +91,7 @@ def timeline(reader: SeriesReader, *, buckets: int, from_s: float = 0.0, to_s: f
         rates={name: listed(rows[:, INTERVAL_VALUES + 3 * at]) for at, name in enumerate(INTERVAL_NAMES)},
         events=[event_view(event) for event in reader.events if from_s <= event.wall_s <= to_s],
         events_left_out=reader.events_left_out,
-        wall_s=0.0 if reader.last is None else reader.last.wall_s,
+        wall_s=wall_s,
         read=reader.read_share,
     )
 

@@ -22,15 +22,18 @@ from remuda.page.curves import Curves, Quantity, curves
 from remuda.page.evaluations import Evaluations
 from remuda.page.films import Films
 from remuda.page.herd import Failure, Herd, failures_of, herd, newest
+from remuda.page.ledger import LedgerView, ledger_view
 from remuda.page.library import REQUEST_S, Budget, Library
 from remuda.page.run_ids import MOST_DEPTH, RunIds, UnknownRunError
 from remuda.page.run_rows import RunRow, run_ids, run_rows
 from remuda.page.series_reader import EVALUATION_NAMES, INTERVAL_NAMES
+from remuda.page.series_sample import newest_interval
 from remuda.page.settings import Settings, origins_and_text, side_by_side
 from remuda.page.stored_runs import StoredRuns
 from remuda.page.timeline import Timeline, timeline
 from remuda.page.tokens import PageRight
 from remuda.page.waiting import Queue, queue
+from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import json_of, read_bounded
 from remuda.wire.messages import OVER, Status
 
@@ -91,6 +94,8 @@ class RunView(Struct, frozen=True):
     run: RunRow
     metrics: dict[str, list[str]]
     workers: list[RunWorker]
+    ledger: LedgerView | None
+    """None where it is not known: of runs of earlier versions, and before the first interval."""
     stop: dict[str, object]
     timers: object
 
@@ -179,22 +184,30 @@ class Views:
     def run(self, run: str) -> RunView:
         """One run. Raises UnknownRunError, OSError."""
         folder, row = self.ids.folder(run), self.row(run)
-        with self.library.progress(run, Budget(0.0)) as table:
-            columns = list(table.names)
         files = log_files.log_files(folder.log, self.alive(run))
         metrics: dict[str, list[str]] = {
             "evaluation": [*EVALUATION_NAMES],
             "interval": [*INTERVAL_NAMES],
-            "progress": columns,
+            "progress": self.library.columns(run),
         }
         stop = self.stored.settings(run).get("stop")
         return RunView(
             run=row,
             metrics=metrics,
             workers=_workers(files),
+            ledger=self._ledger(folder, row),
             stop=dict(stop) if isinstance(stop, dict) else {},
             timers=_json(folder.timers),
         )
+
+    def _ledger(self, folder: RunFolder, row: RunRow) -> LedgerView | None:
+        """As the coordinator says, or else the newest interval of the run's time series."""
+        status = None if row.run is None else self._status_of(row.run)
+        live = [] if status is None else [each.ledger for each in status.experiments if each.id == row.experiment]
+        if live and live[0] is not None:
+            return ledger_view(live[0], row.env_step)
+        last = newest_interval(folder.series)
+        return None if last is None or last.ledger is None else ledger_view(last.ledger, last.env_step)
 
     def alive(self, run: str) -> list[tuple[str, int]]:
         """Workers that work for a run now, with their incarnations; none without a coordinator."""
@@ -212,7 +225,7 @@ class Views:
 
     def timeline(self, run: str, buckets: int, from_s: float, to_s: float) -> Timeline:
         """Of one run. Raises UnknownRunError, OSError."""
-        with self.library.series(run, Budget(REQUEST_S)) as reader:
+        with self.library.first(), self.library.series(run, Budget(REQUEST_S)) as reader:
             return timeline(reader, buckets=buckets, from_s=from_s, to_s=to_s)
 
     def checkpoints(self, run: str) -> Checkpoints:

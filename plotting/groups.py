@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from remuda.plotting.errors import PlotError
@@ -27,7 +27,10 @@ def by_experiment(runs: Sequence[Run]) -> list[Group]:
     named: dict[str, list[Run]] = {}
     for (name, _), members in groups.items():
         named.setdefault(name, []).append(members[0])
-    return [Group(name + _difference(members[0], named[name]), tuple(members)) for (name, _), members in groups.items()]
+    differing = {name: _differing(members) for name, members in named.items()}
+    return [
+        Group(name + _difference(members[0], differing[name]), tuple(members)) for (name, _), members in groups.items()
+    ]
 
 
 def by_legend(runs: Sequence[Run], legend: Sequence[str], places: int) -> list[Group]:
@@ -57,15 +60,18 @@ def _settings_text(run: Run) -> str:
     return json.dumps(run.settings, sort_keys=True)
 
 
-def _difference(run: Run, others: Sequence[Run]) -> str:
+def _differing(runs: Sequence[Run]) -> set[str]:
+    """The settings that are not the same in all of these runs, or that some of them lack."""
+    first = runs[0].settings
+    keys = set[str]().union(*(run.settings for run in runs))
+    return {
+        key for key in keys if any(key not in run.settings or run.settings[key] != first.get(key, run) for run in runs)
+    }
+
+
+def _difference(run: Run, differing: Collection[str]) -> str:
     """The settings in which a run differs from others with its name, for its label."""
-    keys = [key for key in run.settings if any(key not in one.settings for one in others)]
-    keys += [
-        key
-        for key, value in run.settings.items()
-        if key not in keys and any(one.settings[key] != value for one in others)
-    ]
-    told = ", ".join(f"{_short(key, run)}={_text(run.settings[key])}" for key in run.settings if key in keys)
+    told = ", ".join(f"{_short(key, run)}={_text(run.settings[key])}" for key in run.settings if key in differing)
     return f" ({told})" if told else ""
 
 

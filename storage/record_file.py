@@ -24,6 +24,8 @@ class _Unpacker(Protocol):
 
     def feed(self, data: bytes) -> None: ...
 
+    def skip(self) -> None: ...
+
     def tell(self) -> int: ...
 
     def __iter__(self) -> Iterator[object]: ...
@@ -55,6 +57,20 @@ class Record:
 def packed(value: object) -> bytes:
     """The bytes of one record: maps with text keys, lists, text, numbers, booleans, None."""
     return _pack(value)
+
+
+def ends_of_records(data: bytes, most: int | None = None) -> list[int]:
+    """Where each whole record at the beginning of `data` ends, up to the first one that is torn or is not MessagePack;
+    at most so many. Makes no objects of them."""
+    unpacker, ends = _unpacker(), list[int]()
+    try:
+        unpacker.feed(data)
+        while most is None or len(ends) < most:
+            unpacker.skip()
+            ends.append(unpacker.tell())
+    except (_UnpackError, ValueError, TypeError, OverflowError):
+        pass
+    return ends
 
 
 def read_records(path: Path, *, begin: int = 0) -> Iterator[Record]:

@@ -47,6 +47,7 @@ class CountedSnapshot(Snapshot, frozen=True):
     """Smaller numbers belong to earlier leases; -1 if that is not known yet."""
     high_water: int
     gaps: list[tuple[int, int]]
+    refused: list[int] = []
 
     @property
     def key(self) -> Key:
@@ -64,6 +65,10 @@ class LedgerSnapshot(Snapshot, frozen=True):
     has_forgotten: bool = False
     """Whether leases were forgotten: then it is not known of some chunks whether they were counted."""
     counted: list[CountedSnapshot] = []
+    repeated: int = 0
+    refused: int = 0
+    refused_env_steps: int = 0
+    lost_collectors: int = 0
 
 
 class IndexSnapshot(Snapshot, frozen=True):

@@ -10,7 +10,15 @@ from remuda.training.commander.end import End
 from remuda.training.identity import Identity
 from remuda.training.rate import Rate
 from remuda.training.replay.accounting import ReplayAccounting
-from remuda.wire.messages import OVER, CheckpointRecord, Counters, ExperimentState, ExperimentStatus, PolicyRef
+from remuda.wire.messages import (
+    OVER,
+    CheckpointRecord,
+    Counters,
+    ExperimentState,
+    ExperimentStatus,
+    LedgerCounts,
+    PolicyRef,
+)
 
 
 class Learning(Protocol):
@@ -116,6 +124,7 @@ class LiveStatus:
             waiting_for=waiting_for,
             reanalyzed_rows=0 if again is None else again.rows,
             target_train_iter=0 if again is None else again.target.train_iter,
+            ledger=self.replay.ledger,
         )
 
 
@@ -148,6 +157,7 @@ def _status(
     waiting_for: str | None = None,
     reanalyzed_rows: int = 0,
     target_train_iter: int = 0,
+    ledger: LedgerCounts | None = None,
 ) -> ExperimentStatus:
     return ExperimentStatus(
         id=identity.id,
@@ -170,4 +180,5 @@ def _status(
         reanalyzed_rows=reanalyzed_rows,
         target_train_iter=target_train_iter,
         priority=identity.priority,
+        ledger=ledger,
     )

@@ -83,6 +83,7 @@ class ExperimentWorkers:
         steps: list[Step] = []
         for lease in self.leases.of(role):
             self.leases.close(lease.number)
+            self._lost(lease)
             steps += self._do_without(lease)
             text = f"{lease.role} {lease.worker} did not let go in time and is dismissed"
             steps += [self._say(text, "warning"), self._happened("worker_left", lease, text)]
@@ -100,7 +101,7 @@ class ExperimentWorkers:
         if lease is None:
             return []
         text = f"{lease.role} {lease.worker} is gone: {why}"
-        if lease.role == "collector" and lease.ready and not handed_in:
+        if not handed_in and self._lost(lease):
             text += f"; {LOST}"
         event = self._happened("worker_died" if died else "worker_left", lease, text)
         return [self._say(text, "warning"), event, *self._do_without(lease)]
@@ -140,6 +141,13 @@ class ExperimentWorkers:
             return None, *self.flow.new_learner(0)
         replay, steps = self.flow.new_learner(record.train_iter)
         return record.file, replay, [*steps, RewindCurves(id, record.train_iter)]
+
+    def _lost(self, lease: Lease) -> bool:
+        """A worker has ended before it has handed in what it had. Whether it had something."""
+        lost = lease.role == "collector" and lease.ready
+        if lost:
+            self.replay.lost_collector()
+        return lost
 
     def _do_without(self, lease: Lease) -> list[Step]:
         """The work of this worker for the experiment is over."""

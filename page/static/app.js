@@ -85,7 +85,7 @@ function told(session) {
 	if (before !== JSON.stringify(session)) open?.on.session?.(session);
 }
 
-// Say who answers. While the coordinator is away, since when, and that what is shown is from then.
+// Say who answers, or since when nobody does.
 function state() {
 	const { live, coordinator, since_s, right, host, version, runs_dir } = context.session;
 	const silent = !stands || coordinator === "silent";

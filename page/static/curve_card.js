@@ -33,7 +33,7 @@ export function curveCard(api, runs, { names = [], bandText = " seeds as bands",
 			const [part, failed] = [answer.runs.filter(({ exact }) => exact === false).length, answer.runs.filter(({ error }) => error)];
 			say(told, [part && `${plural(part, "file")} still being read`, failed.length && `${failed[0].run}: ${failed[0].error}`, all.length > MOST && `the first ${MOST} runs`].filter(Boolean).join("; "));
 			await picture.show(lines(answer, bands.checked), x.value);
-			if (part && !abort.signal.aborted) timer = setTimeout(draw, AGAIN_MS);
+			if (part && !abort.signal.aborted) timer = setTimeout(draw, AGAIN_MS + 20 * run.length);
 		} catch (error) {
 			if (!abort.signal.aborted) say(told, error.message);
 		}

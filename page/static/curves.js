@@ -1,6 +1,6 @@
 // Curves as the server thins them, on one axis for a chart. Nothing here knows the page.
 
-// Curves with x of their own on one axis: [xs, column, column, …]. A curve may have several columns (mean, highest, lowest).
+// Curves with x of their own on one axis: [xs, column, column, …]. A curve may have several columns.
 // `undefined` where a curve has no point (its line goes on), null where its value is missing (its line has a gap).
 export function joined(curves) {
 	const xs = [...new Set(curves.flatMap(({ x }) => x))].filter(Number.isFinite).sort((a, b) => a - b);
@@ -12,8 +12,8 @@ export function joined(curves) {
 	}))];
 }
 
-// What a chart shows of an answer of /api/curves: one line per group of seeds with a band of one standard deviation, and
-// one per run without others of its kind, with a band of what was thinned: {name, x, mean, low, high}.
+// What a chart shows of an answer of /api/curves: a line per group of seeds with a band of one standard deviation, and
+// one per other run, with a band of what was thinned: {name, x, mean, low, high}.
 export function lines(answer, bands = true) {
 	const groups = bands ? answer.groups.filter(({ runs }) => runs.length > 1) : [];
 	const within = new Set(groups.flatMap(({ runs }) => runs));

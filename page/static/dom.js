@@ -1,4 +1,4 @@
-// Elements from values. Text is only ever set as text: what a run calls itself or prints cannot become markup.
+// Elements from values. Text is only ever set as text, so it cannot become markup.
 
 // h("p.note", {id: "x", onclick: f}, "text", child, [children], null)
 export function h(what, ...parts) {

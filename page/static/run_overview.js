@@ -40,13 +40,14 @@ export async function section({ api }, about) {
 
 	function numbers() {
 		const { run: now } = about;
-		const { stop = {} } = detail;
+		const { stop = {}, ledger } = detail;
 		const of = (bound, as = count) => (bound ? `of ${as(bound)}` : null);
 		const going = !OVER.includes(now.state);
 		fill(facts, fact("Environment steps", count(now.env_step), of(stop.max_env_steps)), fact("Best return", digits(now.best_return), of(stop.stop_value, digits)),
 			fact("Last return", digits(now.last_return)), fact("Updates", count(now.train_iter), of(stop.max_train_iters)), fact("Episodes", count(now.episode)),
 			going && [fact("Pace", rate(now.env_steps_per_s), "steps"), fact("Learner's pace", rate(now.train_iters_per_s), "updates")],
 			fact("Policy lag", count(now.policy_lag), now.policy_lag === 1 ? "version" : "versions"), fact("Samples per insert", digits(now.samples_per_insert, 3)),
+			ledger && [fact("Chunks", count(ledger.accepted_chunks), `${count(ledger.repeated_chunks)} repeated`), fact("Chunks lost", `${ledger.lost_collectors ? "≤ " : ""}${count(ledger.lost_chunks_most)}`)],
 			fact("Time", duration(now.wall_s), of(stop.max_wall_s, duration)));
 	}
 
@@ -83,7 +84,7 @@ export async function section({ api }, about) {
 	return {
 		element: [facts, wrong, h("section.card", h("h2", "Where the time goes"), time.element), curves.element, rateCards,
 			h("section", h("h2", "Events, the newest first"), events)],
-		on: { run: numbers, points: soon, curves: curves.draw },
+		on: { run: numbers, points: soon, curves: soon },
 		close() {
 			abort.abort();
 			clearTimeout(timer);

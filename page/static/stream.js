@@ -1,5 +1,5 @@
 // The stream of events: read with fetch, since it needs a header, and opened again while the page is open. A page that is
-// hidden has none: a browser allows six connections to a server, for all tabs and those it keeps to go back to.
+// hidden has none: a browser allows six connections to a server.
 
 const FINAL = [400, 401, 403, 404];
 

@@ -23,7 +23,7 @@ class Seen:
     """How far one experiment was when it was looked at last."""
 
     state: ExperimentState = "queued"
-    counted: tuple[int, ...] = (0, 0, 0, 0)
+    counted: tuple[int, ...] = (0, 0, 0, 0, 0, 0, 0)
     policy: PolicyRef = field(default_factory=PolicyRef)
     epoch: int = 0
     train_iter: int = 0
@@ -121,7 +121,10 @@ class Invariants:
         """env_step is what was collected, to the step; nothing that was counted is forgotten."""
         ledger = snapshot.replay.ledger
         assert ledger.env_steps == self._world.unique_env_steps(id), "env_step is not what was collected"
-        counted = (ledger.env_steps, ledger.rows, ledger.episodes, ledger.chunks)
+        counted = (
+            ledger.env_steps, ledger.rows, ledger.episodes, ledger.chunks, ledger.repeated, ledger.refused,
+            ledger.lost_collectors,
+        )  # fmt: skip
         assert all(now >= before for now, before in zip(counted, seen.counted, strict=True)), "a counter falls"
         seen.counted = counted
 

@@ -7,6 +7,7 @@ from remuda.logbook.run_events import EventReport
 from remuda.logbook.training_reports import BufferThroughputReport
 from remuda.logbook.usage import Usage
 from remuda.logbook.vitals import VitalsReport
+from remuda.wire.messages import LedgerCounts
 
 UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"
 LEARNER = Usage("learner", 1, 1.0, 200.0, 0.75, 0.0, 0.25, 0.0, 0.0, 0.0)
@@ -77,4 +78,5 @@ ROWS = BufferThroughputReport(
     current_have=470,
     samples_per_insert=7.5,
     policy_lag=2,
+    ledger=LedgerCounts(accepted=8, repeated=1, lost_collectors=2),
 )

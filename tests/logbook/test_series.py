@@ -11,10 +11,22 @@ from typing import Any, cast
 
 import msgpack as untyped  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from remuda.logbook.book import commander_logbook
-from remuda.logbook.series import Evaluation, Event, Interval, Moment, SeriesError, read_series
+from remuda.logbook.series import (
+    Evaluation,
+    Event,
+    Interval,
+    Moment,
+    SeriesError,
+    decode_first,
+    decode_records,
+    read_series,
+    read_whole,
+)
 from remuda.logbook.series_file import SeriesFile
 from remuda.logbook.series_view import EVENTS_PER_INTERVAL, LONGEST_TEXT, SeriesView
 from remuda.storage.existing_folder import prepare
@@ -45,6 +57,7 @@ GOLDEN = [
         "kind": "interval", "time_s": 1.7e9, "wall_s": 60.0, "past_s": 60.0, "env_step": 480, "train_iter": 30,
         "episode": 3, "policy_version": 4, "env_steps_per_s": 8.0, "train_iters_per_s": 0.5, "episodes": 4,
         "return_mean": 5.0, "buffer_rows": 470, "policy_lag": 2, "samples_per_insert": 7.5,
+        "ledger": {"accepted": 8, "repeated": 1, "refused": 0, "refused_env_steps": 0, "lost_collectors": 2},
         "events_left_out": 0, "roles": [LEARNER_USAGE, COLLECTOR_USAGE],
         "workers": [COLLECTOR_USAGE | {"worker": UUID, "env_steps": 480}],
     },
@@ -236,3 +249,49 @@ def test_workers_that_are_no_collectors_have_no_steps(tmp_path: Path) -> None:
     [interval] = read_series(path)
     assert isinstance(interval, Interval)
     assert [(usage.worker, usage.env_steps) for usage in interval.workers] == [("l", None), ("c", 0)]
+
+
+def test_records_are_decoded_many_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "series.msgpack"
+    close(written(path))
+    data = path.read_bytes()
+    for size in range(len(data) + 1):
+        path.write_bytes(data[:size])
+        records, end = decode_records(data[:size])
+        slowly = list(read_whole(path))
+        assert records == [whole.record for whole in slowly]
+        assert end == (slowly[-1].end if slowly else 0)
+    assert decode_first(data) == records[0]
+
+
+@pytest.mark.parametrize(
+    ("strange", "goes_on"),
+    [
+        ({"kind": "later", "wall_s": 1.0}, True),
+        ({"kind": "event"}, False),
+        ({"wall_s": 1.0}, False),
+        ({"kind": 7}, False),
+        ([], False),
+        (7, False),
+    ],
+)
+def test_many_at_a_time_they_are_those_that_are_read_one_by_one(tmp_path: Path, strange: object, goes_on: bool) -> None:
+    """Kinds of later versions are left out; reading ends at what is no record."""
+    path = tmp_path / "series.msgpack"
+    close(written(path))
+    good = path.read_bytes()
+    last = packed(GOLDEN[2])
+    path.write_bytes(good + packed(strange) + last)
+    records, end = decode_records(path.read_bytes())
+    assert records == [whole.record for whole in read_whole(path) if whole.record is not None]
+    assert end == (path.stat().st_size if goes_on else len(good))
+    assert decode_first(packed(strange) + last) is None
+
+
+@given(st.binary(max_size=300))
+def test_nothing_that_may_stand_in_a_file_raises(damage: bytes) -> None:
+    data = packed(GOLDEN[1]) + damage
+    records, end = decode_records(data)
+    assert end >= len(packed(GOLDEN[1]))
+    assert to_builtins(records[0]) == GOLDEN[1]
+    assert decode_records(b"\x81\xa1x" * 900 + b"\xc0") == ([], 0)

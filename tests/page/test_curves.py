@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.page import library as library_module
 from remuda.page.curves import Curves, Quantity, UnknownCurveError, curves
 from remuda.page.library import Budget, Library
 from remuda.page.run_ids import RunIds
@@ -119,3 +120,32 @@ def test_memory_is_bounded_and_what_was_used_last_stays(tmp_path: Path) -> None:
     with library.series("d", lambda: False) as reader:
         assert reader.intervals.rows == 59
     library.close()
+
+
+@pytest.mark.parametrize("y", ["evaluation/return_mean", "interval/return_mean"])
+def test_a_long_series_is_a_sample_of_all_of_it_at_first_and_exact_once_it_is_read(
+    library: Library, tmp_path: Path, y: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_module, "FEW_BYTES", 0)
+    folder = run_folder(tmp_path / "runs", "a")
+    spike = 700
+    values = [1e6 if n == spike else float(n) for n in range(2_000)]
+    write_series(
+        folder,
+        [
+            moment
+            for n, value in enumerate(values, start=1)
+            for moment in (evaluation(float(n), value), interval(float(n), past_s=1.0, return_mean=value))
+        ],
+    )
+    with library.first():  # nothing is read on meanwhile
+        (run,) = shown(library, tmp_path / "runs", y, "wall_s", seconds=0.0).runs
+    assert not run.exact
+    assert run.read < 1.0
+    assert len(run.x) == 100
+    assert (run.x[0], run.x[-1], run.last[-1]) == (1.0, 2_000.0, 1_999.0)
+    assert all(last in (x - 1.0, 1e6) for x, last in zip(run.x, run.last, strict=True) if x is not None)
+    until(lambda: library.whole.get("a"), "the rest of the file")
+    (run,) = shown(library, tmp_path / "runs", y, "wall_s", seconds=0.0).runs
+    assert (run.exact, run.read, run.rows) == (True, 1.0, 2_000)
+    assert max(value for value in run.max if value is not None) == 1e6

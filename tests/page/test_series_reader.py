@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.logbook.series import Moment
+from remuda.logbook.usage import WorkerUsage
 from remuda.page.series_reader import MOST_EVENTS, SeriesReader
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import WORKER, evaluation, event, interval, run_folder, write_series
@@ -53,14 +54,14 @@ def test_a_record_that_is_being_written_waits(folder: RunFolder) -> None:
 
 
 def test_reading_stops_when_its_time_is_up_and_goes_on_later(folder: RunFolder) -> None:
-    write_series(folder, some(600))
+    write_series(folder, some(2_000))
     reader = SeriesReader(folder.series)
     rounds = 1
     while not reader.read(lambda: False):
         assert 0.0 < reader.read_share < 1.0
         rounds += 1
     assert rounds > 3
-    assert (reader.intervals.rows, reader.evaluations.rows) == (600, 600)
+    assert (reader.intervals.rows, reader.evaluations.rows) == (2_000, 2_000)
 
 
 def test_a_resumed_run_that_removed_records_is_read_again(folder: RunFolder) -> None:
@@ -85,6 +86,15 @@ def test_no_file_is_an_empty_one(tmp_path: Path) -> None:
     reader = SeriesReader(tmp_path / "series.msgpack")
     assert reader.read()
     assert (reader.intervals.rows, reader.read_share, reader.last) == (0, 1.0, None)
+
+
+def test_a_record_that_is_longer_than_a_block_is_read(folder: RunFolder) -> None:
+    usage = WorkerUsage("collector", 1, 0.5, 100.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, worker=WORKER)
+    write_series(folder, [interval(60.0), interval(120.0, workers=[usage] * 3_000), *some(2, begin=3)])
+    assert folder.series.stat().st_size > 400_000
+    reader = SeriesReader(folder.series)
+    assert reader.read()
+    assert (reader.intervals.rows, reader.read_share) == (4, 1.0)
 
 
 def test_a_damaged_file_is_read_up_to_the_damage(folder: RunFolder) -> None:

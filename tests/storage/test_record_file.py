@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.storage.record_file import LONGEST_BYTES, packed, read_records
+from remuda.storage.record_file import LONGEST_BYTES, ends_of_records, packed, read_records
 
 RECORDS: list[object] = [
     {"kind": "a", "x": 1.5, "list": [1, None, True]},
@@ -88,3 +88,18 @@ def test_a_long_file_is_read_in_pieces(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         values(tmp_path / "records")
+
+
+def test_where_whole_records_end_is_found_without_making_them() -> None:
+    pieces = [packed(value) for value in RECORDS]
+    data, ends = b"".join(pieces), [len(b"".join(pieces[: n + 1])) for n in range(len(pieces))]
+    for size in range(len(data) + 1):
+        assert ends_of_records(data[:size]) == [end for end in ends if end <= size]
+    assert ends_of_records(data, most=2) == ends[:2]
+    assert ends_of_records(data + b"\xc1" * 50) == ends
+
+
+@given(damage=st.binary(min_size=1, max_size=200))
+def test_no_bytes_make_that_raise(damage: bytes) -> None:
+    first = packed(RECORDS[0])
+    assert ends_of_records(first + damage)[0] == len(first)

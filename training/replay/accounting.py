@@ -28,7 +28,7 @@ from remuda.training.replay.ledger import Ledger, TooManyGapsError, UnknownLease
 from remuda.training.replay.limiters import CHUNKS_AHEAD, on_policy_limiter, replay_limiter, sampler_of
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import CountedSnapshot, IndexSnapshot, ReplaySnapshot, Rows
-from remuda.wire.messages import ChunkId, ChunkMeta, Counters, IndexedChunk, PolicyRef
+from remuda.wire.messages import ChunkId, ChunkMeta, Counters, IndexedChunk, LedgerCounts, PolicyRef
 
 
 class Accepted(Struct, frozen=True):
@@ -105,6 +105,10 @@ class ReplayAccounting:
         except (ChunkTooLargeError, TooManyGapsError, UnknownLeaseError) as error:
             return Accepted(fresh=False, rejected=str(error))
         return self._insert(meta)
+
+    def lost_collector(self) -> None:
+        """A collector has ended without handing in what it had."""
+        self._ledger.lost_collector()
 
     def lease_of_missing(self, chunk: ChunkId) -> int | None:
         """See Ledger."""
@@ -334,6 +338,11 @@ class ReplayAccounting:
     # --- counters and reports ---
 
     @property
+    def ledger(self) -> LedgerCounts:
+        """How the chunks of this run fared."""
+        return self._ledger.counts
+
+    @property
     def env_step(self) -> int:
         """Environment steps in accepted chunks."""
         return self._ledger.env_step
@@ -376,5 +385,11 @@ class ReplayAccounting:
         statistics = self._reporter.due(now_s, last=last)
         if statistics is not None:
             lag = 0 if newest is None else self.policy_lag(newest)
-            self._reporter.period(statistics, counters, samples_per_insert=self.samples_per_insert, policy_lag=lag)
+            self._reporter.period(
+                statistics,
+                counters,
+                samples_per_insert=self.samples_per_insert,
+                policy_lag=lag,
+                ledger=self.ledger,
+            )
         return self._reporter.take()

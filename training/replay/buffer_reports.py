@@ -10,7 +10,7 @@ from remuda.config.recording import LogConfig
 from remuda.logbook.reports import Report
 from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport
 from remuda.policy.row_plan import RowPlan
-from remuda.wire.messages import Counters
+from remuda.wire.messages import Counters, LedgerCounts
 
 
 class BufferReporter:
@@ -47,6 +47,7 @@ class BufferReporter:
         *,
         samples_per_insert: float | None,
         policy_lag: int,
+        ledger: LedgerCounts,
     ) -> None:
         """Add the tables of a period.
 
@@ -61,6 +62,7 @@ class BufferReporter:
                 counters,
                 samples_per_insert=samples_per_insert,
                 policy_lag=policy_lag,
+                ledger=ledger,
                 num_transitions=statistics.current_have * self._plan.slots_per_row,
                 payload_bytes=self._index.payload_bytes,
             )
@@ -94,6 +96,7 @@ def throughput_report(
     *,
     samples_per_insert: float | None,
     policy_lag: int,
+    ledger: LedgerCounts,
     num_transitions: int,
     payload_bytes: int,
 ) -> BufferThroughputReport:
@@ -109,6 +112,7 @@ def throughput_report(
         current_have=statistics.current_have,
         samples_per_insert=math.nan if samples_per_insert is None else samples_per_insert,
         policy_lag=policy_lag,
+        ledger=ledger,
         num_transitions=num_transitions,
         num_collected_episodes=counters.episode,
         payload_bytes=payload_bytes,

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 from remuda.training.changed_rows import ChangedRows
 from remuda.training.snapshot import CountedSnapshot, LedgerSnapshot, Rows
-from remuda.wire.messages import ChunkId, ChunkMeta, Counters
+from remuda.wire.messages import ChunkId, ChunkMeta, Counters, LedgerCounts
+
+REFUSALS_KEPT = 8
+"""Refused chunks that a lease knows, so that none counts twice: a collector repeats at most two."""
 
 
 class TooManyGapsError(ValueError):
@@ -95,6 +98,8 @@ class _Counted:
     first: int
     """Smaller numbers belong to earlier leases of this incarnation of the worker. -1: unknown until a chunk comes."""
     seen: SequenceSet = field(default_factory=SequenceSet)
+    refused: list[int] = field(default_factory=list[int])
+    """The newest numbers that were refused, at most REFUSALS_KEPT."""
 
 
 class Ledger:
@@ -117,6 +122,7 @@ class Ledger:
         self._rows = 0
         self._episodes = 0 if start is None else start.episode
         self._chunks = 0
+        self._repeated = self._refused = self._refused_env_steps = self._lost_collectors = 0
 
     # --- leases ---
 
@@ -151,18 +157,35 @@ class Ledger:
     # --- chunks ---
 
     def accept(self, meta: ChunkMeta, lease: int, check: Callable[[ChunkMeta], None] = lambda meta: None) -> bool:
-        """Count a chunk. Returns False and changes nothing if it was counted before. `check` is called for a chunk that
-        was not, and may raise. Raises UnknownLeaseError, and TooManyGapsError."""
+        """Count a chunk. Returns False and counts no more than the repetition if it was counted before. `check` is
+        called for a chunk that was not, and may raise: then it is refused. Raises UnknownLeaseError, and
+        TooManyGapsError."""
         counted, sequence = self._find(meta.chunk, lease), meta.chunk.sequence
         if self._is_counted(meta.chunk):
+            self._repeated += 1
             return False
-        check(meta)
-        counted.seen.add(sequence)
+        try:
+            check(meta)
+            counted.seen.add(sequence)
+        except ValueError:
+            self._refuse(counted, meta, lease)
+            raise
         if counted.first < 0:
             counted.first = sequence
         self._changed.put.add(lease)
         self.add(meta)
         return True
+
+    def lost_collector(self) -> None:
+        """A collector has ended without handing in what it had."""
+        self._lost_collectors += 1
+
+    def _refuse(self, counted: _Counted, meta: ChunkMeta, lease: int) -> None:
+        if meta.chunk.sequence not in counted.refused:
+            counted.refused = [*counted.refused, meta.chunk.sequence][-REFUSALS_KEPT:]
+            self._changed.put.add(lease)
+            self._refused += 1
+            self._refused_env_steps += meta.env_steps
 
     def add(self, meta: ChunkMeta) -> None:
         """Count a chunk that comes under no lease and is known not to be counted."""
@@ -205,7 +228,17 @@ class Ledger:
 
     def snapshot(self) -> LedgerSnapshot:
         """What is needed to continue after a restart, without its rows."""
-        return LedgerSnapshot(self._env_steps, self._rows, self._episodes, self._chunks, self._has_forgotten)
+        return LedgerSnapshot(
+            self._env_steps,
+            self._rows,
+            self._episodes,
+            self._chunks,
+            self._has_forgotten,
+            repeated=self._repeated,
+            refused=self._refused,
+            refused_env_steps=self._refused_env_steps,
+            lost_collectors=self._lost_collectors,
+        )
 
     def rows_of_leases(self) -> tuple[CountedSnapshot, ...]:
         """All rows."""
@@ -220,16 +253,20 @@ class Ledger:
         self._env_steps, self._rows = snapshot.env_steps, snapshot.rows
         self._episodes, self._chunks = snapshot.episodes, snapshot.chunks
         self._has_forgotten = snapshot.has_forgotten
+        self._repeated, self._lost_collectors = snapshot.repeated, snapshot.lost_collectors
+        self._refused, self._refused_env_steps = snapshot.refused, snapshot.refused_env_steps
         self._leases, self._of_worker = {}, {}
         for m in sorted(snapshot.counted, key=lambda row: row.lease):
             seen = SequenceSet.of(m.high_water, [range(*gap) for gap in m.gaps])
-            self._leases[m.lease] = _Counted(m.worker, m.incarnation, m.first, seen)
+            self._leases[m.lease] = _Counted(m.worker, m.incarnation, m.first, seen, [*m.refused])
             self._of_worker.setdefault((m.worker, m.incarnation), []).append(m.lease)
 
     def _row(self, lease: int) -> CountedSnapshot:
         counted = self._leases[lease]
         gaps = [(gap.start, gap.stop) for gap in counted.seen.missing]
-        return CountedSnapshot(lease, counted.worker, counted.incarnation, counted.first, counted.seen.high_water, gaps)
+        return CountedSnapshot(
+            lease, counted.worker, counted.incarnation, counted.first, counted.seen.high_water, gaps, counted.refused
+        )
 
     # --- counters ---
 
@@ -252,3 +289,8 @@ class Ledger:
     def chunks(self) -> int:
         """Chunks accepted in this incarnation of the run."""
         return self._chunks
+
+    @property
+    def counts(self) -> LedgerCounts:
+        """How the chunks of this run fared."""
+        return LedgerCounts(self._chunks, self._repeated, self._refused, self._refused_env_steps, self._lost_collectors)

@@ -69,6 +69,7 @@ from remuda.wire.messages.parts import (
     Histogram,
     IndexedChunk,
     IndexedReanalysis,
+    LedgerCounts,
     LogPlace,
     LongText,
     Message,
@@ -182,6 +183,7 @@ __all__ = [
     "IndexedReanalysis",
     "LearnerReport",
     "Leave",
+    "LedgerCounts",
     "LogPiece",
     "LogPlace",
     "LogRequest",
@@ -236,7 +238,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (

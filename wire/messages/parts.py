@@ -86,6 +86,21 @@ class Counters(Part, frozen=True):
     wall_s: Seconds = 0.0
 
 
+class LedgerCounts(Part, frozen=True):
+    """How the chunks of a run fared, over all restarts of its coordinator."""
+
+    accepted: Count = 0
+    """Chunks that were counted: the environment steps in them are `env_step`."""
+    repeated: Count = 0
+    """Announcements of chunks that had been counted before."""
+    refused: Count = 0
+    """Chunks that were announced and are not counted, such as one larger than the buffer."""
+    refused_env_steps: Count = 0
+    """Environment steps in these."""
+    lost_collectors: Count = 0
+    """Collectors that ended without handing in what they had: at most two chunks each, which are lost."""
+
+
 class PolicyRef(Part, frozen=True, order=True):
     """Which policy: the learner's epoch first, then the version it published under that epoch."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from remuda.wire.messages.parts import LogPlace, LongText, Message, Part, PathText, Role, ShortText, Uuid
+from remuda.wire.messages.parts import LedgerCounts, LogPlace, LongText, Message, Part, PathText, Role, ShortText, Uuid
 
 WorkerState = Literal["idle", "busy", "stuck", "lost", "draining"]
 ExperimentState = Literal["queued", "starting", "running", "stopping", "finished", "stopped", "failed"]
@@ -109,6 +109,8 @@ class ExperimentStatus(Part, frozen=True):
     """The update after which the target network of the newest of them was made."""
     priority: int = 0
     """Experiments with a higher priority get workers first."""
+    ledger: LedgerCounts | None = None
+    """None where that is not known."""
 
 
 class Status(Message, frozen=True):

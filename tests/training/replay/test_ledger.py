@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from remuda.buffer.index import ChunkTooLargeError
 from remuda.training.replay.ledger import Ledger, UnknownLeaseError
-from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
+from remuda.wire.messages import ChunkId, ChunkMeta, LedgerCounts, PolicyRef
 
 WORKERS = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
 
@@ -162,3 +163,38 @@ def test_repeated_and_shuffled_announcements_count_to_the_step(seed: int, most: 
     accepted = sum(ledger.accept(each, leases[each.chunk.worker, each.chunk.incarnation]) for each in arrivals)
     assert accepted == len(chunks) == ledger.chunks
     assert ledger.env_step == sum(chunk.env_steps for chunk in chunks)
+
+
+def too_large(meta: ChunkMeta) -> None:
+    if meta.env_steps > 50:
+        raise ChunkTooLargeError("too large")
+
+
+def test_how_chunks_fared_is_counted_and_restored() -> None:
+    ledger, _ = opened((0, 1), (1, 1))
+    for lease, chunk in ((1, meta(0, 1, 0)), (1, meta(0, 1, 1)), (2, meta(1, 1, 0))):
+        assert ledger.accept(chunk, lease, too_large)
+    for _ in range(3):
+        assert not ledger.accept(meta(0, 1, 1), 1, too_large)
+    ledger.lost_collector()
+    assert ledger.counts == LedgerCounts(accepted=3, repeated=3, refused=0, refused_env_steps=0, lost_collectors=1)
+    again = Ledger()
+    again.restore(replace(ledger.snapshot(), counted=list(ledger.rows_of_leases())))
+    assert again.counts == ledger.counts
+
+
+def test_a_refused_chunk_counts_once_however_often_it_comes_even_after_a_restart() -> None:
+    ledger, _ = opened((0, 1))
+    ledger.accept(meta(0, 1, 0), 1, too_large)
+    ledger.changes()
+    for number in (1, 2, 1, 2):
+        with pytest.raises(ChunkTooLargeError):
+            ledger.accept(meta(0, 1, number, env_steps=60), 1, too_large)
+    (row,) = ledger.changes().put
+    assert (ledger.counts.refused, ledger.counts.refused_env_steps) == (2, 120)
+    again = Ledger()
+    again.restore(replace(ledger.snapshot(), counted=[row]))
+    with pytest.raises(ChunkTooLargeError):
+        again.accept(meta(0, 1, 2, env_steps=60), 1, too_large)
+    assert again.counts == ledger.counts
+    assert again.env_step == 10

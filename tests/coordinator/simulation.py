@@ -630,7 +630,7 @@ class World:
         self._turns = 0
         self.prepares_at_once = True
         self.being_prepared: list[RunPrepared] = []
-        """Run folders that the disk has ready, where nobody has heard of it yet."""
+        """Run folders that the disk has ready, which nobody knows of yet."""
         self._outbox = Outbox(self._say, self.waits_for)
         self.journal: dict[str, Journaled] = {}
         """What the coordinator has to know after a crash, by experiment."""

@@ -129,6 +129,7 @@ def test_a_mask_that_comes_late_and_forbids_nothing_says_nothing() -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_it_is_told_by_environments_in_processes() -> None:
     config = EnvConfig(make="remuda.tests.environments.masked:make", vectorization="async")
     vector = make_vector(config, num_envs=4, source_dir=None)

@@ -60,6 +60,7 @@ def all_registered(connection_file: Path, workers: int = 3) -> bool:
         return len(client.status().workers) == workers
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_herd_comes_and_goes(tmp_path: Path, temporary_folder: Path) -> None:
     launcher = LocalLauncher(LaunchRequest(tmp_path / "runs"))
     try:
@@ -95,6 +96,7 @@ def test_a_user_who_gives_up_is_not_kept_waiting(tmp_path: Path, temporary_folde
     assert list(temporary_folder.iterdir()) == []
 
 
+@pytest.mark.usefixtures("forked")
 def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_folder: Path) -> None:
     with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
         launcher.start(HERD)
@@ -107,6 +109,7 @@ def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_fo
     assert list(temporary_folder.iterdir()) == []
 
 
+@pytest.mark.usefixtures("forked")
 def test_what_is_killed_is_gone_with_all_its_children(tmp_path: Path, temporary_folder: Path) -> None:
     with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
         launcher.start(HERD)
@@ -141,6 +144,7 @@ def test_what_cannot_be_started_leaves_nothing(
     assert list(temporary_folder.iterdir()) == []
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("name", ["coordinator", "nanny"])
 def test_one_that_dies_later_is_noticed_and_the_rest_ended(tmp_path: Path, temporary_folder: Path, name: str) -> None:
     with LocalLauncher(LaunchRequest(tmp_path)) as launcher:

@@ -82,6 +82,7 @@ def reports(vector: Vector, steps: int) -> list[dict[str, list[float]]]:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_objects_and_processes_report_alike(folder: Path) -> None:
     found: list[list[dict[str, list[float]]]] = []
     for how in ("sync", "async"):

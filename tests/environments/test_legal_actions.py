@@ -122,6 +122,7 @@ def test_objects_in_one_process_tell() -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("num_envs", [1, 5])
 def test_those_in_processes_tell_once_they_are_asked(num_envs: int) -> None:
     vector = make_vector(CHOOSY, num_envs=num_envs, source_dir=None)
@@ -134,6 +135,7 @@ def test_those_in_processes_tell_once_they_are_asked(num_envs: int) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_a_mask_of_another_shape_is_an_error_of_a_process_too_but_only_where_it_is_read() -> None:
     config = CHOOSY.model_copy(update={"make": "remuda.tests.environments.test_legal_actions:misshapen"})
     vector = make_vector(config, num_envs=2, source_dir=None)

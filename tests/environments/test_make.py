@@ -107,6 +107,7 @@ def test_native_is_seeded_by_the_first_seed() -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_async_steps_users_environments_in_processes_of_their_own(tmp_path: Path) -> None:
     write_module(tmp_path, "proc_env")
     config = EnvConfig(make="proc_env:make_env", kwargs={"longest": 3}, vectorization="async")

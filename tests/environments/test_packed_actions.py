@@ -85,6 +85,7 @@ def test_a_part_that_is_not_counted_is_named() -> None:
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_vectors_take_arrays_and_give_masks(vectorization: str) -> None:
     env = EnvConfig.model_validate({"make": f"{MODULE}:NamedDials", "vectorization": vectorization})
     vector: Vector = make_vector(env, num_envs=2, source_dir=None, chosen=lambda said: None)

@@ -100,6 +100,8 @@ def test_two_parts_of_one_name_are_refused() -> None:
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_vectors_give_the_same_rows(vectorization: str) -> None:
     env = EnvConfig.model_validate({"make": f"{MODULE}:Grid", "vectorization": vectorization})
     vector = make_vector(env, num_envs=2, source_dir=None, chosen=lambda said: None)

@@ -22,7 +22,7 @@ from remuda.environments.processes import ProcessVector
 from remuda.environments.vectors import make_vector, reset_vector
 from remuda.tests.patience import HANG_S
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked")]
 
 MODULE = """
     import os, sys, time

@@ -119,6 +119,7 @@ def _step(text: str) -> int:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_in_processes_one_that_hangs_or_dies_is_started_again_and_the_others_go_on(tmp_path: Path) -> None:
     """One process for each. The first hangs, so that nobody else is waited for until that is seen."""
     marker = tmp_path / "hangs"
@@ -162,6 +163,7 @@ def test_in_processes_one_that_hangs_or_dies_is_started_again_and_the_others_go_
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_all_environments_of_a_lost_process_begin_again_and_the_one_at_fault_is_named() -> None:
     config = config_of({"301": "die"})
     said: list[str] = []

@@ -481,6 +481,7 @@ def test_with_nothing_readable_the_lease_ends_with_an_error(coordinator: Coordin
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_two_ranks_publish_what_one_would_and_a_dead_one_ends_the_lease(
     coordinator: Coordinator, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -504,6 +505,7 @@ def test_two_ranks_publish_what_one_would_and_a_dead_one_ends_the_lease(
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("forked")
 def test_a_lease_that_cannot_begin_leaves_no_rank_behind(
     tmp_path_factory: pytest.TempPathFactory, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

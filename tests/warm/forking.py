@@ -98,6 +98,8 @@ def be(order: Order, descriptors: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(order.env)
     tempfile.tempdir = None  # it is looked for once, in the environment of the time
+    if order.places is not None:
+        sys.path[:] = order.places
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if program.starts_others:
         _fork_for_this_process()

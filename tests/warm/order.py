@@ -21,6 +21,8 @@ class Order:
     descriptors: list[int]
     """The numbers that the sent descriptors are to have, in their order."""
     new_session: bool = False
+    places: list[str] | None = None
+    """Where it looks for modules; None: where the forker does."""
 
     def send(self, connection: socket.socket, descriptors: Sequence[int]) -> None:
         """Send it with one descriptor for each number."""

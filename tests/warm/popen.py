@@ -42,6 +42,14 @@ class Forker:
     """Settings of Python's own in its environment: those of a command must be the same."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def is_set_up_as(self, order: Order) -> bool:
+        """Whether Python is set up there as it is here; an order may say where else to look for modules."""
+        asked, here = of_python(order.env), dict(self.python)
+        if order.places is not None:
+            del asked["PYTHONPATH"]
+            here.pop("PYTHONPATH", None)
+        return asked == here
+
     def fork(self, order: Order, descriptors: Sequence[int]) -> int:
         """Returns the process id. The forker forks a process between itself and the new one, which ends at once.
         Meanwhile this process adopts orphans, and so the new one becomes its child."""
@@ -94,7 +102,7 @@ class Popen(subprocess.Popen[bytes]):
     def _execute_child(self, *given: Any) -> None:
         asked: dict[str, Any] = _PARAMETERS.bind(self, *given).arguments
         order, forker = _order(asked), _forker
-        if forker is None or order is None or of_python(order.env) != forker.python:
+        if forker is None or order is None or not forker.is_set_up_as(order):
             super()._execute_child(*given)  # type: ignore[misc]
             return
         standard = (asked["p2cread"], asked["c2pwrite"], asked["errwrite"])
@@ -117,7 +125,13 @@ def _order(asked: Mapping[str, Any]) -> Order | None:
     one_thread = all(env.get(name, value) == value for name, value in ONE_THREAD.items())
     if Program.of(command) is None or not fits(command) or not one_thread or not os.path.isdir(cwd):
         return None
-    return Order(command, cwd, env, [0, 1, 2, *asked["pass_fds"]], asked["start_new_session"])
+    return Order(command, cwd, env, [0, 1, 2, *asked["pass_fds"]], asked["start_new_session"], _places(env))
+
+
+def _places(env: Mapping[str, str]) -> list[str] | None:
+    """Where it is to look for modules, if that is where this process does: Remuda starts its children so."""
+    places = [place for place in sys.path if place]
+    return places if env.get("PYTHONPATH") == os.pathsep.join(places) else None
 
 
 def of_python(environment: Mapping[str, str]) -> dict[str, str]:

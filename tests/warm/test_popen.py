@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,15 +160,25 @@ def test_what_a_launch_starts_is_forked_too_and_is_its_own(tmp_path: Path) -> No
         stderr=subprocess.DEVNULL,
     )
     mine = psutil.Process(process.pid)
-    until(lambda: len(mine.children()) == 3, "its forker, a coordinator and a nanny")
-    (forker,) = (child for child in mine.children() if NAME in child.cmdline())
-    (coordinator,) = (child for child in mine.children() if "remuda.coordinator" in child.cmdline())
+    parts = (NAME, "remuda.coordinator", "remuda.deploy.nanny")
+    until(lambda: all(child_with(mine, part) for part in parts), "its forker, a coordinator and a nanny")
+    forker, coordinator = child_with(mine, NAME), child_with(mine, "remuda.coordinator")
+    assert coordinator is not None
     assert os.getsid(coordinator.pid) == coordinator.pid
     everybody = mine.children(recursive=True)
     assert forker in everybody
     process.kill()
     process.wait()
     until_gone(everybody)
+
+
+def child_with(process: psutil.Process, part: str) -> psutil.Process | None:
+    """The child that has this part in its command line; others come and go meanwhile."""
+    for child in process.children():
+        with suppress(psutil.NoSuchProcess):
+            if part in child.cmdline():
+                return child
+    return None
 
 
 @pytest.mark.parametrize(
@@ -182,3 +193,14 @@ def test_one_whose_python_is_set_up_otherwise_is_started() -> None:
     env = {**os.environ, "PYTHONPATH": "/nowhere"}
     program = "import sys; sys.exit('torch' in sys.modules)"
     assert ended(Popen([sys.executable, "-c", program], env=env)) == 0
+
+
+def test_one_that_looks_for_modules_where_this_process_does_is_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So Remuda starts the processes of environments and of a learner's ranks."""
+    (tmp_path / "its_own.py").write_text("number = 7")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(place for place in sys.path if place)}
+    program = "import sys, its_own; sys.exit(its_own.number if 'torch' in sys.modules else 0)"
+    assert ended(Popen([sys.executable, "-c", program], env=env)) == 7

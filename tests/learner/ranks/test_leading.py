@@ -20,7 +20,7 @@ from remuda.tests.patience import until
 from remuda.tests.policy.cases import batch
 from remuda.tests.worker.leases import algorithm_of, small_config
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked")]
 Starts = Callable[[ExperimentConfig, Algorithm], LearnerRanks]
 
 

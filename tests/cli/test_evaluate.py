@@ -14,11 +14,7 @@ from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.imports import imported_by
 from remuda.tests.runner.runs import run_tiny, tiny_config
 
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = tiny_config(tmp_path_factory.mktemp("user"), "stop.max_env_steps=250")
-    return run_tiny(config, Start(tmp_path_factory.mktemp("runs") / "tiny")).run_dir
+pytestmark = pytest.mark.xdist_group("a tiny run")
 
 
 def played(ended: Ended) -> dict[str, object]:
@@ -27,49 +23,51 @@ def played(ended: Ended) -> dict[str, object]:
     return content
 
 
-def test_a_line_per_episode_and_a_table(terminal: Terminal, root: Path) -> None:
-    ended = terminal.remuda("evaluate", root, "-n", 5, "-nr", "-d")
+def test_a_line_per_episode_and_a_table(terminal: Terminal, tiny_run: Path) -> None:
+    ended = terminal.remuda("evaluate", tiny_run, "-n", 5, "-nr", "-d")
     assert ended.code == 0, ended.err
     first, *lines = ended.out.splitlines()
-    last = CheckpointIndex(root / "ckpt").last
+    last = CheckpointIndex(tiny_run / "ckpt").last
     assert last is not None
-    assert first.startswith(f"checkpoint {root}/ckpt/{last.file} (train_iter {last.train_iter}, ")
+    assert first.startswith(f"checkpoint {tiny_run}/ckpt/{last.file} (train_iter {last.train_iter}, ")
     numbers = [line.rsplit(" ", 1)[1] for line in lines if line.startswith("[EVALUATOR] env ")]
     assert numbers == ["1", "2", "3", "4", "5"]
     for column in ("episodes", "reward_mean", "reward_std", "reward_max", "reward_min", "length_mean"):
         assert f"| {column} " in ended.out
 
 
-def test_the_best_is_the_file_that_was_evaluated_best(terminal: Terminal, root: Path) -> None:
-    best = CheckpointIndex(root / "ckpt").best
+def test_the_best_is_the_file_that_was_evaluated_best(terminal: Terminal, tiny_run: Path) -> None:
+    best = CheckpointIndex(tiny_run / "ckpt").best
     assert best is not None
     assert best.reward is not None
-    content = played(terminal.remuda("evaluate", root, "-n", 4, "-nr", "-d", "-i", "best", "--json"))
-    assert content["checkpoint"] == f"{root}/ckpt/{best.file}"
+    content = played(terminal.remuda("evaluate", tiny_run, "-n", 4, "-nr", "-d", "-i", "best", "--json"))
+    assert content["checkpoint"] == f"{tiny_run}/ckpt/{best.file}"
     assert content["reward_mean"] == pytest.approx(best.reward)  # the same seeds as in training
 
 
-def test_any_checkpoint_by_its_iteration(terminal: Terminal, root: Path) -> None:
-    content = played(terminal.remuda("evaluate", root, "-n", 1, "-nr", "-i", 0, "--json"))
+def test_any_checkpoint_by_its_iteration(terminal: Terminal, tiny_run: Path) -> None:
+    content = played(terminal.remuda("evaluate", tiny_run, "-n", 1, "-nr", "-i", 0, "--json"))
     assert (content["train_iter"], content["episodes"]) == (0, 1)
 
 
-def test_json_is_all_there_is_on_standard_output(terminal: Terminal, root: Path) -> None:
-    ended = terminal.remuda("evaluate", root, "-n", 3, "-nr", "-d", "--json")
+def test_json_is_all_there_is_on_standard_output(terminal: Terminal, tiny_run: Path) -> None:
+    ended = terminal.remuda("evaluate", tiny_run, "-n", 3, "-nr", "-d", "--json")
     content = json.loads(ended.out)
     assert len(content["each"]) == 3
     assert content["deterministic"] is True
     assert ended.err.startswith("checkpoint ")
 
 
-def test_the_same_seed_plays_the_same_episodes_also_where_the_policy_explores(terminal: Terminal, root: Path) -> None:
-    asked = ("evaluate", root, "-n", 6, "-nr", "--json", "--seed")
+def test_the_same_seed_plays_the_same_episodes_also_where_the_policy_explores(
+    terminal: Terminal, tiny_run: Path
+) -> None:
+    asked = ("evaluate", tiny_run, "-n", 6, "-nr", "--json", "--seed")
     one, two, other = (terminal.remuda(*asked, seed).out for seed in (5, 5, 6))
     assert one == two
     assert one != other
 
 
-def test_exploration_is_that_of_the_end_of_the_schedule(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+def test_exploration_is_that_of_the_end_of_the_schedule(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
     """With epsilon_end 1 every action is random; greedy acting is unmoved by it."""
     config = tiny_config(tmp_path / "user", "policy.epsilon_end=1.0", "stop.max_env_steps=50")
     run = run_tiny(config, Start(tmp_path / "random")).run_dir
@@ -77,26 +75,26 @@ def test_exploration_is_that_of_the_end_of_the_schedule(terminal: Terminal, root
     assert played(terminal.remuda(*asked))["each"] != played(terminal.remuda(*asked, "-d"))["each"]
 
 
-def test_episodes_can_be_cut_short(terminal: Terminal, root: Path) -> None:
-    ended = terminal.remuda("evaluate", root, "-n", 4, "-nr", "-l", 1, "--json")
+def test_episodes_can_be_cut_short(terminal: Terminal, tiny_run: Path) -> None:
+    ended = terminal.remuda("evaluate", tiny_run, "-n", 4, "-nr", "-l", 1, "--json")
     assert [one["length"] for one in json.loads(ended.out)["each"]] == [1] * 4
 
 
 def test_without_a_display_it_says_so_once_and_plays_on(
-    terminal: Terminal, root: Path, monkeypatch: pytest.MonkeyPatch
+    terminal: Terminal, tiny_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(variable, raising=False)
-    ended = terminal.remuda("evaluate", root, "-n", 2)
+    ended = terminal.remuda("evaluate", tiny_run, "-n", 2)
     assert ended.code == 0
     assert ended.err.count("no display: ") == 1
 
 
 def test_an_environment_that_cannot_be_shown_is_explained(
-    terminal: Terminal, root: Path, monkeypatch: pytest.MonkeyPatch
+    terminal: Terminal, tiny_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":0")
-    ended = terminal.remuda("evaluate", root, "-n", 1)
+    ended = terminal.remuda("evaluate", tiny_run, "-n", 1)
     assert ended.code == 2
     assert "has no parameter render_mode" in ended.err
     assert "With -nr the episodes are not shown" in ended.err
@@ -106,8 +104,8 @@ def test_an_environment_that_cannot_be_shown_is_explained(
 @pytest.mark.parametrize(
     ("iteration", "said"), [("7", "there are: 0, "), ("newest", "-1 (newest), best, and"), ("-2", "no such checkpoint")]
 )
-def test_a_checkpoint_that_is_not_there(terminal: Terminal, root: Path, iteration: str, said: str) -> None:
-    ended = terminal.remuda("evaluate", root, "-i", iteration)
+def test_a_checkpoint_that_is_not_there(terminal: Terminal, tiny_run: Path, iteration: str, said: str) -> None:
+    ended = terminal.remuda("evaluate", tiny_run, "-i", iteration)
     assert ended.code == 2
     assert said in ended.err
     assert "no display" not in ended.err, "it is not played at all"
@@ -117,9 +115,9 @@ def test_a_checkpoint_that_is_not_there(terminal: Terminal, root: Path, iteratio
     ("options", "said"), [((), "dqn acts"), (("--follow",), "dqn acts"), (("-i", "model"), "model.pt acts")]
 )
 def test_a_search_that_there_is_not_cannot_be_left_out(
-    terminal: Terminal, root: Path, options: tuple[str, ...], said: str
+    terminal: Terminal, tiny_run: Path, options: tuple[str, ...], said: str
 ) -> None:
-    ended = terminal.remuda("evaluate", root, "-n", 1, "-nr", "--no-search", *options)
+    ended = terminal.remuda("evaluate", tiny_run, "-n", 1, "-nr", "--no-search", *options)
     assert (ended.code, ended.out) == (2, "")
     assert f"{said} without a search, so there is none to leave out" in ended.err
 
@@ -140,7 +138,9 @@ def test_a_wrong_folder_is_said_before_torch_is_imported(tmp_path: Path) -> None
     assert not {"torch", "gymnasium"} & imported_by(program, cwd=tmp_path)
 
 
-def test_the_runs_inside_of_a_folder_that_is_none_are_offered(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+def test_the_runs_inside_of_a_folder_that_is_none_are_offered(
+    terminal: Terminal, tiny_run: Path, tmp_path: Path
+) -> None:
     (tmp_path / "runs" / "my run").mkdir(parents=True)
     (tmp_path / "runs" / "my run" / "config.json").touch()
     ended = terminal.remuda("evaluate", tmp_path / "runs")
@@ -148,9 +148,9 @@ def test_the_runs_inside_of_a_folder_that_is_none_are_offered(terminal: Terminal
     assert "is not a run folder: it does not exist" in terminal.remuda("evaluate", tmp_path / "rums").err
 
 
-def test_an_environment_that_is_gone_is_explained(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+def test_an_environment_that_is_gone_is_explained(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(root, copy)
+    shutil.copytree(tiny_run, copy)
     text = (copy / "config.json").read_text().replace("walk:make", "gone:make")
     (copy / "config.json").write_text(text)
     ended = terminal.remuda("evaluate", copy, "-nr")
@@ -159,9 +159,9 @@ def test_an_environment_that_is_gone_is_explained(terminal: Terminal, root: Path
     assert "module 'gone'" in ended.err
 
 
-def test_a_damaged_checkpoint_is_refused(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(root, copy)
+    shutil.copytree(tiny_run, copy)
     last = CheckpointIndex(copy / "ckpt").last
     assert last is not None
     (copy / "ckpt" / last.file).write_bytes(b"\x80\x04.")
@@ -170,25 +170,25 @@ def test_a_damaged_checkpoint_is_refused(terminal: Terminal, root: Path, tmp_pat
     assert "not a checkpoint, or a damaged one" in ended.err
 
 
-def test_following_a_run_that_is_over_plays_its_last_policy(terminal: Terminal, root: Path) -> None:
-    ended = terminal.remuda("evaluate", root, "--follow", "-nr", "-d")
+def test_following_a_run_that_is_over_plays_its_last_policy(terminal: Terminal, tiny_run: Path) -> None:
+    ended = terminal.remuda("evaluate", tiny_run, "--follow", "-nr", "-d")
     assert ended.code == 0, ended.err
-    last = CheckpointIndex(root / "ckpt").last
+    last = CheckpointIndex(tiny_run / "ckpt").last
     assert last is not None
     first, *lines = ended.out.splitlines()
-    assert first.startswith(f"checkpoint {root}/ckpt/{last.file} (train_iter {last.train_iter}, ")
+    assert first.startswith(f"checkpoint {tiny_run}/ckpt/{last.file} (train_iter {last.train_iter}, ")
     assert sum(line.startswith("[EVALUATOR]") for line in lines) == 1, "one episode, unless -n says more"
     assert lines[-1] == "the run is over (policies played: 1)"
 
 
-def test_following_a_run_without_a_policy(terminal: Terminal, root: Path, tmp_path: Path) -> None:
-    shutil.copy(root / "config.json", tmp_path)
+def test_following_a_run_without_a_policy(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copy(tiny_run / "config.json", tmp_path)
     ended = terminal.remuda("evaluate", tmp_path, "--follow", "-nr")
     assert (ended.code, ended.out) == (2, "")
     assert "has no policy to play: the run is over" in ended.err
 
 
-def test_following_plays_the_newest_and_no_other(terminal: Terminal, root: Path) -> None:
-    ended = terminal.remuda("evaluate", root, "--follow", "-i", "best")
+def test_following_plays_the_newest_and_no_other(terminal: Terminal, tiny_run: Path) -> None:
+    ended = terminal.remuda("evaluate", tiny_run, "--follow", "-i", "best")
     assert (ended.code, ended.out) == (2, "")
     assert "--follow plays the newest policy, and -i best asks for another" in ended.err

@@ -14,6 +14,8 @@ from remuda.tests.cli.terminal import Terminal
 from remuda.tests.runner.runs import run_tiny
 from remuda.tests.runner.several import LENGTHS, several_config
 
+pytestmark = pytest.mark.xdist_group("a run with several policies")
+
 RETURNS = {f"a{n}": 100 * n * length + length * (length + 1) / 2 for n, length in enumerate(LENGTHS)}
 """Whatever the agents do."""
 

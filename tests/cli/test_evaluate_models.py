@@ -14,27 +14,21 @@ from typing import cast
 
 import pytest
 
-from remuda.runner.serial import Start
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.environments import painter
 from remuda.tests.environments.painter import LENGTH, WidePainter
 from remuda.tests.environments.test_video import pictures
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.policy.files.exported import CASES, leave_behind
-from remuda.tests.runner.runs import run_tiny, tiny_config
 
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = tiny_config(tmp_path_factory.mktemp("user"), "stop.max_env_steps=250")
-    return run_tiny(config, Start(tmp_path_factory.mktemp("runs") / "tiny")).run_dir
+pytestmark = pytest.mark.xdist_group("a tiny run")
 
 
 @pytest.fixture
-def painted(root: Path, tmp_path: Path) -> Path:
+def painted(tiny_run: Path, tmp_path: Path) -> Path:
     """A run whose environment paints: its policy was trained elsewhere, on observations of the same shape."""
     copy = tmp_path / "painted"
-    shutil.copytree(root, copy)
+    shutil.copytree(tiny_run, copy)
     (tmp_path / "source").mkdir()
     shutil.copy(painter.__file__, tmp_path / "source" / "brush.py")  # tests are no part of the installed package
     mend(copy, {"make": "brush:WidePainter"}, source_dir=str(tmp_path / "source"))
@@ -55,31 +49,31 @@ def played(ended: Ended) -> dict[str, object]:
     return content
 
 
-def test_the_model_plays_the_episodes_of_the_checkpoint_it_came_from(terminal: Terminal, root: Path) -> None:
+def test_the_model_plays_the_episodes_of_the_checkpoint_it_came_from(terminal: Terminal, tiny_run: Path) -> None:
     for options in (("-d",), (), ("--seed", 8)):
-        asked = ("evaluate", root, "-n", 5, "-nr", "--json", *options)
+        asked = ("evaluate", tiny_run, "-n", 5, "-nr", "--json", *options)
         model, last = played(terminal.remuda(*asked, "-i", "model")), played(terminal.remuda(*asked))
-        assert model.pop("checkpoint") == f"{root}/model/model.pt"
+        assert model.pop("checkpoint") == f"{tiny_run}/model/model.pt"
         last.pop("checkpoint")
         assert model == last
 
 
-def test_a_model_that_was_copied_elsewhere_plays_too(terminal: Terminal, root: Path, tmp_path: Path) -> None:
-    shutil.copytree(root / "model", tmp_path / "walker")
+def test_a_model_that_was_copied_elsewhere_plays_too(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run / "model", tmp_path / "walker")
     content = played(terminal.remuda("evaluate", tmp_path / "walker", "-n", 3, "-nr", "-d", "--json"))
-    other = played(terminal.remuda("evaluate", root, "-n", 3, "-nr", "-d", "--json"))
+    other = played(terminal.remuda("evaluate", tiny_run, "-n", 3, "-nr", "-d", "--json"))
     assert content["each"] == other["each"]
 
 
 @pytest.mark.parametrize("option", [("--follow",), ("-i", "best")])
-def test_a_model_is_one_policy(terminal: Terminal, root: Path, option: tuple[str, ...]) -> None:
-    ended = terminal.remuda("evaluate", root / "model", *option)
+def test_a_model_is_one_policy(terminal: Terminal, tiny_run: Path, option: tuple[str, ...]) -> None:
+    ended = terminal.remuda("evaluate", tiny_run / "model", *option)
     assert (ended.code, ended.out) == (2, "")
     assert f"is a model/ folder with one policy; for {option[0]} give the run folder" in ended.err
 
 
-def test_a_damaged_model_is_refused(terminal: Terminal, root: Path, tmp_path: Path) -> None:
-    shutil.copytree(root / "model", tmp_path / "walker")
+def test_a_damaged_model_is_refused(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run / "model", tmp_path / "walker")
     (tmp_path / "walker" / "model.pt").write_bytes(b"no model")
     ended = terminal.remuda("evaluate", tmp_path / "walker", "-nr")
     assert ended.code == 2
@@ -118,8 +112,8 @@ def test_one_episode_is_filmed_unless_more_are_asked_for(terminal: Terminal, pai
     assert [len(pictures(Path(video))) for video in videos] == [4]
 
 
-def test_what_cannot_be_filmed_is_explained(terminal: Terminal, root: Path, tmp_path: Path) -> None:
-    ended = terminal.remuda("evaluate", root, "--record", tmp_path / "films")
+def test_what_cannot_be_filmed_is_explained(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
+    ended = terminal.remuda("evaluate", tiny_run, "--record", tmp_path / "films")
     assert ended.code == 2
     assert "has no parameter render_mode" in ended.err
     assert not (tmp_path / "films").exists()
@@ -149,8 +143,8 @@ def interrupted(folder: Path, *arguments: object) -> Ended:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
-def test_ctrl_c_sums_up_what_is_over(root: Path, tmp_path: Path) -> None:
-    ended = interrupted(tmp_path, "evaluate", root, "-n", 100_000, "-nr")
+def test_ctrl_c_sums_up_what_is_over(tiny_run: Path, tmp_path: Path) -> None:
+    ended = interrupted(tmp_path, "evaluate", tiny_run, "-n", 100_000, "-nr")
     assert ended.code == 0, ended.err
     assert ended.err == ""
     *lines, said = ended.out[: ended.out.index("\n\n")].splitlines()

@@ -17,6 +17,8 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.runner.runs import Flag, Ticking
 
+pytestmark = pytest.mark.xdist_group("a game that MuZero was trained on")
+
 SETTINGS: dict[str, Any] = {
     "name": "self_play",
     "env": {"make": "remuda.tests.policy.algorithms.muzero.games:strict", "num_envs": 4, "vectorization": "sync"},

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from remuda.runner.serial import Start
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.poison import Poison
 from remuda.tests.policy.files.saved_runs import export_without_environment, lose_environment
-from remuda.tests.runner.runs import run_tiny, tiny_config
+
+pytestmark = pytest.mark.xdist_group("a tiny run")
 
 EVALUATIONS = {
     "newest": ("-nr", "-n", 2),
@@ -27,16 +27,10 @@ EVALUATIONS = {
 evaluations = pytest.mark.parametrize("options", EVALUATIONS.values(), ids=EVALUATIONS)
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = tiny_config(tmp_path_factory.mktemp("user"), "stop.max_env_steps=250")
-    return run_tiny(config, Start(tmp_path_factory.mktemp("runs") / "tiny")).run_dir
-
-
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
+def run(tiny_run: Path, tmp_path: Path) -> Path:
     """A copy of a run, to be spoilt."""
-    return Path(shutil.copytree(finished, tmp_path / "run"))
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
 
 
 @evaluations

@@ -14,6 +14,8 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.runner.runs import Flag, Ticking
 
+pytestmark = pytest.mark.xdist_group("a run of R2D2")
+
 POLICY = {
     "type": "r2d2",
     "recurrent_units": 4,

@@ -31,6 +31,7 @@ from remuda.tests.runner.test_run_folder import rows
 from remuda.training.journal import RunJournal, open_for_policies
 from remuda.training.journal_entry import Recovered
 
+looks_at_the_run = pytest.mark.xdist_group("a run of several policies")
 AGENTS = {"ends": ("a0", "a2"), "middle": ("a1",)}
 
 
@@ -62,6 +63,7 @@ def journaled(folder: RunFolder) -> dict[str, Recovered]:
     return {name: known for name, known in found.items() if known is not None}
 
 
+@looks_at_the_run
 def test_a_step_of_the_environment_counts_once_and_a_step_of_an_agent_in_its_policy(ended: Ended) -> None:
     taken = sum(game.steps for game in ended.games)
     assert ended.result.reason == "max_env_steps"
@@ -80,6 +82,7 @@ def test_a_step_of_the_environment_counts_once_and_a_step_of_an_agent_in_its_pol
     assert ended.result.best is None
 
 
+@looks_at_the_run
 def test_each_policy_has_its_own_checkpoints_logs_and_curves(ended: Ended) -> None:
     root = ended.result.run_dir
     assert sorted(path.name for path in (root / "ckpt").iterdir()) == ["ends", "middle"]
@@ -105,6 +108,7 @@ def test_each_policy_has_its_own_checkpoints_logs_and_curves(ended: Ended) -> No
         assert (folder.model / "model.pt").exists()
 
 
+@looks_at_the_run
 def test_evaluations_tell_the_returns_of_each_agent_and_their_mean(ended: Ended) -> None:
     """The return of an agent is known: it does not depend on its actions."""
     of_agent = {f"a{n}": 100 * n * length + length * (length + 1) / 2 for n, length in enumerate(LENGTHS)}
@@ -119,6 +123,7 @@ def test_evaluations_tell_the_returns_of_each_agent_and_their_mean(ended: Ended)
         assert float(first["TestEpLen"]) == max(LENGTHS), "an episode of the environment"
 
 
+@looks_at_the_run
 def test_both_are_evaluated_by_the_same_episodes(ended: Ended) -> None:
     lines = [ended.folder(name).serial_evaluator_log.read_text() for name in AGENTS]
     shown = [text.count("[EVALUATOR] env") for text in lines]
@@ -127,6 +132,7 @@ def test_both_are_evaluated_by_the_same_episodes(ended: Ended) -> None:
     assert played > 0
 
 
+@looks_at_the_run
 def test_the_same_seed_gives_the_same_numbers_and_weights_twice(tmp_path: Path, ended: Ended) -> None:
     again = run_tiny(several_config(tmp_path / "user"), Start(tmp_path / "run"))
     for name in AGENTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import tempfile
 from collections.abc import Generator
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from zmq.utils import garbage as zmq_garbage
@@ -44,6 +46,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("processes") is None)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Chance and the number of threads are the same for a test whichever others came before it."""
+    random.seed(0)
+    np.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(0)
+        torch.set_num_threads(1)  # some commands do that for their process; and others need the cores
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -67,7 +79,9 @@ def _own_temporary_folder() -> Generator[None]:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         yield
         return
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="remuda-") as folder:
+    own = tempfile.TemporaryDirectory(prefix="remuda-", ignore_cleanup_errors=True)
+    with pytest.MonkeyPatch.context() as patch, own as folder:
+        os.chmod(folder, 0o755)  # others may enter it, as they may /tmp
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", folder)
         yield

@@ -9,6 +9,7 @@ import pytest
 
 from remuda.client import Client
 from remuda.client import client as client_module
+from remuda.tests.patience import HANG_S
 from remuda.tests.worker.fake_coordinator import FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.conversation import UnreachableError
@@ -39,10 +40,16 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "POLL_S", 0.001)
 
 
-def connected(coordinator: FakeCoordinator, folder: Path, answer: Callable[[AnyMessage], AnyMessage | None]) -> Client:
+def connected(
+    coordinator: FakeCoordinator,
+    folder: Path,
+    answer: Callable[[AnyMessage], AnyMessage | None],
+    answer_s: float = HANG_S,
+) -> Client:
+    """`answer_s`: after which a coordinator that is gone is looked for again."""
     coordinator.answer = answer
     connection_file.write(folder / "connection.json", coordinator.connection)
-    return Client(folder / "connection.json", answer_deadline_s=1.0)
+    return Client(folder / "connection.json", answer_deadline_s=answer_s)
 
 
 @pytest.mark.usefixtures("quick")
@@ -69,7 +76,7 @@ def test_not_followed_it_ends_where_nothing_is_new(tmp_path: Path) -> None:
 def test_a_coordinator_that_moved_is_asked_for_the_rest(tmp_path: Path) -> None:
     log = Log(4)
     with FakeCoordinator() as first:
-        client = connected(first, tmp_path, log.answer)
+        client = connected(first, tmp_path, log.answer, 1.0)
         pieces = client.logs("x", follow=True)
         text = next(pieces).text
     with FakeCoordinator() as second:
@@ -84,7 +91,7 @@ def test_a_coordinator_that_moved_is_asked_for_the_rest(tmp_path: Path) -> None:
 def test_one_that_never_comes_back_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "RETURN_DEADLINE_S", 0.1)
     with FakeCoordinator() as coordinator:
-        client = connected(coordinator, tmp_path, Log(1).answer)
+        client = connected(coordinator, tmp_path, Log(1).answer, 1.0)
     with pytest.raises(UnreachableError):
         list(client.logs("x", follow=True))
     client.close()

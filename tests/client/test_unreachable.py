@@ -9,6 +9,7 @@ import pytest
 from remuda.client import Client
 from remuda.client import client as client_module
 from remuda.tests.client.statuses import status
+from remuda.tests.patience import HANG_S
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFileError
@@ -19,8 +20,8 @@ from remuda.wire.patience import Patience
 ABOUT = CoordinatorStatus(UUID, "here", 1, 1.0, 1)
 
 
-ANSWER_S = 1.5
-"""Within it a coordinator in a thread beside answers, on the slowest machine."""
+ANSWER_S = 0.5
+"""For questions that nobody answers."""
 
 
 def answer(message: AnyMessage) -> AnyMessage:
@@ -37,6 +38,7 @@ def test_after_an_answer_that_did_not_come_the_next_question_is_answered(tmp_pat
             with pytest.raises(UnreachableError):
                 client.stop("x")
             coordinator.silent = False
+            client._answer_deadline_s = HANG_S
             client.stop("y")
         assert coordinator.heard == [StopExperiment("y")]
 
@@ -69,6 +71,7 @@ def test_who_follows_a_log_waits_for_a_coordinator_that_ended_in_order_too(
     def come_back(seconds: float) -> None:
         if next(waits) == 3:
             connection_file.write(path, second.connection)
+            client._answer_deadline_s = HANG_S
 
     with FakeCoordinator() as second:
         second.answer = answer
@@ -93,5 +96,5 @@ def test_who_follows_a_run_with_patience_waits_for_a_coordinator_that_is_silent(
         with Client(path, answer_deadline_s=ANSWER_S) as client:
             with pytest.raises(UnreachableError):
                 client.follow("x", lambda status: None)
-            ended = client.follow("x", lambda status: None, check=check, patience=Patience(60.0, said.append))
+            ended = client.follow("x", lambda status: None, check=check, patience=Patience(HANG_S, said.append))
     assert ended.state == "finished"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
-from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
+
+from remuda.tests.ports import free_ports
 
 STORE_BYTES = 100 << 20
 
@@ -70,9 +70,7 @@ class Nodes:
 def _agent_ports() -> dict[str, int]:
     """Free ports for a node's agents. A node that has to wait for what they choose gives up after 15 s."""
     names = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("", 0))) for _ in names]
-        return {name: each.getsockname()[1] for name, each in zip(names, sockets, strict=True)}
+    return dict(zip(names, free_ports(len(names)), strict=True))
 
 
 def main() -> None:

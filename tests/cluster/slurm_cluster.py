@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from remuda.tests.patience import HANG_S, until
+from remuda.tests.ports import free_ports
 
 NODES = ("n1", "n2", "n3")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
@@ -130,20 +131,12 @@ def slurm_cluster(folder: Path) -> Generator[SlurmCluster]:
 def _configuration(folder: Path) -> str:
     host, user = socket.gethostname().partition(".")[0], pwd.getpwuid(os.geteuid()).pw_name
     names = (*NODES, BLIND_NODE)
-    ports = _free_ports(1 + len(names))
+    ports = free_ports(1 + len(names))
     general = _CONF.format(host=host, port=ports[0], user=user, folder=folder, kill_wait=KILL_WAIT_S)
     nodes = [
         _NODE.format(node=node, host=host, port=port, cores=CORES) for node, port in zip(names, ports[1:], strict=True)
     ]
     return general + "\n".join(nodes) + _PARTITIONS
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _start(cluster: SlurmCluster) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import json
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from remuda.tests.cluster import kubectl_stand_in
 from remuda.tests.parallel.command import Command
 from remuda.tests.parallel.reading import index, pids
 from remuda.tests.parallel.user_folder import UserFolder
+from remuda.tests.ports import free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -70,18 +70,12 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 @pytest.mark.parametrize("mounts", [True, False], ids=["with the volume", "without"])
 def test_a_run_goes_to_its_end_and_keys_go_through_no_argument(stand_in: Path, tmp_path: Path, mounts: bool) -> None:
     user = UserFolder.make(tmp_path / "user")
     settings = {"image": "x", "claim": "runs", "namespace": "horses", "poll_interval_s": 0.5}
-    settings |= {"port": free_port(), "http_port": free_port(), "stream_port": free_port(), "workers_mount": mounts}
+    names = ("port", "http_port", "stream_port")
+    settings |= {**dict(zip(names, free_ports(len(names)), strict=True)), "workers_mount": mounts}
     with user.config.open("a") as file:
         file.write(f"launch: {{on: kubernetes, kubernetes: {json.dumps(settings)}}}\n")
     run = tmp_path / "runs" / "horse"

@@ -50,7 +50,8 @@ def test_an_answer_that_is_too_large_to_be_sent_is_said_and_the_next_question_an
             )  # a question has less, the answer more
             with pytest.raises(UnreachableError):
                 client.status()
-        assert client.status().workers == []
+        with Client(file) as patient:
+            assert patient.status().workers == []
     assert "Status cannot be sent: the header has" in capsys.readouterr().err
 
 

@@ -45,10 +45,10 @@ while True:
 JOB = """
 import sys
 from remuda.deploy import job
-job.COMPANION_S = 0.5
-child, noted, notice_s, delay_s = sys.argv[1:5]
-commands = {name: [sys.executable, "-c", child, name, ends, noted, str(len(sys.argv) - 5)]
-            for name, ends in (each.split("=") for each in sys.argv[5:])}
+child, noted, notice_s, delay_s, companion_s = sys.argv[1:6]
+job.COMPANION_S = float(companion_s)
+commands = {name: [sys.executable, "-c", child, name, ends, noted, str(len(sys.argv) - 6)]
+            for name, ends in (each.split("=") for each in sys.argv[6:])}
 one = job.Job(commands, notice_s=float(notice_s), delay_s=float(delay_s))
 code = one.run()
 print("noticed" if one.noticed else "not noticed", flush=True)
@@ -59,9 +59,17 @@ sys.exit(code)
 class Running:
     """A job that runs, and what its processes have noted."""
 
-    def __init__(self, noted: Path, *children: str, notice_s: float = 60.0, delay_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        noted: Path,
+        *children: str,
+        notice_s: float = HANG_S,
+        delay_s: float = 0.0,
+        companion_s: float = HANG_S,
+    ) -> None:
         self._noted = noted
-        command = [sys.executable, "-P", "-c", JOB, CHILD, str(noted), str(notice_s), str(delay_s), *children]
+        limits = map(str, (notice_s, delay_s, companion_s))
+        command = [sys.executable, "-P", "-c", JOB, CHILD, str(noted), *limits, *children]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         until(lambda: sum(line.endswith("begun") for line in self.noted()) == len(children), "all children")
 
@@ -143,7 +151,7 @@ def test_one_that_fails_ends_the_others_in_order(tmp_path: Path, jobs: list[Runn
 
 
 def test_one_that_stays_when_the_other_has_ended_is_told_to_end(tmp_path: Path, jobs: list[Running]) -> None:
-    jobs.append(job := Running(tmp_path / "noted", "coordinator=quickly", "learner=0"))
+    jobs.append(job := Running(tmp_path / "noted", "coordinator=quickly", "learner=0", companion_s=0.5))
     code, _, err = job.ended()
     assert code == 1
     assert "the learner process has ended and coordinator has not" in err

@@ -206,7 +206,7 @@ class Herd:
             return Path(client.submit(loaded.config, run_dir=name, priority=priority).run_dir)
 
     def wait_members(self, count: int) -> None:
-        until(lambda: len(self.members()) == count, f"{count} workers are there\n{self.said()}")
+        until(lambda: len(self.members()) >= count, f"{count} workers are there\n{self.said()}")
 
     def wait_env_step(self, name: str, env_step: int) -> None:
         until(lambda: self.experiment(name).env_step >= env_step, f"{name} is at {env_step}\n{self.said()}")

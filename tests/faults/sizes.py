@@ -25,7 +25,7 @@ QUOTA_S = 600.0 if LONG else 2.0
 """26."""
 RATES_S = 300.0 if LONG else 2.0
 """30: how long either side is the slower one."""
-SILENCE_S = 300.0 if LONG else 5.0
+SILENCE_S = 300.0 if LONG else 8.0
 """15: how long the coordinator is silent. The limits of the short form are smaller by as much."""
 RESUMES = 6 if LONG else 1
 """38: times that everything is killed."""

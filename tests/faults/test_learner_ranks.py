@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -11,7 +12,7 @@ from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact, commander, kill
 from remuda.tests.parallel.reading import texts
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
-from remuda.tests.patience import until
+from remuda.tests.patience import until, until_gone
 
 pytestmark = pytest.mark.processes
 
@@ -25,12 +26,16 @@ TWO_RANKS: dict[str, dict[str, object]] = {
 def rank_1(herd: Herd) -> psutil.Process:
     """The process beside the learner's."""
 
-    def found() -> list[psutil.Process]:
-        learners = [worker for worker in herd.members("learner") if worker.state == "busy"]
-        return [child for worker in learners for child in psutil.Process(worker.pid).children()]
+    found: list[psutil.Process] = []
 
-    until(lambda: bool(found()), "rank 1 is there")
-    return found()[0]
+    def is_there() -> bool:
+        for worker in herd.members("learner"):
+            with suppress(psutil.NoSuchProcess):  # one that was killed may be listed for a while
+                found.extend(psutil.Process(worker.pid).children() if worker.state == "busy" else ())
+        return bool(found)
+
+    until(is_there, "rank 1 is there")
+    return found[0]
 
 
 def test_a_dead_rank_costs_updates_and_no_experience(tmp_path: Path, herds: Herds) -> None:
@@ -43,13 +48,13 @@ def test_a_dead_rank_costs_updates_and_no_experience(tmp_path: Path, herds: Herd
     herd.wait_env_step("horse", 500)
     killed = rank_1(herd)
     kill(killed.pid)
-    until(lambda: len(texts(log, "world_size 2")) == 2, f"a learner has two ranks again\n{herd.said()}")
+    until(lambda: len(texts(log, "world_size 2")) >= 2, f"a learner has two ranks again\n{herd.said()}")
     died = f"learner rank 1 (pid {killed.pid}) ended by SIGKILL"
     assert any(died in text for text in commander(run))
 
     following = rank_1(herd)
     herd.kill_worker("learner", "horse")
-    until(lambda: not following.is_running(), "rank 1 has ended with rank 0")
+    until_gone([following])  # it ends with rank 0
     herd.wait_over("horse")
     herd.shut_down()
     assert [*herd.root.glob("remuda-ranks-*")] == [], "nobody's folder is left, though rank 0 was killed"

@@ -133,7 +133,7 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
         with PolicyWatch(run / "policy") as watch:
             killed, back_s = _kill_collector(herd, hasty.pid)
             frozen, lost_s, env_steps = _freeze(herd, run, killed)
-            until(lambda: watch.seen and watch.seen[-1].epoch == 2, "the next learner has published")
+            until(lambda: watch.seen and watch.seen[-1].epoch >= 2, "the next learner has published")
             for one in frozen:
                 kill(one.pid, signal.SIGCONT)
             herd.wait_members(5)
@@ -179,7 +179,8 @@ def _freeze(herd: Herd, run: Path, killed: Joined) -> tuple[tuple[Joined, Joined
     for one in frozen:
         kill(one.pid, signal.SIGSTOP)
     begin_s = time.monotonic()
-    until(lambda: len(herd.members()) == 3, "both are lost")
+    uuids = {one.uuid for one in frozen}
+    until(lambda: not uuids & {worker.uuid for worker in herd.members()}, "both are lost")
     lost_s = time.monotonic() - begin_s
     herd.wait_env_step("horse", env_step + 500)
     time.sleep(max(0.0, 1.5 * LOST_AFTER_S - (time.monotonic() - begin_s)))
@@ -333,7 +334,7 @@ def test_an_environment_that_hangs_is_named_with_its_stack_and_started_anew(tmp_
         {**LONG, **HELD, "collector": {**CONFIG["collector"], "count": 1}},
     )
     user.hold()
-    herd = herds("stuck_after_s=1,hopeless_after_s=5")
+    herd = herds("stuck_after_s=1,hopeless_after_s=8")
     herd.coordinator()
     herd.workers(collectors=1)
     herd.wait_members(3)

@@ -19,7 +19,7 @@ from remuda.worker.session import QUIET_S
 
 pytestmark = pytest.mark.processes
 
-LIMITS = None if IN_FULL else "lost_after_s=2,stuck_after_s=3,hopeless_after_s=4"
+LIMITS = None if IN_FULL else "lost_after_s=4,stuck_after_s=6,hopeless_after_s=7"
 """The silence is longer than any of them."""
 
 

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from remuda.stores.log_stream import LogStream
 from remuda.stores.ports import CheckpointGoneError, NotNowError, RunStores
 from remuda.stores.server import downloads, uploads
 from remuda.stores.transfers import Download, Upload
-from remuda.tests.patience import until
+from remuda.tests.patience import HANG_S, until
 from remuda.tests.stores.served import OTHER, WORKER, Ranch, chunk
 from remuda.tests.stores.test_ports import at_last
 from remuda.tests.worker.proxy import Proxy
@@ -228,8 +229,16 @@ def test_many_files_take_turns(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("break_it", ["cut", "swallow"])
-def test_a_checkpoint_is_fetched_over_breaks(ranch: Ranch, break_it: str) -> None:
-    content = np.random.default_rng(0).bytes(30_000_000)
+def test_a_checkpoint_is_fetched_over_breaks(ranch: Ranch, monkeypatch: pytest.MonkeyPatch, break_it: str) -> None:
+    content = np.random.default_rng(0).bytes(2 * WINDOW_BYTES + 1_000_000)
+    broken, write = threading.Event(), Download._write
+
+    def waiting(download: Download, data: Frame) -> None:
+        write(download, data)
+        if download._received > PIECE_BYTES:
+            assert broken.wait(HANG_S), "so that the rest has not come when the connection breaks"
+
+    monkeypatch.setattr(Download, "_write", waiting)
     ranch.run.checkpoint(5).write_bytes(content)
     ranch.elsewhere.mkdir()
     download = Download(ranch.grant("evaluator"), "checkpoint", "iteration_5.pth.tar", ranch.elsewhere / "file")
@@ -239,7 +248,9 @@ def test_a_checkpoint_is_fetched_over_breaks(ranch: Ranch, break_it: str) -> Non
         until(lambda: download._received > PIECE_BYTES, "some of it has come")
         assert not (ranch.elsewhere / "file").exists()
         (proxy.cut if break_it == "cut" else proxy.swallow)()
+        broken.set()
         until(lambda: download.settled, "the rest comes")
+    assert proxy.connections >= 2
     assert download.refused is None
     assert (ranch.elsewhere / "file").read_bytes() == content
     assert [path.name for path in ranch.elsewhere.iterdir()] == ["file"]

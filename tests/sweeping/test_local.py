@@ -150,4 +150,4 @@ def test_leaving_leaves_no_process(tmp_path: Path) -> None:
         executor.begin([task])
         executor.poll()
         assert len(set(psutil.Process().children()) - before) == 1
-    assert set(psutil.Process().children()) == before
+    assert set(psutil.Process().children()) <= before

@@ -14,7 +14,7 @@ from uuid import uuid4
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.git import capture_git
 from remuda.wire.connection_file import ConnectionFileError, read
-from remuda.wire.conversation import Conversation, MovedError, NotLetInError, UnreachableError
+from remuda.wire.conversation import Conversation, MovedError, UnreachableError
 from remuda.wire.messages import (
     OVER,
     AnyMessage,
@@ -62,8 +62,8 @@ class Client:
         self._answer_deadline_s = answer_deadline_s
         self._connection_file = Path(connection_file)
         self._connection = read(self._connection_file)
-        self._conversation: Conversation | None = Conversation(self._connection)
-        """None after a request without an answer: the next request begins another conversation."""
+        self._conversation = Conversation(self._connection)
+        """Closed after a request without an answer: the next request begins another one."""
 
     def submit(
         self,
@@ -104,9 +104,7 @@ class Client:
 
     def status(self, experiment: str | None = None) -> Status:
         """The coordinator, its workers, and its experiments (or one: by id, unique prefix of an id, or name)."""
-        answer = self._ask(StatusRequest(experiment))
-        assert isinstance(answer, Status), f"the coordinator answered StatusRequest with {type(answer).__name__}"
-        return answer
+        return self._status(experiment)
 
     def experiment(self, experiment: str) -> ExperimentStatus:
         """One experiment's state."""
@@ -118,24 +116,32 @@ class Client:
         on_status: Callable[[ExperimentStatus], None],
         *,
         check: Callable[[], None] = lambda: None,
+        stop: Callable[[], bool] = lambda: False,
         patience: Patience | None = None,
     ) -> ExperimentStatus:
         """Wait until the experiment is over and return its last status; `on_status` gets each status.
 
-        `check` is called at each poll and may raise; it is called first if the coordinator does not answer, since it
-        may know why. `patience` says how long to wait for a silent coordinator; without it, not at all.
+        `check` is called at each poll, and several times a second while the coordinator does not answer, since it may
+        know why; it may raise, and must ask nothing itself. Once `stop` returns true, the experiment is asked to stop.
+        `patience` says how long to wait for a coordinator that is silent or cannot be found; without it, not at all.
         """
         patience = patience or Patience(0.0)
-        heard_s = time.monotonic()
+        heard_s, stopping = time.monotonic(), False
         while True:
             try:
-                status = self.experiment(experiment)
-            except UnreachableError:
+                if stop() and not stopping:
+                    self._ask(StopExperiment(experiment), check=check)
+                    stopping = True
+                status = self._status(experiment, check).experiments[0]
+            except (UnreachableError, ConnectionFileError) as error:
                 check()
                 silence_s = time.monotonic() - heard_s
                 if silence_s > patience.limit_s:
                     raise
+                if isinstance(error, ConnectionFileError):
+                    patience.note(str(error))
                 patience.silent(silence_s)
+                time.sleep(FOLLOW_POLL_S)
                 continue
             patience.heard(time.monotonic() - heard_s)
             heard_s = time.monotonic()
@@ -183,8 +189,7 @@ class Client:
 
     def close(self) -> None:
         """End the conversation."""
-        if self._conversation is not None:
-            self._conversation.close()
+        self._conversation.close()
 
     def __enter__(self) -> Client:
         return self
@@ -194,22 +199,29 @@ class Client:
     ) -> None:
         self.close()
 
-    def _ask(self, message: ClientMessage, deadline_s: float | None = None) -> AnyMessage:
-        end_s = time.monotonic() + (self._answer_deadline_s if deadline_s is None else deadline_s)
-        while True:
-            conversation = self._conversation or self._begin_conversation()
-            try:
-                return conversation.ask(message, end_s - time.monotonic(), moved=self._coordinator_moved)
-            except MovedError:  # every request may be repeated: a submission has an id
-                self._conversation = None
-            except (UnreachableError, NotLetInError):
-                self._conversation = None
-                raise
+    def _status(self, experiment: str | None, check: Callable[[], None] = lambda: None) -> Status:
+        answer = self._ask(StatusRequest(experiment), check=check)
+        assert isinstance(answer, Status), f"the coordinator answered StatusRequest with {type(answer).__name__}"
+        return answer
 
-    def _begin_conversation(self) -> Conversation:
-        """With the coordinator that the connection file names now."""
-        self._connection = read(self._connection_file)
-        self._conversation = Conversation(self._connection)
+    def _ask(
+        self, message: ClientMessage, deadline_s: float | None = None, check: Callable[[], None] = lambda: None
+    ) -> AnyMessage:
+        end_s = time.monotonic() + (self._answer_deadline_s if deadline_s is None else deadline_s)
+
+        def moved() -> bool:
+            check()
+            return self._coordinator_moved()
+
+        while True:
+            with contextlib.suppress(MovedError):  # every request may be repeated: a submission has an id
+                return self._open_conversation().ask(message, end_s - time.monotonic(), moved=moved)
+
+    def _open_conversation(self) -> Conversation:
+        """With the coordinator that the connection file names now, where the former one is closed."""
+        if self._conversation.closed:
+            self._connection = read(self._connection_file)
+            self._conversation = Conversation(self._connection)
         return self._conversation
 
     def _coordinator_moved(self) -> bool:

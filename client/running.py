@@ -116,31 +116,16 @@ def launch(
             )
             with beside(launcher.connection_file):
                 patience = Patience(given.config.launch.coordinator_timeout_s, say)
-                status = _follow(client, submitted.experiment, launcher, guard, on_progress, patience)
+                status = client.follow(
+                    submitted.experiment,
+                    on_progress,
+                    check=launcher.check,
+                    stop=lambda: guard.ending,
+                    patience=patience,
+                )
                 client.shutdown("the run is over")
         launcher.wait_for_coordinator(END_DEADLINE_S)
         return status
-
-
-def _follow(
-    client: Client,
-    experiment: str,
-    launcher: Launcher,
-    guard: StopRequest,
-    on_progress: Callable[[ExperimentStatus], None],
-    patience: Patience,
-) -> ExperimentStatus:
-    """Wait until the run is over; pass on the first request to end."""
-    stopping = False
-
-    def check() -> None:
-        nonlocal stopping
-        launcher.check()
-        if guard.ending and not stopping:
-            stopping = True
-            client.stop(experiment)
-
-    return client.follow(experiment, on_progress, check=check, patience=patience)
 
 
 def planned(

@@ -13,7 +13,8 @@ from remuda.wire.keys.own import caller_keys, keys_again, no_exchange, not_autho
 from remuda.wire.messages import AnyMessage, ClientMessage, Rejected
 from remuda.wire.sockets import SILENCE_S, Arrival, DealerSocket, client_identity
 
-_LONGEST_WAIT_S = 1.0
+_LOOK_S = 0.2
+"""Between two looks at whether there is somebody else to be asked."""
 
 
 class RefusedError(Exception):
@@ -57,6 +58,7 @@ class Conversation:
         self._keys = caller_keys(connection, "operator")
         self._socket = DealerSocket(connection.address, client_identity(), self._keys)
         self._channel = Channel()
+        self.closed = False
 
     def ask(
         self, message: ClientMessage, deadline_s: float, *, moved: Callable[[], bool] = lambda: False
@@ -65,20 +67,28 @@ class Conversation:
 
         Raises RefusedError if the answer is Rejected, or if the message is malformed (for instance a text too long),
         NotLetInError if the keys do not fit, UnreachableError after `deadline_s` seconds, and MovedError if `moved`,
-        which is called every second, returns true. After the last three the conversation is closed, so that the request
-        is not repeated with the next one.
+        which is called several times a second while there is no answer, returns true. It may raise, too. Without an
+        answer the conversation is closed, so that the request is not repeated with the next one.
         """
         _refuse_malformed(message)
+        try:
+            answer = self._answer(message, deadline_s, moved)
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(answer, Rejected):
+            raise RefusedError(answer)
+        return answer
+
+    def _answer(self, message: ClientMessage, deadline_s: float, moved: Callable[[], bool]) -> AnyMessage:
         now_s = time.monotonic()
-        end_s, look_s, renew_s = now_s + deadline_s, now_s + _LONGEST_WAIT_S, now_s + SILENCE_S
+        end_s, look_s, renew_s = now_s + deadline_s, now_s + _LOOK_S, now_s + SILENCE_S
         self._socket.send(self._channel.post(message, now_s))
         while now_s < end_s:
             due_s = self._channel.next_due_s()
-            self._socket.wait(min(end_s, due_s or end_s, now_s + _LONGEST_WAIT_S) - now_s)
+            self._socket.wait(min(end_s, due_s or end_s, now_s + _LOOK_S) - now_s)
             now_s = time.monotonic()
             answer = self._receive(now_s)
-            if isinstance(answer, Rejected):
-                raise RefusedError(answer)
             if answer is not None:
                 return answer
             self._raise_if_not_let_in(moved)
@@ -89,18 +99,15 @@ class Conversation:
             for envelope in self._channel.due(now_s):
                 self._socket.send(envelope)
             if now_s >= look_s:
-                look_s = now_s + _LONGEST_WAIT_S
+                look_s = now_s + _LOOK_S
                 if moved():
-                    self.close()
                     raise MovedError
-        self.close()
         raise no_answer(self._connection, deadline_s)
 
     def _raise_if_not_let_in(self, moved: Callable[[], bool]) -> None:
         refusal = self._socket.refusal()
         if refusal is None:
             return
-        self.close()
         unknown = refusal == "unknown key"
         if moved() or (unknown and keys_again(self._connection, "operator") != self._keys):
             raise MovedError
@@ -110,6 +117,7 @@ class Conversation:
 
     def close(self) -> None:
         """End the conversation. May be called again."""
+        self.closed = True
         self._socket.close()
 
     def _receive(self, now_s: float) -> AnyMessage | None:

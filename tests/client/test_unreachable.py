@@ -14,7 +14,16 @@ from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFileError
 from remuda.wire.conversation import UnreachableError
-from remuda.wire.messages import AnyMessage, CoordinatorStatus, Done, LogRequest, LogText, Status, StopExperiment
+from remuda.wire.messages import (
+    AnyMessage,
+    CoordinatorStatus,
+    Done,
+    LogRequest,
+    LogText,
+    Status,
+    StatusRequest,
+    StopExperiment,
+)
 from remuda.wire.patience import Patience
 
 ABOUT = CoordinatorStatus(UUID, "here", 1, 1.0, 1)
@@ -98,3 +107,68 @@ def test_who_follows_a_run_with_patience_waits_for_a_coordinator_that_is_silent(
                 client.follow("x", lambda status: None)
             ended = client.follow("x", lambda status: None, check=check, patience=Patience(HANG_S, said.append))
     assert ended.state == "finished"
+
+
+def test_who_follows_a_run_looks_for_the_cause_all_the_while_that_nobody_answers(tmp_path: Path) -> None:
+    """`launch` starts a dead coordinator again by this, and must not wait for the deadline of its question first."""
+    path, looks = tmp_path / "connection.json", iter(range(3))
+
+    def check() -> None:
+        if next(looks, None) is None:
+            raise ChildProcessError("the coordinator is dead")
+
+    with FakeCoordinator() as coordinator:
+        coordinator.answer = answer
+        coordinator.silent = True
+        connection_file.write(path, coordinator.connection)
+        with Client(path, answer_deadline_s=HANG_S) as client:
+            with pytest.raises(ChildProcessError, match="is dead"):
+                client.follow("x", lambda status: None, check=check)
+            coordinator.silent = False
+            client.stop("y")
+        assert coordinator.heard == [StopExperiment("y")], "the question that nobody answered is not asked any more"
+
+
+def test_a_run_that_is_to_stop_is_asked_to_until_that_is_answered(tmp_path: Path) -> None:
+    path, checks = tmp_path / "connection.json", iter(range(10**6))
+    with FakeCoordinator() as coordinator:
+
+        def stopped(message: AnyMessage) -> AnyMessage:
+            if isinstance(message, StopExperiment):
+                return Done()
+            over = len(coordinator.heard_of(StatusRequest)) > 1
+            return Status(ABOUT, [], [status(state="stopped" if over else "stopping")])
+
+        def check() -> None:
+            coordinator.silent = next(checks) < 4  # for longer than one question
+
+        coordinator.answer = stopped
+        coordinator.silent = True
+        connection_file.write(path, coordinator.connection)
+        with Client(path, answer_deadline_s=0.3) as client:
+            patience = Patience(HANG_S)
+            ended = client.follow("x", lambda status: None, check=check, stop=lambda: True, patience=patience)
+    assert ended.state == "stopped"
+    heard = [type(message) for message in coordinator.heard]
+    assert heard[0] is StopExperiment
+    assert StopExperiment not in heard[heard.index(StatusRequest) :], "only until it was answered"
+
+
+def test_who_follows_a_run_with_patience_waits_for_a_connection_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """As on a network disk, or while a coordinator is moved to another host."""
+    path, said = tmp_path / "connection.json", list[str]()
+    with FakeCoordinator() as first:
+        connection_file.write(path, first.connection)
+    client = Client(path, answer_deadline_s=0.1)
+    path.unlink()
+    with FakeCoordinator() as second:
+        second.answer = lambda message: Status(ABOUT, [], [status(state="finished")])
+
+        def check() -> None:
+            if said:
+                connection_file.write(path, second.connection)
+
+        ended = client.follow("x", lambda status: None, check=check, patience=Patience(60.0, said.append))
+    client.close()
+    assert ended.state == "finished"
+    assert said == [f"{path} does not exist: no coordinator runs there (start one with `remuda coordinator`)"]

@@ -143,7 +143,7 @@ def test_no_answer_has_a_deadline() -> None:
 
 def test_one_that_is_not_to_be_asked_any_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection file names another now; the question may be put to that one."""
-    monkeypatch.setattr(conversation, "_LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr(conversation, "_LOOK_S", 0.05)
     asked: list[AnyMessage] = []
     looks = [False, False, True]
     with (

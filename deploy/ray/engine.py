@@ -23,6 +23,11 @@ OBJECT_STORE_BYTES = 100 << 20
 REACH_S = 10.0
 """How long a cluster's address may take to accept a connection."""
 _LOCAL_IP = "127.0.0.1"
+_RAY_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody unasked
+    "RAY_timeout_ms_task_wait_for_death_info": "0",  # why an actor is gone: by default its loss is told 1 to 2 s later
+}
+"""Of this process; whoever has set another one in the environment keeps it. A cluster keeps its own."""
 
 Actor: TypeAlias = Any
 Answer: TypeAlias = Any
@@ -57,7 +62,7 @@ class Engine(Protocol):
         ...
 
     def ready(self, answers: Sequence[Answer], timeout_s: float) -> Sequence[Answer]:
-        """Those of these answers that are there, after at most this time."""
+        """Those of these answers that are there, as soon as there is one, and after at most this time."""
         ...
 
     def take(self, answer: Answer) -> bytes | int:
@@ -83,7 +88,8 @@ class RayEngine:
     def __init__(self, settings: RayConfig, counts: Mapping[str, int]) -> None:
         """Join the cluster that the settings or RAY_ADDRESS name, or start one here that `counts` workers by role fit
         into. Signal handlers stay as they are. Raises BrokenError."""
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody unasked
+        for name, value in _RAY_SETTINGS.items():
+            os.environ.setdefault(name, value)  # before it is imported
         self._ray: Any = import_module("ray")
         self._exceptions: Any = import_module("ray.exceptions")
         self._settings = settings
@@ -137,7 +143,10 @@ class RayEngine:
 
     def ready(self, answers: Sequence[Answer], timeout_s: float) -> Sequence[Answer]:
         """See Engine."""
-        there, _ = self._ray.wait(list(answers), num_returns=len(answers), timeout=timeout_s)
+        first, _ = self._ray.wait(list(answers), num_returns=1, timeout=timeout_s)
+        if not first:
+            return []
+        there, _ = self._ray.wait(list(answers), num_returns=len(answers), timeout=0)
         return list(there)
 
     def take(self, answer: Answer) -> bytes | int:

@@ -18,6 +18,8 @@ from remuda.wire.messages import shortened
 PLACING_S = 10.0
 """After this time without a place the user is told that a worker waits, and again each time that this has doubled."""
 POLL_S = 0.2
+AGAIN_S = 0.2
+"""Between two questions to an actor whose next process Ray is about to start: each fails at once."""
 FAREWELL_S = 6.0
 """A coordinator that has sent its workers home is gone after this time."""
 
@@ -132,7 +134,8 @@ class Herd:
             if post.works:
                 self._ended(post, EXIT_FAILED, now_s, f"the loss of its process ({error})")
             else:
-                post.worker.due_s = now_s + 1.0  # Ray is about to start it
+                post.worker.due_s = now_s + AGAIN_S  # Ray is about to start it
+                self._note_waiting(post, now_s)
         except FailedError as error:
             self._ended(post, EXIT_FAILED, now_s, f"an error ({error})")
             self._engine.renew(post.actor)
@@ -154,10 +157,12 @@ class Herd:
         try:
             self._let_in(post.name, introduction.public_key)
             connection = self._terms.connection_file.read_text(encoding="utf-8")
-        except (KeyFileError, FileNotFoundError):
-            if self._terms.connection_file.exists():
-                raise
-            post.worker.ended(EXIT_DONE, now_s)  # the coordinator has ended in order meanwhile
+        except (KeyFileError, OSError) as error:
+            if self._terms.connection_file.exists():  # others work, and the cause may pass
+                post.worker.started_s = now_s
+                self._ended(post, EXIT_FAILED, now_s, f"a key that cannot be let in ({error})")
+            else:
+                post.worker.ended(EXIT_DONE, now_s)  # the coordinator has ended in order meanwhile
             return
         post.has_begun, post.since_s, post.say_after_s = True, 0.0, PLACING_S
         incarnation = post.worker.started(now_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +11,16 @@ import msgspec
 import pytest
 
 from remuda.deploy.ray.engine import BrokenError, FailedError, LostError
-from remuda.deploy.ray.herd import FAREWELL_S, PLACING_S, Herd, Terms
+from remuda.deploy.ray.herd import AGAIN_S, FAREWELL_S, PLACING_S, Herd, Terms
 from remuda.deploy.ray.orders import Introduction, Order
-from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXIT_REFUSED, STABLE_AFTER_S
+from remuda.deploy.supervision import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_ORPHANED,
+    EXIT_REFUSED,
+    LONGEST_DELAY_S,
+    STABLE_AFTER_S,
+)
 from remuda.wire.keys.secret_file import KeyFileError
 
 
@@ -135,13 +143,28 @@ def test_a_lost_worker_goes_on_as_its_next_incarnation_with_a_key_of_its_own(sce
     assert scene.stage.placed == scene.stage.placed[:1], "Ray places the same actor again"
 
 
-def test_while_ray_starts_an_actor_again_it_is_asked_every_second(scene: Scene) -> None:
+def test_while_ray_starts_an_actor_again_it_is_asked_several_times_a_second(scene: Scene) -> None:
     for _ in range(5):
         scene.reply(0, LostError("unavailable"))
         assert scene.stage.asked == {}
-        scene.step(1.0)
+        scene.step(AGAIN_S)
     assert scene.begin(0).incarnation == 1
     assert scene.said == []
+
+
+def test_who_is_lost_and_finds_no_other_place_is_named_with_what_it_needs(scene: Scene) -> None:
+    """Ray answers at once that the actor is not there, and nothing more, however long it has no room for it."""
+    scene.begin(0)
+    scene.reply(0, LostError("its node"))
+    scene.step(1.0)
+    assert len(scene.said) == 1
+    for _ in range(math.ceil(2 * PLACING_S / AGAIN_S) + 2):
+        scene.reply(0, LostError("unavailable"))
+        scene.step(AGAIN_S)
+    waits = [said for said in scene.said if "for a place: it needs CPU 1; free in the cluster: CPU 0" in said]
+    assert [wait.split(" for a place")[0] for wait in waits] == [
+        f"{scene.stage.placed[0]} has waited {wait_s} s" for wait_s in (10, 20)
+    ]
 
 
 def test_a_worker_that_fails_gets_another_process_after_a_growing_pause(scene: Scene) -> None:
@@ -215,13 +238,36 @@ def test_a_list_of_keys_that_is_gone_with_the_coordinator_is_no_error(scene: Sce
     assert scene.herd.over
 
 
-def test_a_key_that_cannot_be_let_in_while_there_is_a_coordinator_is_an_error(scene: Scene) -> None:
+def test_a_key_that_cannot_be_let_in_is_tried_again_while_there_is_a_coordinator(tmp_path: Path) -> None:
+    """The others work, and the disk may have room again."""
+    scene = Scene(tmp_path, collector=2)
+    scene.begin(1)
+    let_in = scene.herd._let_in
+
+    def full(name: str, key: str) -> None:
+        raise OSError("no space left on device")
+
+    scene.herd._let_in = full
+    scene.reply(0, msgspec.json.encode(Introduction("f" * 64, "node1", 8, "0.1.0")))
+    name = scene.stage.placed[0]
+    assert scene.said == [
+        f"{name} ended with a key that cannot be let in (no space left on device); starting it again in 1 s"
+    ]
+    scene.herd._let_in = let_in
+    scene.step(1.0)
+    assert scene.begin(0).incarnation == 1
+    assert scene.stage.renewed == [], "the process is the same"
+
+
+def test_where_no_key_can_be_let_in_it_gives_up(scene: Scene) -> None:
     def damaged(name: str, key: str) -> None:
         raise KeyFileError("the list of keys is damaged")
 
     scene.herd._let_in = damaged
-    with pytest.raises(KeyFileError, match="damaged"):
+    while not scene.herd.hopeless:
         scene.reply(0, msgspec.json.encode(Introduction("f" * 64, "node1", 8, "0.1.0")))
+        scene.step(LONGEST_DELAY_S)
+    assert "(the list of keys is damaged) (8 short runs in a row)" in scene.said[-1]
 
 
 @pytest.mark.parametrize("exit_code", [EXIT_REFUSED, EXIT_ORPHANED])

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from remuda.deploy.slurm.guest import Guest, NotLetInError
 from remuda.deploy.slurm.requeue import own_job, requeue
+from remuda.deploy.supervision import KeptProcess
 from remuda.storage.atomic import write_bytes
 from remuda.storage.existing_folder import make_private
 from remuda.storage.held_folder import HeldFolder
@@ -34,6 +35,7 @@ from remuda.worker.threads import bounded
 
 CONNECTION_FILE = "connection.json"
 """In the folder of the launch."""
+COORDINATOR = "coordinator"
 EXIT_TAKEN = 75
 """The engine has ended this job, which had not done its work yet: it is to be started again."""
 EXIT_FAILED = 1
@@ -55,7 +57,10 @@ _ROLES = ("collector", "evaluator", "reanalyzer")
 
 
 class Job:
-    """Runs processes until they have ended, or until this job is taken away; then it ends them one after the other."""
+    """Runs processes until they have ended, or until this job is taken away; then it ends them one after the other.
+
+    A coordinator that is killed is started again, and the run goes on, unless it keeps dying.
+    """
 
     def __init__(self, commands: Mapping[str, Sequence[str]], *, notice_s: float, delay_s: float = 0.0) -> None:
         """`commands` by name, in the order in which they are told to end. `notice_s`: time from a notice until
@@ -64,6 +69,8 @@ class Job:
         self._notice_s = notice_s
         self._delay_s = delay_s
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._coordinator = KeptProcess(COORDINATOR)
+        self._lifeline = -1
         self._signal: signal.Signals | None = None
 
     @property
@@ -76,21 +83,26 @@ class Job:
         and otherwise the exit code of the process that failed."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._on_signal)
-        lifeline, own_end = os.pipe()  # breaks with this process, however it ends: then the others end, too
+        self._lifeline, own_end = os.pipe()  # breaks with this process, however it ends: then the others end, too
         try:
-            for name, command in self._commands.items():
-                command = [*command, "--lifeline", str(lifeline)]
-                environment = bounded(os.environ)
-                self._processes[name] = subprocess.Popen(command, pass_fds=(lifeline,), env=environment)
+            for name in self._commands:
+                self._start(name)
             return self._wait()
         finally:
             self._end_all(0.0)
-            os.close(lifeline)
+            os.close(self._lifeline)
             os.close(own_end)
+
+    def _start(self, name: str) -> None:
+        command = [*self._commands[name], "--lifeline", str(self._lifeline)]
+        self._processes[name] = subprocess.Popen(command, pass_fds=(self._lifeline,), env=bounded(os.environ))
+        if name == COORDINATOR:
+            self._coordinator.started(time.monotonic())
 
     def _wait(self) -> int:
         while self._signal is None:
-            gone = next((one for one in self._processes.items() if one[1].poll() is not None), None)
+            over = [one for one in self._processes.items() if one[1].poll() is not None]
+            gone = next((one for one in over if not self._comes_back(*one)), None)
             if gone is not None:
                 return self._one_has_ended(*gone)
             time.sleep(POLL_S)
@@ -100,6 +112,15 @@ class Job:
         self._end_all(self._notice_s - self._delay_s if self.noticed else TERM_S)
         _say("handed in, and ended")
         return EXIT_TAKEN
+
+    def _comes_back(self, name: str, process: subprocess.Popen[bytes]) -> bool:
+        """Whether a process that has ended is started again, now or after a pause."""
+        if name != COORDINATOR:
+            return False
+        to_do = self._coordinator.after(process.returncode, time.monotonic(), _say)
+        if to_do == "start":
+            self._start(name)
+        return to_do != "give up"
 
     def _one_has_ended(self, name: str, process: subprocess.Popen[bytes]) -> int:
         """The others end by themselves if it ended in order; otherwise they are told to."""
@@ -147,7 +168,7 @@ def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
     places = ["--runs-dir", str(arguments.runs_dir), "--own-dir", str(own_dir), "--bind", arguments.bind]
     python = [sys.executable, "-P", "-m"]
     coordinator = [*python, "remuda.coordinator", *service, *places, *limits]
-    return {"coordinator": [*coordinator, *_common(arguments)], "learner": _nanny(arguments, "learner", 1)}
+    return {COORDINATOR: [*coordinator, *_common(arguments)], "learner": _nanny(arguments, "learner", 1)}
 
 
 def take_keys(given: Path, folder: Path) -> None:

@@ -1,9 +1,11 @@
-"""When a worker that died is started again."""
+"""When a process that died is started again."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 32.0
@@ -78,6 +80,28 @@ class SupervisedWorker:
         self.due_s = now_s + pause_s
         often = f" ({self.early_deaths} short runs in a row)" if self.keeps_dying else ""
         return f"ended with {self.how}{often}; starting it again in {pause_s:g} s"
+
+
+class KeptProcess:
+    """A process that is started again where a signal has ended it: one that ended by itself would do so again."""
+
+    def __init__(self, name: str) -> None:
+        """`name`: for people."""
+        self._life = SupervisedWorker(name, "")
+
+    def started(self, now_s: float) -> None:
+        """Note that it begins."""
+        self._life.started(now_s)
+
+    def after(self, exit_code: int, now_s: float, say: Callable[[str], None]) -> Literal["start", "wait", "give up"]:
+        """What to do about its end; to be asked again until it is started. `say` is told of each end once."""
+        if exit_code >= 0:
+            return "give up"
+        if self._life.due_s is None:
+            say(f"the {self._life.role} {self._life.ended(exit_code, now_s)}")
+        if self._life.keeps_dying:
+            return "give up"
+        return "start" if self._life.due_s is not None and now_s >= self._life.due_s else "wait"
 
 
 def describe_exit(exit_code: int) -> str:

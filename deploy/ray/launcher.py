@@ -13,7 +13,7 @@ from remuda.config.launching import RayConfig
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.local import LocalLauncher
 from remuda.deploy.ray.plan import RayPlan
-from remuda.deploy.supervision import SupervisedWorker
+from remuda.deploy.supervision import KeptProcess
 from remuda.wire import connection_file
 
 JOIN_DEADLINE_S = 180.0
@@ -44,7 +44,7 @@ class RayLauncher(LocalLauncher):
         """Of the output of the process that speaks with Ray."""
         self._coordinator: list[str] = []
         """Its command, without the address that it is bound to."""
-        self._keeper = SupervisedWorker("coordinator", "")
+        self._keeper = KeptProcess("coordinator")
 
     def planned(self, workers: WorkerCounts) -> str:
         """The command of the coordinator, and the actors by role."""
@@ -76,14 +76,12 @@ class RayLauncher(LocalLauncher):
     def _has_ended(self, name: str, exit_code: int) -> None:
         """A coordinator that was killed is started again, at the same address: workers that see neither its connection
         file nor the runs folder know no other. One that ended by itself would do so again."""
-        if name != "coordinator" or exit_code >= 0 or not self.connection_file.exists():
+        to_do = "give up"
+        if name == "coordinator" and self.connection_file.exists():
+            to_do = self._keeper.after(exit_code, time.monotonic(), self._request.say)
+        if to_do == "give up":
             super()._has_ended(name, exit_code)
-        now_s = time.monotonic()
-        if self._keeper.due_s is None:
-            self._request.say(f"the coordinator {self._keeper.ended(exit_code, now_s)}")
-        if self._keeper.keeps_dying:
-            super()._has_ended(name, exit_code)
-        if self._keeper.due_s is not None and now_s >= self._keeper.due_s:
+        if to_do == "start":
             self._start_coordinator(connection_file.read(self.connection_file).address)
 
     def _relay(self) -> None:

@@ -35,9 +35,12 @@ def on_term(number, frame):
         os._exit(0)
 signal.signal(signal.SIGTERM, on_term)
 note("begun")
-if ends.isdecimal():
+if ends == "once" or ends.isdecimal():
     while open(noted).read().count("begun") < int(others):
         time.sleep(0.01)
+if ends == "once" and open(noted).read().count(f"{name} begun") == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+if ends.isdecimal():
     sys.exit(int(ends))
 while True:
     time.sleep(0.01)
@@ -71,7 +74,7 @@ class Running:
         limits = map(str, (notice_s, delay_s, companion_s))
         command = [sys.executable, "-P", "-c", JOB, CHILD, str(noted), *limits, *children]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        until(lambda: sum(line.endswith("begun") for line in self.noted()) == len(children), "all children")
+        until(lambda: sum(line.endswith("begun") for line in self.noted()) >= len(children), "all children")
 
     def noted(self) -> list[str]:
         return self._noted.read_text().splitlines() if self._noted.exists() else []
@@ -155,6 +158,27 @@ def test_one_that_stays_when_the_other_has_ended_is_told_to_end(tmp_path: Path, 
     code, _, err = job.ended()
     assert code == 1
     assert "the learner process has ended and coordinator has not" in err
+    assert job.after_begin() == ["coordinator told", "coordinator ended"]
+
+
+def test_a_coordinator_that_is_killed_is_started_again(tmp_path: Path, jobs: list[Running]) -> None:
+    """The learner beside it is not, since it goes on with the next one."""
+    noted = tmp_path / "noted"
+    jobs.append(job := Running(noted, "coordinator=once", "learner=quickly"))
+    until(lambda: job.noted().count("coordinator begun") == 2, "the next one")
+    job.tell(signal.SIGTERM)
+    code, _, err = job.ended()
+    assert code == EXIT_TAKEN
+    assert "the coordinator ended with signal 9 (SIGKILL); starting it again in 1 s" in err
+    assert job.noted().count("learner begun") == 1
+    assert job.after_begin() == ["coordinator told", "coordinator ended", "learner told", "learner ended"]
+
+
+def test_others_that_are_killed_end_the_job(tmp_path: Path, jobs: list[Running]) -> None:
+    jobs.append(job := Running(tmp_path / "noted", "coordinator=quickly", "learner=once"))
+    code, _, err = job.ended()
+    assert code == 1
+    assert "the learner process ended with exit code -9" in err
     assert job.after_begin() == ["coordinator told", "coordinator ended"]
 
 

@@ -10,7 +10,9 @@ from remuda.deploy.supervision import (
     EXIT_FAILED,
     EXIT_ORPHANED,
     EXIT_REFUSED,
+    LONGEST_DELAY_S,
     STABLE_AFTER_S,
+    KeptProcess,
     SupervisedWorker,
     describe_exit,
 )
@@ -94,3 +96,35 @@ def test_an_end_is_described() -> None:
     assert describe_exit(1) == "exit code 1"
     assert describe_exit(-9) == "signal 9 (SIGKILL)"
     assert describe_exit(-63) == "signal 63"
+
+
+# --- a process beside the workers ---
+
+
+def test_a_process_that_is_killed_is_started_again_after_a_pause_and_said_once() -> None:
+    kept, said = KeptProcess("coordinator"), list[str]()
+    kept.started(0.0)
+    assert [kept.after(-9, now_s, said.append) for now_s in (5.0, 5.9, 6.0)] == ["wait", "wait", "start"]
+    assert said == ["the coordinator ended with signal 9 (SIGKILL); starting it again in 1 s"]
+    kept.started(6.0)
+    assert kept.after(-9, 6.0 + STABLE_AFTER_S, said.append) == "start", "what has lived long is missed least"
+    assert said[1:] == ["the coordinator ended with signal 9 (SIGKILL); starting it again at once"]
+
+
+def test_a_process_that_ends_by_itself_would_do_so_again() -> None:
+    kept, said = KeptProcess("coordinator"), list[str]()
+    kept.started(0.0)
+    assert [kept.after(exit_code, 100.0, said.append) for exit_code in (0, 1)] == ["give up", "give up"]
+    assert said == []
+
+
+def test_a_process_that_keeps_dying_is_given_up() -> None:
+    kept, now_s, said = KeptProcess("coordinator"), 0.0, list[str]()
+    for _ in range(DEATHS_IN_A_ROW - 1):
+        kept.started(now_s)
+        assert kept.after(-9, now_s, said.append) == "wait"
+        now_s += LONGEST_DELAY_S
+        assert kept.after(-9, now_s, said.append) == "start"
+    kept.started(now_s)
+    assert kept.after(-9, now_s + 1.0, said.append) == "give up"
+    assert len(said) == DEATHS_IN_A_ROW

@@ -17,7 +17,8 @@ from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.launchers import make_launcher
 from remuda.deploy.ray.launcher import RayLauncher
 from remuda.deploy.ray.plan import RayPlan
-from remuda.tests.patience import until
+from remuda.tests.patience import HANG_S, until
+from remuda.tests.worker.leases import small_config
 from remuda.wire import connection_file
 
 WITHOUT_RAY = """#!/bin/sh
@@ -151,3 +152,15 @@ def test_a_coordinator_that_keeps_dying_ends_the_launch(launched: Launched, monk
     launched.end_coordinator(signal.SIGKILL)
     with pytest.raises(LaunchError, match="the coordinator process ended with exit code -9"):
         until(lambda: launched.check(), "the end of all its threads")
+
+
+@pytest.mark.processes
+def test_who_waits_for_the_answer_of_a_killed_coordinator_starts_it_again_meanwhile(launched: Launched) -> None:
+    """As `launch` does, which asks for the run's status all the time."""
+    with Client(launched.launcher.connection_file, answer_deadline_s=HANG_S) as client:
+        submitted = client.submit(small_config())
+        launched.end_coordinator(signal.SIGKILL)
+        ended = client.follow(
+            submitted.experiment, lambda status: None, check=launched.launcher.check, stop=lambda: True
+        )
+    assert ended.state == "stopped", "and without patience: the question has not come to its deadline"

@@ -182,9 +182,9 @@ def _by_zeromq(rows: int, address: str, public: bytes | None) -> Put:
 
     def put(count: int) -> None:
         for number in range(count):
-            dealer.send(content, copy=False)
             if number >= IN_FLIGHT:
                 dealer.recv()
+            dealer.send(content, copy=False)
         for _ in range(min(count, IN_FLIGHT)):
             dealer.recv()
 

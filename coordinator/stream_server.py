@@ -24,6 +24,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 32.0
 STEADY_S = 60.0
 """If it lived for so long, the next pause is the first again."""
 END_S = 5.0
+KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
+"""For glibc, which else gives the memory of nearly each message back to the system and takes it again, page by page: that
+costs a third of decrypting the message. At most so many bytes are kept for each thread."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -130,6 +133,7 @@ class StreamServerProcess:
                 [sys.executable, "-P", "-m", "remuda.stores.server", *map(str, (*arguments, *descriptors))],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(self._listener.fileno(), reading_end, refusals),
+                env={**KEEPS_MEMORY, **os.environ},
             )
         except OSError as error:  # no memory, or no process number
             self._say(f"the stream server cannot be started: {error}")

@@ -25,7 +25,7 @@ STEADY_S = 60.0
 """If it lived for so long, the next pause is the first again."""
 END_S = 5.0
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-"""For glibc, which else gives the memory of nearly each message back to the system and takes it again, page by page: that
+"""For glibc, which else gives the memory of nearly each message back to the system and takes it again, by pages: that
 costs a third of decrypting the message. At most so many bytes are kept for each thread."""
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from remuda.stores.transfers import LONGEST_PAUSE_S, Saying
 from remuda.wire.codec import Frame
 from remuda.wire.messages import Grant
-from remuda.wire.streams.codec import checksum_of
 from remuda.wire.streams.messages import FromServer, LogAppend, LogHas, Refused
 
 LOG_PIECE_BYTES = 128 << 10
@@ -62,7 +61,7 @@ class LogStream:
         if not data:
             self._due_s = now_s + LOG_INTERVAL_S
             return
-        yield LogAppend(self._number, self._grant, self._there, checksum_of(data)), [data]
+        yield LogAppend(self._number, self._grant, self._there), [data]
         self._asked = True
 
     def hear(self, message: FromServer, data: Frame, now_s: float) -> None:

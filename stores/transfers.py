@@ -14,11 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from msgspec.structs import replace
-
 from remuda.wire.codec import Frame
 from remuda.wire.messages import Grant, PolicyRef
-from remuda.wire.streams.codec import checksum_of
 from remuda.wire.streams.messages import (
     PIECE_BYTES,
     WHOLE_BYTES,
@@ -167,7 +164,7 @@ class Upload(OneFile):
             self._opening_due_s = math.inf
         while self._begun and not self.settled and self._sent < min(self._size, self._written + _ROOM_BYTES):
             data = self._bytes_at(self._sent)
-            yield Piece(self._number, self._sent, checksum_of(data)), [data]
+            yield Piece(self._number, self._sent), [data]
             self._sent += len(data)
 
     def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
@@ -201,7 +198,7 @@ class Upload(OneFile):
         if len(parts) > WHOLE_PARTS:
             whole = memoryview(b"".join(parts))
             parts = [whole[start : start + PIECE_BYTES] for start in range(0, self._size, PIECE_BYTES)]
-        return replace(put, checksum=checksum_of(*parts)), parts
+        return put, parts
 
     def _bytes_at(self, offset: int) -> Frame:
         """The next piece: a part of a large buffer without a copy, or small buffers together."""

@@ -11,7 +11,6 @@ from typing import Protocol
 from remuda.policy.files.policy_file import PolicyFileError, open_newer
 from remuda.wire.codec import Frame
 from remuda.wire.messages import shortened
-from remuda.wire.streams.codec import checksum_of
 from remuda.wire.streams.messages import (
     MOST_FILE_BYTES,
     PIECE_BYTES,
@@ -137,7 +136,7 @@ class Downloads:
                 self.cancel(download.peer, download.transfer)
                 self._say(download.peer, Refused(download.transfer, "the file cannot be read", again=True))
                 return
-            if not self._say(download.peer, Piece(download.transfer, download.sent, checksum_of(data)), data):
+            if not self._say(download.peer, Piece(download.transfer, download.sent), data):
                 return
             download.sent += len(data)
 

@@ -67,7 +67,7 @@ class Uploads:
 
     def put(self, peer: bytes, put: Put, data: Sequence[Frame], path: Path, now_s: float) -> None:
         """A worker brings a whole file in these frames, or wants to bring one, or goes on after a break."""
-        if put.checksum is not None:
+        if data:
             self._store(peer, put, data, path, now_s)
             return
         known = self._of_path.get(path)

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda.buffer.chunk import encode_chunk, read_chunk, write_chunk
+from remuda.buffer.chunk import ChunkError, encode_chunk, read_chunk, write_chunk
 from remuda.policy.files.policy_file import publish
+from remuda.stores import client as client_module
 from remuda.stores.client import StreamClient
 from remuda.stores.log_stream import LogStream
 from remuda.stores.ports import CheckpointGoneError, NotNowError, RunStores
@@ -31,6 +32,8 @@ from remuda.wire.streams.messages import PIECE_BYTES, WINDOW_BYTES, Get
 
 LARGE_ROWS = 400_000
 """Of about 10 MB: more than two windows."""
+LONG_BLOCK_BYTES = 10_000
+"""Longer than every message before the first bytes of a file."""
 
 
 def written_part(ranch: Ranch) -> int:
@@ -79,6 +82,52 @@ def test_a_transfer_goes_on_after_the_connection_broke(
     assert proxy.connections >= 2
     check()
     assert len(list(ranch.run.data.iterdir())) == 1
+
+
+@pytest.mark.parametrize("rows", [LARGE_ROWS, 20_000])
+def test_bytes_that_were_changed_on_their_way_are_not_believed(
+    ranch: Ranch, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """CURVE authenticates each frame: the connection is over, and the file comes by another."""
+    monkeypatch.setattr(client_module, "SILENCE_S", 0.5)
+    upload, check = upload_of(ranch, rows=rows)
+    with ranch.serve(), Proxy(ranch.port) as proxy:
+        proxy.damage(LONG_BLOCK_BYTES)
+        ranch.client(int(proxy.address.rpartition(":")[2])).start(upload)
+        until(lambda: upload.settled, "all of it comes over another connection")
+    assert upload.refused is None
+    assert proxy.connections >= 2
+    check()
+
+
+def test_a_checkpoint_that_was_changed_on_its_way_is_fetched_again(
+    ranch: Ranch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As what is brought; here it is the worker's end that finds it out."""
+    monkeypatch.setattr(client_module, "SILENCE_S", 0.5)
+    content = np.random.default_rng(0).bytes(3_000_000)
+    ranch.run.checkpoint(5).write_bytes(content)
+    ranch.elsewhere.mkdir()
+    download = Download(ranch.grant("evaluator"), "checkpoint", "iteration_5.pth.tar", ranch.elsewhere / "file")
+    with ranch.serve(), Proxy(ranch.port) as proxy:
+        proxy.damage(LONG_BLOCK_BYTES)
+        ranch.client(int(proxy.address.rpartition(":")[2])).start(download)
+        until(lambda: download.settled, "all of it comes over another connection")
+    assert download.refused is None
+    assert proxy.connections >= 2
+    assert (ranch.elsewhere / "file").read_bytes() == content
+
+
+def test_a_chunk_that_was_damaged_before_it_was_sent_is_refused_by_its_reader(ranch: Ranch) -> None:
+    """Its checksum is of the columns that were collected, and comes with it."""
+    announced, buffers = encode_chunk(*chunk(0))
+    upload = Upload(ranch.grant(), "chunk", announced.file, [*buffers[:-1], bytes(len(buffers[-1]))])
+    with ranch.serve():
+        ranch.client().start(upload)
+        until(lambda: upload.settled, "it is there")
+    with pytest.raises(ChunkError) as error:
+        read_chunk(ranch.run.data / announced.file, announced)
+    assert error.value.fault == "wrong checksum"
 
 
 def test_a_server_that_is_killed_leaves_no_file_and_the_next_one_gets_the_whole(

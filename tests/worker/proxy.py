@@ -1,4 +1,4 @@
-"""A TCP proxy that can cut its connections, or keep them and swallow all that passes (a cable pulled out)."""
+"""A TCP proxy that can cut its connections, swallow all that passes (a cable pulled out), or damage it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Proxy(Serving):
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._other: dict[socket.socket, socket.socket] = {}
         self._swallowed: set[socket.socket] = set()
+        self._damages_from_bytes: int | None = None
         self._lock = threading.Lock()
         self.connections = 0
 
@@ -34,6 +35,11 @@ class Proxy(Serving):
         """Keep every connection open but forward nothing on it any more; new ones are served."""
         with self._lock:
             self._swallowed |= set(self._other)
+
+    def damage(self, from_bytes: int) -> None:
+        """Change one byte of the next block, in either direction, that has at least so many."""
+        with self._lock:
+            self._damages_from_bytes = from_bytes
 
     def _let_go(self) -> None:
         self.cut()
@@ -65,7 +71,13 @@ class Proxy(Serving):
         if not data:
             self._close(end)
         elif end not in self._swallowed:
-            self._other[end].sendall(data)
+            self._other[end].sendall(self._maybe_damaged(data))
+
+    def _maybe_damaged(self, data: bytes) -> bytes:
+        if self._damages_from_bytes is None or len(data) < self._damages_from_bytes:
+            return data
+        self._damages_from_bytes = None
+        return data[:-1] + bytes([data[-1] ^ 1])
 
     def _close(self, end: socket.socket) -> None:
         for socket_ in (end, self._other.pop(end, end)):

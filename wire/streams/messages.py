@@ -39,8 +39,6 @@ class Piece(StreamMessage, frozen=True):
     transfer: Count
     offset: FileBytes
     """The place of the first of them in the file."""
-    checksum: Count
-    """Over these bytes; see storage/checksum.py."""
 
 
 # --- of workers ---
@@ -57,8 +55,6 @@ class Put(StreamMessage, frozen=True):
     kind: PutKind
     file: FileName
     size_bytes: FileBytes
-    checksum: Count | None = None
-    """Over all bytes, frame by frame, if they come with this message."""
 
 
 class Get(StreamMessage, frozen=True):
@@ -94,7 +90,6 @@ class LogAppend(StreamMessage, frozen=True):
     """The worker's number for this log."""
     grant: Grant
     offset: FileBytes
-    checksum: Count
 
 
 # --- of the server ---

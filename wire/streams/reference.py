@@ -24,7 +24,9 @@ in {WHOLE_PARTS} frames together |
 * **Who may.** The coordinator seals what a worker may bring and fetch under its lease (Assign, `grant`), with a secret
   that follows from its key. A worker shows this Grant with each file. It brings files of its own name alone.
 * **Whole or not at all.** The server writes under a temporary name, compares the header with the name and the size, and
-  renames. All bytes of a message have a checksum. A policy is opened once, so that one whole publication is sent.
+  renames. Encryption (CURVE) authenticates each frame, so one that was changed on its way ends the connection, and the
+  transfer begins again. Payloads, policies and checkpoints have checksums of their own besides, which their readers
+  compare. A policy is opened once, so that one whole publication is sent.
 * **Short files at once.** A file of at most {WHOLE_BYTES >> 20} MiB comes with its Put and is answered by Stored: one
   message each way. A longer one is announced by Put, and its pieces come after Begin.
 * **Bounded.** Of each longer file at most {WINDOW_BYTES >> 20} MiB are on their way: sent, and not confirmed (Written,

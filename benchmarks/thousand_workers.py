@@ -195,16 +195,12 @@ class Seen:
 def watch(workers: int, watched_s: float, over_s: float = 0.0, *, hurried: bool = True) -> Seen:
     """Start a coordinator and a herd, and look at them for a while. `hurried`: memory is that of a herd five minutes
     old."""
-    _raise_file_limit(SPARE_FILES + max(workers, FILES_PER_SOCKET * min(workers, PER_PROCESS)))
+    raise_file_limit(SPARE_FILES + max(workers, FILES_PER_SOCKET * min(workers, PER_PROCESS)))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        process, file = stack.enter_context(_coordinator(folder))
-        pipes = stack.enter_context(_herd(file, workers, over_s, hurried))
-        for pipe in pipes:
-            pipe.send("go")
-        waits_s = sorted(wait_s for pipe in pipes for wait_s in _receive(pipe))
-        for pipe in pipes:
-            _receive(pipe)
+        process, file = stack.enter_context(coordinator(folder))
+        pipes = stack.enter_context(herd(file, workers, over_s, hurried))
+        waits_s = sorted(registered(pipes))
         time.sleep(SETTLE_S)
         before, began_s, rss = _cpu_s(process), time.monotonic(), process.memory_info().rss
         beats = _beats(pipes)
@@ -227,6 +223,16 @@ def _beats(pipes: Sequence[Connection]) -> float:
     return sum(beats for pipe in pipes for beats in _receive(pipe))
 
 
+def registered(pipes: Sequence[Connection]) -> list[float]:
+    """Let the herd register, and wait until all have; returns how long each waited."""
+    for pipe in pipes:
+        pipe.send("go")
+    waits_s = [wait_s for pipe in pipes for wait_s in _receive(pipe)]
+    for pipe in pipes:
+        _receive(pipe)
+    return waits_s
+
+
 def _receive(pipe: Connection) -> list[float]:
     if not pipe.poll(PHASE_DEADLINE_S):
         raise TimeoutError("the herd did not get together in time")
@@ -235,7 +241,8 @@ def _receive(pipe: Connection) -> list[float]:
 
 
 @contextmanager
-def _herd(file: Path, workers: int, over_s: float, hurry: bool) -> Generator[list[Connection]]:
+def herd(file: Path, workers: int, over_s: float, hurry: bool) -> Generator[list[Connection]]:
+    """So many simulated workers, which register when they are told to."""
     processes = math.ceil(workers / PER_PROCESS)
     hurried = HURRIED_BEATS * min(WORKERS, workers) // workers if hurry else 0
     spawn = multiprocessing.get_context("spawn")
@@ -255,7 +262,8 @@ def _herd(file: Path, workers: int, over_s: float, hurry: bool) -> Generator[lis
 
 
 @contextmanager
-def _coordinator(folder: Path) -> Generator[tuple[psutil.Process, Path]]:
+def coordinator(folder: Path) -> Generator[tuple[psutil.Process, Path]]:
+    """Its process, and its connection file."""
     file = folder / "connection.json"
     arguments = ["--connection-file", str(file), "--runs-dir", str(folder / "runs"), "--persistent"]
     with (folder / "coordinator.log").open("wb") as output:
@@ -277,7 +285,7 @@ def _cpu_s(process: psutil.Process) -> float:
     return times.user + times.system
 
 
-def _raise_file_limit(files: int) -> None:
+def raise_file_limit(files: int) -> None:
     """Every socket takes descriptors, here and in the coordinator."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and files > hard:

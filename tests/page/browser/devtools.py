@@ -53,14 +53,18 @@ class BrowserError(Exception):
 class Browser:
     """A Chromium with a profile of its own; a context manager."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile: Path, *, niceness: int = 0) -> None:
+        """`niceness`: how far its processes stand behind others; without the right to change that themselves."""
         program = found()
         assert program is not None, MISSING
         theirs_in, self._to = os.pipe()
         self._from, theirs_out = os.pipe()
         flags = [*_FLAGS, f"--user-data-dir={profile}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         # Chromium reads from descriptor 3 and writes to 4; bash gives it these.
-        start = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'
+        behind = f"nice -n {niceness} " if niceness else ""
+        if niceness and os.geteuid() == 0:
+            behind = f"setpriv --bounding-set -sys_nice {behind}"
+        start = f'exec {behind}"$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'
         self._process = subprocess.Popen(
             ["bash", "-c", start, program, *flags, "about:blank"],
             pass_fds=(theirs_in, theirs_out),

@@ -155,6 +155,12 @@ def _experiments(experiments: list[ExperimentStatus], *, narrow: bool) -> Render
         for e in experiments
         if e.reanalyzed_rows
     ]
+    said += [
+        f"{e.name}: {p.name}: train_iter {p.train_iter}, {p.train_iters_per_s:.0f}/s, last {number(p.last_return)}, "
+        f"best {number(p.best_return)}"
+        for e in experiments
+        for p in e.policies
+    ]
     return Group(table(columns, rows, narrow=narrow), *(Text(one_line(line)) for line in said))
 
 

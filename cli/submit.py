@@ -48,6 +48,7 @@ def submit(
 
     The run folder is made in the coordinator's runs folder; --run-dir names another folder inside it."""
     from remuda.cli.launch import check_input
+    from remuda.client.agents import with_agents
 
     resolved = run.resolved(*([] if name is None else [f"name={name}"]))
     with asked_output():  # the environment is built
@@ -55,7 +56,7 @@ def submit(
     loaded = resolved.loaded
     with connected(connection_file, run.runs_dir, wait_s=WAIT_S) as client:
         submitted = client.submit(
-            loaded.config,
+            with_agents(loaded.config),
             run_dir=resolved.run_dir if run.run_dir is not None else (run.run_id or loaded.config.name),
             on_exists=resolved.on_exists,
             priority=priority,

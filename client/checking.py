@@ -24,6 +24,9 @@ def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> No
     """Check everything for a run with its own herd; devices only if its workers are on this machine. Raises
     UnusableError, RunFolderError."""
     _refuse_in_herds(loaded)
+    if loaded.config.policies and loaded.config.launch.on != LOCAL:
+        text = f"launch.on {loaded.config.launch.on} starts one learner, and each of several policies needs one"
+        raise UnusableError(f"{loaded.path}: {text}: use launch.on local, or submit to a herd with so many learners")
     if loaded.config.launch.on != KUBERNETES:  # there only the coordinator sees the run folder, and checks it
         check(run_dir, on_exists, mode="parallel")
     if loaded.config.launch.on == LOCAL:

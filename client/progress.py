@@ -56,6 +56,9 @@ def outlook(status: ExperimentStatus, stop: StopConfig) -> Outlook:
 def ending(status: ExperimentStatus) -> str:
     """How a finished run has ended, in one line."""
     why = "" if status.reason in (None, status.state) else f": {status.reason}"
+    if status.policies:
+        each = ", ".join(f"{one.name} {number(one.best_return)}" for one in status.policies)
+        return f"{status.name} {status.state}{why}; best returns: {each}"
     best = "none" if status.best_return is None else number(status.best_return)
     return f"{status.name} {status.state}{why}; best return {best}"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remuda.client.agents import with_agents
 from remuda.client.client import Client
 from remuda.config.load import LoadedConfig, Origin, load_config
 from remuda.config.schema import ExperimentConfig
@@ -112,7 +113,7 @@ def launch(
         launcher.start(_workers(given.config), given_up=lambda: guard.ending)
         with Client(launcher.connection_file) as client:
             submitted = client.submit(  # first of all, so that the run's log says who joins the herd
-                given.config, run_dir=given.run_dir, on_exists=on_exists, provenance=given.provenance
+                with_agents(given.config), run_dir=given.run_dir, on_exists=on_exists, provenance=given.provenance
             )
             with beside(launcher.connection_file):
                 patience = Patience(given.config.launch.coordinator_timeout_s, say)
@@ -157,7 +158,8 @@ def _workers(config: ExperimentConfig) -> WorkerCounts:
 
     evaluators = config.evaluator.count if config.evaluator.episodes else 0
     reanalyzers = config.reanalyzer.count if config.policy.reanalyzed_share else 0
-    return WorkerCounts(config.collector.count, evaluators, reanalyzers=reanalyzers)
+    learners = max(1, len(config.policies))
+    return WorkerCounts(config.collector.count, evaluators, learners, reanalyzers)
 
 
 def _given(config: Config, run_dir: str | os.PathLike[str] | None, overrides: Sequence[str]) -> _Given:

@@ -66,10 +66,11 @@ class AgentsRollout:
         seeds: Sequence[int],
         past: PastPlayers | None = None,
         clock: Callable[[], float] = time.monotonic,
+        progress: Callable[[int], None] = lambda env_steps: None,
         timers: Timers | None = None,
     ) -> None:
         """`seats` are in the order of the vector's groups; `rng` is for exploration, of all policies; `seeds` has one
-        per copy; `past` says which lanes older policies play."""
+        per copy; `past` says which lanes older policies play; `progress` is called with the steps as they are taken."""
         if len(seeds) != vector.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {vector.num_envs} environments: give one each")
         self.rng = rng
@@ -79,13 +80,15 @@ class AgentsRollout:
         self._seats = [_Seated(seat, lanes) for seat, lanes in zip(seats, vector.lanes, strict=True)]
         self._seeds: list[int] | None = list(seeds)
         self._clock = clock
+        self._progress = progress
         self._timers = timers or Timers()
         self._whole_slots = any(seat.rows.whole_slots for seat in seats)
         self._must_reset = True
 
-    def collect(self, env_steps: int, turns: Sequence[Turn]) -> list[Collected]:
+    def collect(self, env_steps: int, turns: Sequence[Turn], *, longest_s: float | None = None) -> list[Collected]:
         """Take at least so many steps, rounded up to whole steps of the vector; where a policy learns from segments,
-        exactly so many slots of time, resets included. Returns a chunk for each policy.
+        exactly so many slots of time, resets included; elsewhere fewer, but at least one, once `longest_s` has passed.
+        Returns a chunk for each policy.
 
         Raises CorruptExperienceError, MetricError, and whatever the environments or a policy raise.
         """
@@ -100,7 +103,8 @@ class AgentsRollout:
         if must_reset:
             self._reset()
         try:
-            taken = self._steps(env_steps, turns, slots - int(must_reset))
+            end_s = np.inf if longest_s is None or self._whole_slots else started_s + longest_s
+            taken = self._steps(env_steps, turns, slots - int(must_reset), end_s)
         except Exception:
             for seated in self._seats:
                 seated.check()  # names the lane whose broken numbers a policy may have choked on
@@ -114,6 +118,11 @@ class AgentsRollout:
         self._must_reset = False
         return chunks
 
+    def flush(self) -> list[Collected]:
+        """Return the rows of each policy that wait for later steps, each ending at the last observation there is.
+        Takes no step."""
+        return [seated.flush() for seated in self._seats]
+
     def _reset(self) -> None:
         self._vector.reset(self._seeds)
         self._seeds = None  # a later reset goes on with the environments' random streams
@@ -121,19 +130,22 @@ class AgentsRollout:
         for seated, by_past in zip(self._seats, self._past.lanes, strict=True):
             seated.reset(by_past)
 
-    def _steps(self, env_steps: int, turns: Sequence[Turn], most_slots: int) -> int:
-        """Step until `env_steps` steps were taken, in at most so many slots; return how many."""
+    def _steps(self, env_steps: int, turns: Sequence[Turn], most_slots: int, end_s: float) -> int:
+        """Step until `env_steps` steps were taken, in at most so many slots, and up to `end_s`; return how many."""
         vector, past, taken = self._vector, self._past, 0
         enough = np.inf if self._whole_slots else env_steps
+        clock = self._clock if end_s < np.inf else lambda: 0.0
         acting, stepping = self._timers("act"), self._timers("step environments")
         for _ in range(most_slots):
-            if taken >= enough:
+            if taken >= enough or (taken and clock() >= end_s):
                 break
             with acting:
                 actions = [seated.act(turn, self.rng) for seated, turn in zip(self._seats, turns, strict=True)]
                 told = past.replace(actions, [turn.exploration for turn in turns], self.rng)
             with stepping:
-                taken += vector.step(told)
+                stepped = vector.step(told)
+            taken += stepped
+            self._progress(stepped)
             past.begin(vector.begun, self.rng)
             for seated, acted, by_past in zip(self._seats, actions, past.lanes, strict=True):
                 seated.append(acted, by_past, past.against)
@@ -213,6 +225,9 @@ class _Seated:
             info=self._told,
             without_idle_rows=True,
         )
+
+    def flush(self) -> Collected:
+        return self._recorder.flush(without_idle_rows=True)
 
     def _told(self, returns: Array, lanes: Array) -> Mapping[str, list[float]]:
         """What else is known of the episodes with these returns, in these lanes."""

@@ -56,17 +56,20 @@ def make_agents_rollout(
     vector: AgentsVector,
     policies: Sequence[tuple[ExperimentConfig, Policy]],
     *,
+    index: int,
+    collectors: int,
     past: PastPlayers | None = None,
     generation: int,
     clock: Callable[[], float] = time.monotonic,
+    progress: Callable[[int], None] = lambda env_steps: None,
     timers: Timers | None = None,
 ) -> AgentsRollout:
     """`policies` are in the order of the vector's groups, each with its own config. `config` is that of the run;
-    `generation` says whose random numbers are used: which incarnation of the run it is."""
+    `index` and `generation` say whose random numbers it uses; see make_rollout."""
     seats: list[Seat] = []
     for own, policy in policies:
         declared = declaration(own)
-        policy.take_place(0, own.env.num_envs)
+        policy.take_place(index * own.env.num_envs, collectors * own.env.num_envs)
         seats.append(
             Seat(
                 policy=policy,
@@ -78,10 +81,11 @@ def make_agents_rollout(
     return AgentsRollout(
         vector,
         seats,
-        rng=generator(config.seed, "collector", 0, "exploration", incarnation=generation),
-        seeds=environment_seeds(config.seed, "collector", 0, vector.num_envs, incarnation=generation),
+        rng=generator(config.seed, "collector", index, "exploration", incarnation=generation),
+        seeds=environment_seeds(config.seed, "collector", index, vector.num_envs, incarnation=generation),
         past=past,
         clock=clock,
+        progress=progress,
         timers=timers,
     )
 

@@ -124,11 +124,8 @@ class Recorder:
         columns, first_slot = rows.take(trace, last=False)
         if rows.whole_slots:
             columns["version"] = np.full(trace.num_envs, acted.version, np.int64)
-        if without_idle_rows and "valid" in columns:
-            kept = np.any(columns["valid"], axis=1)
-            if rows.whole_slots:  # an update takes a row of each lane
-                kept[:] = kept.any()
-            columns = _of_rows(columns, kept)
+        if without_idle_rows:
+            columns = self._without_idle(columns)
         cut_before = self.replacements.cut_before(trace)
         if cut_before is not None:
             self._episodes.abandon(cut_before)
@@ -141,11 +138,22 @@ class Recorder:
         restarts = self.replacements.count
         return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), told, metrics, restarts)
 
-    def flush(self) -> Collected:
-        """Return the rows that wait for later steps, each ending at the last observation there is."""
+    def flush(self, *, without_idle_rows: bool = False) -> Collected:
+        """Return the rows that wait for later steps, each ending at the last observation there is; see `chunk`."""
         self.trace.begin(0)
         columns, first_slot = self.rows.take(self.trace, last=True)
+        if without_idle_rows:
+            columns = self._without_idle(columns)
         return Collected(columns, 0, self._acted[first_slot], [], [], 0.0)
+
+    def _without_idle(self, columns: dict[str, Array]) -> dict[str, Array]:
+        """The rows with a real step. Of segments all or none, since an update takes a row of each environment."""
+        if "valid" not in columns:
+            return columns
+        kept = np.any(columns["valid"], axis=1)
+        if self.rows.whole_slots:
+            kept[:] = kept.any()
+        return _of_rows(columns, kept)
 
     def _metrics(self, policy: Policy, real: Bools) -> dict[str, MetricMean]:
         """What the policy says of the new slots that are `real` steps."""

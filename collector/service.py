@@ -1,28 +1,30 @@
-"""A collector's lease: step the vector, write chunks, announce them, and go no further than its credit."""
+"""A collector's lease: step the environments, write chunks, announce them, and go no further than its credit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 
-from remuda.collector.build import make_rollout
+from remuda.collector.acting_policy import ActingPolicy
+from remuda.collector.agents import Turn
 from remuda.collector.collected import Collected
-from remuda.collector.rollout import Rollout
+from remuda.collector.environments import make_environments
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.record import record_environment
-from remuda.environments.vectors import make_vector, single_spaces
+from remuda.environments.assignment import configs_of_policies
 from remuda.logbook.book import collector_logbook
 from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
-from remuda.policy.files.policy_file import LoadedPolicy, PolicyFileError
-from remuda.policy.row_plan import row_plan
+from remuda.policy.base import Policy
+from remuda.policy.row_plan import joint_plan, row_plan
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.storage.run_folder import RunFolder
-from remuda.stores.ports import NotNowError, RunStores
+from remuda.stores.ports import NotNowError, PayloadStore, RunStores
 from remuda.wire.messages import (
+    Acting,
     AnyMessage,
     Assign,
     ChunkAccepted,
@@ -41,45 +43,46 @@ CHUNKS_IN_THE_AIR = 2
 """Collected chunks that may wait to be stored and acknowledged before the collector waits too."""
 
 
+@dataclass(frozen=True)
+class _Seat:
+    """What belongs to one policy of the run."""
+
+    acting: ActingPolicy
+    payloads: PayloadStore
+    summary: CollectSummary
+
+
 class CollectorWork:
-    """Collects for one experiment. A payload stays announced until the coordinator has acknowledged it."""
+    """Collects for one experiment. A payload stays announced until the coordinator has acknowledged it.
+
+    Several policies collect together: a chunk has a payload of each, and all of them are announced and counted at once.
+    """
 
     warnings: Sequence[str] = ()
     """None: they stand in its own log."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
+        policies = configs_of_policies(config)
         self.timers = Timers()
         self._assign = assign
         self._identity = identity
         self._link = link
-        self._plan = row_plan(config)
-        self._policies = stores.policies
-        self._payloads = stores.payloads
+        self._plan = joint_plan([row_plan(own) for own in policies.values()])
         self._close_stores = stores.close
         folder = stores.folder
         self._log = collector_logbook(folder, identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "collector"))
-        self._summary = CollectSummary.of(config)
         self._log.say("collector", settle(config, "collector", assign.index))  # before a vector starts processes
-        said: list[str] = []
-        self._env = make_vector(
-            config.env,
-            num_envs=config.env.num_envs,
-            source_dir=config.source_dir,
-            sharers=config.collector.count,
-            chosen=said.append,
-            broke=lambda text: self._log.say("collector", text, level="warning"),
-        )
+        try:
+            self._env = make_environments(config, policies, broke=self._warn)
+        except BaseException:
+            self._close_log()
+            raise
         self._taken = 0
         self._used_credit = 0
         self._credit = assign.credit_env_steps
-        self._exploration = assign.exploration
-        self._newest = PolicyRef()
-        self._acting: PolicyRef | None = None
-        self._damaged = PolicyRef()
-        """The newest policy when its file was last found damaged."""
-        self._at_hand: list[tuple[ChunkId, Collected]] = []
+        self._at_hand: list[tuple[ChunkId, Sequence[Collected]]] = []
         """Collected, and not in data/ yet."""
         self._problem = ""
         """Why not, as told in the log."""
@@ -87,16 +90,32 @@ class CollectorWork:
         self._draining = False
         try:
             if assign.index == 0:  # one collector describes it for all
-                self._describe_environment(folder, config)
+                for warning in self._env.describe(folder):
+                    self._warn(warning)
                 stores.describe()
-            self._rollout = self._make_rollout(config)
+            made = self._make_policies(list(policies.values()))
+            explorations = [assign.exploration, *(other.exploration for other in assign.others)]
+            explorations += [{}] * (len(policies) - len(explorations))
+            self._seats = [
+                _Seat(
+                    ActingPolicy(policy, own_stores.policies, exploration, self._warn),
+                    own_stores.payloads,
+                    CollectSummary.of(own),
+                )
+                for policy, own, exploration, own_stores in zip(
+                    made, policies.values(), explorations, stores.of_policies, strict=True
+                )
+            ]
+            self._ahead = min(seat.payloads.ahead for seat in self._seats)
+            self._rollout = self._env.rollout(made, assign, progress=self._stepped, timers=self.timers)
         except BaseException:
             self.close()
             raise
+        lanes = sum(own.env.num_envs for own in policies.values())
         self._log.say(
             "collector",
             f"collector {identity.uuid} (index {assign.index}) of {assign.name}: "
-            f"n_sample: {self._plan.chunk_slots}, env_num: {config.env.num_envs}; {' '.join(said)}",
+            f"n_sample: {self._plan.chunk_slots}, env_num: {lanes}; {self._env.said}",
         )
 
     def handle(self, message: AnyMessage) -> None:
@@ -107,14 +126,12 @@ class CollectorWork:
                     return  # of an earlier lease
                 self._unacknowledged.remove(message.chunk)
                 if message.rejected is not None:
-                    self._log.say(
-                        "collector", f"chunk {message.chunk} was refused: {message.rejected}", level="warning"
-                    )
-                self._allow(message.credit_env_steps, message.policy, message.exploration)
+                    self._warn(f"chunk {message.chunk} was refused: {message.rejected}")
+                self._allow(message)
             case Credit():
-                self._allow(message.credit_env_steps, message.policy, message.exploration)
+                self._allow(message)
             case PolicyAvailable():
-                self._newest = max(self._newest, message.policy)
+                self._seats[message.place].acting.hear(Acting(message.policy, {}))
             case _:
                 pass
 
@@ -122,7 +139,7 @@ class CollectorWork:
         """Collect and announce one chunk, if credit, acknowledgements and data/ allow."""
         if self._at_hand:
             self._announce()
-        if self._draining or len(self._at_hand) > self._payloads.ahead:
+        if self._draining or len(self._at_hand) > self._ahead:
             return False
         if self._used_credit >= self._credit:
             self._link.activity("waiting", "waiting for credit")
@@ -132,31 +149,30 @@ class CollectorWork:
             return False
         try:
             with self.timers("load policy"):
-                acting = self._refresh_policy()
+                turns = [seat.acting.turn(self._loading()) for seat in self._seats]
         except NotNowError as error:
             self._wait_for(error)
             return False
         self._link.activity("working", "collecting")
         with self.timers("collect"):
-            collected = self._rollout.collect(
-                self._plan.chunk_slots, self._exploration, policy_ref=acting, longest_s=self._plan.longest_chunk_s
-            )
+            collected = self._collect(turns)
         with self.timers("hand in"):
             self._hand_in(collected)
-        return len(self._at_hand) <= self._payloads.ahead
+        return len(self._at_hand) <= self._ahead
 
     def drain(self) -> None:
         """Announce the rows that were waiting for later steps; nothing more is collected."""
         self._draining = True
         self._link.activity("waiting", "waiting for acknowledgements")
-        if self._acting is None:
+        if any(seat.acting.acting is None for seat in self._seats):
             return
         rest = self._rollout.flush()
-        if rest.rows:
+        if any(collected.rows for collected in rest):
             self._hand_in(rest)
-        report = self._summary.last(train_iter=self._acting.train_iter, env_step=self._taken)
-        if report is not None:
-            self._report(report)
+        for place, seat in enumerate(self._seats):
+            report = seat.summary.last(train_iter=_acting(seat).train_iter, env_step=self._taken)
+            if report is not None:
+                self._report(report, place)
 
     @property
     def drained(self) -> bool:
@@ -172,71 +188,49 @@ class CollectorWork:
     def close(self) -> None:
         """Close environments and logs."""
         if self._at_hand:
-            lost = sum(collected.env_steps for _, collected in self._at_hand)
-            self._log.say("collector", f"{lost} env steps are lost: they were not in data/ at the end", level="warning")
+            lost = sum(collected[0].env_steps for _, collected in self._at_hand)
+            self._warn(f"{lost} env steps are lost: they were not in data/ at the end")
         try:
             self._env.close()
         finally:
-            end_printed()
-            self._log.close()
-            self._close_stores()
+            self._close_log()
 
-    def _describe_environment(self, folder: RunFolder, config: ExperimentConfig) -> None:
-        for warning in record_environment(folder, config, self._env):
-            self._log.say("collector", warning, level="warning")
+    def _close_log(self) -> None:
+        end_printed()
+        self._log.close()
+        self._close_stores()
 
-    def _make_rollout(self, config: ExperimentConfig) -> Rollout:
-        observation, action = single_spaces(self._env)
-        policy = make_policy(
-            config,
-            ObservationSpec.of(observation),
-            ActionSpec.of(action),
-            chosen=lambda choice: self._log.say("collector", choice),
-            device=config.collector.device,
-        )
-        return make_rollout(
-            config,
-            self._env,
-            policy,
-            index=self._assign.index,
-            collectors=config.collector.count,
-            generation=self._assign.generation,
-            progress=self._stepped,
-            timers=self.timers,
-        )
+    def _warn(self, text: str) -> None:
+        self._log.say("collector", text, level="warning")
 
-    def _allow(self, credit_env_steps: int, policy: PolicyRef, exploration: dict[str, float]) -> None:
-        self._credit = max(self._credit, credit_env_steps)
-        self._newest = max(self._newest, policy)
-        if exploration:
-            self._exploration = exploration
+    def _make_policies(self, configs: Sequence[ExperimentConfig]) -> list[Policy]:
+        return [
+            make_policy(
+                own,
+                ObservationSpec.of(observation),
+                ActionSpec.of(action),
+                chosen=lambda choice: self._log.say("collector", choice),
+                device=own.collector.device,
+            )
+            for own, (observation, action) in zip(configs, self._env.spaces, strict=True)
+        ]
 
-    def _refresh_policy(self) -> PolicyRef:
-        """Load the newest policy, once per version; in the place of a damaged one, keep the policy from before."""
-        if self._acting is None or self._newest > max(self._acting, self._damaged):
-            with self._link.during("preparing", "loading the policy"):
-                loaded = self._load_policy()
-            if loaded is not None:
-                self._rollout.policy.load_state(loaded.state)
-                self._acting = loaded.ref
-        assert self._acting is not None, "credit comes only after the first policy was published"
-        return self._acting
+    def _loading(self) -> AbstractContextManager[None]:
+        return self._link.during("preparing", "loading the policy")
 
-    def _load_policy(self) -> LoadedPolicy | None:
-        try:
-            return self._policies.load(newer_than=self._acting)
-        except PolicyFileError as error:
-            if self._acting is None:
-                raise
-            self._damaged = self._newest
-            text = f"keeps the policy of version {self._acting.version}, until there is a sound one: {error}"
-            self._log.say("collector", text, level="warning")
-            return None
+    def _allow(self, news: ChunkAccepted | Credit) -> None:
+        self._credit = max(self._credit, news.credit_env_steps)
+        told = (Acting(news.policy, news.exploration), *news.others)  # a refusal tells of the first alone
+        for seat, acting in zip(self._seats, told, strict=False):
+            seat.acting.hear(acting)
 
-    def _hand_in(self, collected: Collected) -> None:
+    def _collect(self, turns: Sequence[Turn]) -> Sequence[Collected]:
+        return self._rollout.collect(self._plan.chunk_slots, turns, longest_s=self._plan.longest_chunk_s)
+
+    def _hand_in(self, collected: Sequence[Collected]) -> None:
         chunk = self._next_chunk()
-        self._taken += collected.env_steps
-        self._used_credit += self._plan.slots(collected.meta(chunk))
+        self._taken += collected[0].env_steps
+        self._used_credit += self._plan.slots([one.meta(chunk) for one in collected])
         self._at_hand.append((chunk, collected))
         self._announce()
 
@@ -245,14 +239,17 @@ class CollectorWork:
         while self._at_hand:
             chunk, collected = self._at_hand[0]
             try:
-                meta = self._payloads.write_chunk(collected.meta(chunk), collected.columns)
+                metas = [
+                    seat.payloads.write_chunk(one.meta(chunk), one.columns)
+                    for seat, one in zip(self._seats, collected, strict=True)
+                ]
             except NotNowError as error:
                 self._wait_for(error, f"chunk {chunk.sequence} ")
                 return
             del self._at_hand[0]
             self._problem = ""
             self._unacknowledged.add(chunk)
-            self._link.send(ChunkReady(self._assign.lease, meta))
+            self._link.send(ChunkReady(self._assign.lease, metas[0], metas[1:]))
             self._summarise(collected)
 
     def _wait_for(self, error: NotNowError, what: str = "") -> None:
@@ -260,19 +257,19 @@ class CollectorWork:
         self._link.activity("waiting", f"waiting for {error.waits_for}")
         if error.problem and not self._problem:
             self._problem = error.problem
-            self._log.say("collector", f"{what}waits for {error.waits_for}: {error.problem}", level="warning")
+            self._warn(f"{what}waits for {error.waits_for}: {error.problem}")
 
     def _next_chunk(self) -> ChunkId:
         return ChunkId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
 
-    def _summarise(self, collected: Collected) -> None:
-        self._summary.add(collected)
-        assert self._acting is not None
-        report = self._summary.due(train_iter=self._acting.train_iter, env_step=self._taken)
-        if report is not None:
-            self._report(report)
+    def _summarise(self, collected: Sequence[Collected]) -> None:
+        for place, (seat, one) in enumerate(zip(self._seats, collected, strict=True)):
+            seat.summary.add(one)
+            report = seat.summary.due(train_iter=_acting(seat).train_iter, env_step=self._taken)
+            if report is not None:
+                self._report(report, place)
 
-    def _report(self, report: CollectReport) -> None:
+    def _report(self, report: CollectReport, place: int) -> None:
         self._log.emit(report)
         statistics = report.window.statistics()
         if report.totals.env_restarts:
@@ -288,8 +285,14 @@ class CollectorWork:
                 reward_std=statistics.pop("reward_std"),
                 statistics=statistics,
                 metrics=dict(report.window.metrics),
+                place=place,
             )
         )
 
     def _stepped(self, env_steps: int) -> None:
         self._link.progress(self._link.progressed + env_steps)
+
+
+def _acting(seat: _Seat) -> PolicyRef:
+    assert seat.acting.acting is not None, "it has collected"
+    return seat.acting.acting

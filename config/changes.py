@@ -38,7 +38,15 @@ def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
     if not isinstance(former, dict):
         return []
     former.pop(EXP_NAME, None)
+    if not config.env.agents:  # nobody has looked up yet which there are
+        _forget_agents(former)
     return changes(without_repeated(former), without_repeated(cast("dict[str, JsonValue]", plain(config))))
+
+
+def _forget_agents(settings: dict[str, JsonValue]) -> None:
+    env = settings.get("env")
+    if isinstance(env, dict):
+        env["agents"] = []
 
 
 def changes(former: dict[str, JsonValue], now: dict[str, JsonValue]) -> list[str]:

@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from remuda.config.numbers import Kwargs, NonNegative, Positive, PositiveFloat, no_bool
 from remuda.config.section import Section
 
+AgentName = Annotated[str, Field(min_length=1, max_length=200)]
+
 
 class EnvConfig(Section):
     """Which environment, and how many copies each collector steps at once."""
@@ -30,9 +32,11 @@ class EnvConfig(Section):
     collectors on one machine."""
     kind: Literal["gymnasium", "pettingzoo"] = "gymnasium"
     """What `id` or `make` names: an environment of gymnasium, or with `pettingzoo` one of PettingZoo's parallel
-    environments, in which several agents act at the same time (`remuda train` only). Then `id` is the module that has
-    `parallel_env`, such as pettingzoo.butterfly.cooperative_pong_v5, and your own function (`make`) returns a
-    pettingzoo.ParallelEnv."""
+    environments, in which several agents act at the same time. Then `id` is the module that has `parallel_env`, such as
+    pettingzoo.butterfly.cooperative_pong_v5, and your own function (`make`) returns a pettingzoo.ParallelEnv."""
+    agents: Annotated[tuple[AgentName, ...], Field(max_length=10_000)] = ()
+    """The agents of an environment with several, in its order. In parallel mode this is filled in when the run is
+    submitted, for which the environment is built once; whatever is given here is replaced."""
     max_episode_steps: Positive | None = None
     """Episodes are truncated after this number of steps; null keeps the environment's own limit."""
     episode_info: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,49}$")], ...] = ()

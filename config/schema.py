@@ -109,9 +109,13 @@ class ExperimentConfig(Section):
     @property
     def obstacle_to_herds(self) -> str | None:
         """Why this experiment cannot run in parallel mode; None if it can."""
-        if self.env.kind != "pettingzoo":
-            return None
-        return "environments with several agents (env.kind pettingzoo) are trained in one process: use remuda train"
+        if self.policies and self.reanalyzer.count:
+            return "with several policies (`policies`) there are no reanalyzers: set reanalyzer.count to 0"
+        if any(self.of_policy(name).learner.ranks > 1 for name in self.policies):
+            return "with several policies (`policies`) each has one learner process: set learner.ranks to 1"
+        if self.self_play.share:
+            return "self-play (self_play.share) is available in one process only: use remuda train"
+        return None
 
     def of_policy(self, name: str) -> ExperimentConfig:
         """The settings under which one of `policies` learns, as those of a run of its own."""

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 
 from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment.catalog import Catalog
-from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.experiment.team import Run
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry
 from remuda.coordinator.scheduler import Demand, Grant, Plan, Return, plan
@@ -47,14 +47,14 @@ class Assignments:
         self.newest_lease = newest_lease
         """The highest number given out so far."""
 
-    def find(self, lease: int) -> Experiment | FinishedRun | None:
+    def find(self, lease: int) -> Run | FinishedRun | None:
         """The experiment that the worker with this lease works for, or worked for."""
         return self._catalog.get(self._experiments_of.get(lease, ""))
 
-    def experiment_of(self, worker: Worker) -> Experiment | None:
+    def experiment_of(self, worker: Worker) -> Run | None:
         """The experiment that this worker works for."""
         found = self.find(worker.lease)
-        return found if isinstance(found, Experiment) else None
+        return found if isinstance(found, Run) else None
 
     def tick(self, now_s: float) -> list[Step]:
         """Continue with what was decided, or decide again. Called from time to time."""
@@ -89,7 +89,7 @@ class Assignments:
         self._journaling.touch(experiment.identity.id)
         return experiment.worker_gone(lease, why, now_s, handed_in=handed_in, died=died)
 
-    def restore(self, experiment: Experiment, snapshot: RunSnapshot, now_s: float, *, late: bool = False) -> None:
+    def restore(self, experiment: Run, snapshot: RunSnapshot, now_s: float, *, late: bool = False) -> None:
         """Continue a recovered run. Its leases stay open, since their workers may come back. They end if the last
         moments of its journal may be lost, since the workers then know more than the journal, or if the run is
         recovered `late`, since the workers were already sent away."""
@@ -115,7 +115,7 @@ class Assignments:
                     steps += experiment.worker_gone(lease, why, now_s, handed_in=not torn)
         return steps
 
-    def _plan(self, demands: Sequence[Demand], active: Sequence[Experiment]) -> Plan:
+    def _plan(self, demands: Sequence[Demand], active: Sequence[Run]) -> Plan:
         herd: dict[Role, int] = {role: self._registry.count(role) for role in ROLES}
         free: dict[Role, Collection[str]] = {role: self._registry.free(role) for role in ROLES}
         return plan(demands, free, [experiment.holding() for experiment in active], herd)
@@ -129,7 +129,7 @@ class Assignments:
     def _assign(self, grant: Grant, now_s: float) -> list[Step]:
         """Assign a worker, unless it has left since the decision or the experiment ends."""
         worker, experiment = self._registry.find(grant.worker), self._catalog.get(grant.experiment)
-        if worker is None or worker.lease or not isinstance(experiment, Experiment) or not experiment.takes(grant.role):
+        if worker is None or worker.lease or not isinstance(experiment, Run) or not experiment.takes(grant.role):
             return []
         self.newest_lease += 1
         self._registry.give(worker, self.newest_lease, experiment.longest_s, now_s)

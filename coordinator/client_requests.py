@@ -112,7 +112,7 @@ class ClientRequests:
         text = f"experiment {id} ({submit.name}) submitted; run folder {run_dir}"
         return [
             MarkRecoverable(id),
-            *experiment.memory.left_over(),
+            *experiment.left_over(),
             LogLine(id, text),
             Reply(Submitted(id, run_dir), after=id),
             *self._shutdown.added(experiment, now_s),

@@ -107,7 +107,16 @@ class Exit:
     """The coordinator's work is done."""
 
 
-DiskEffect = RecordEffect | MarkRecoverable | DeleteChunks | RewindCurves | CloseRun | Abandon
+@dataclass(frozen=True)
+class OfPolicy:
+    """What one of several policies of a run asks for: it concerns the files of that policy."""
+
+    experiment: str
+    policy: str
+    effect: RecordEffect | DeleteChunks | RewindCurves | CloseRun
+
+
+DiskEffect = RecordEffect | MarkRecoverable | DeleteChunks | RewindCurves | CloseRun | OfPolicy | Abandon
 Effect = Send | PrepareRun | ReadLog | DiskEffect | JournalEntry | Exit
 
 

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Asked, PrepareRun
-from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.experiment.team import Run
 from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot
@@ -41,6 +41,10 @@ class PreparedRun:
     """Its experience, from the journal of its earlier incarnation."""
     uncounted: tuple[ChunkMeta, ...] = ()
     """Payloads of that incarnation that nobody will announce any more: they are counted now."""
+    policy: str = ""
+    """Which of several policies this is about."""
+    others: tuple[PreparedRun, ...] = ()
+    """Of a run with several policies: the same of the others, in the order of their names."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +52,17 @@ class RunPrepared:
     """The run folder of a submitted experiment is ready, and everything that the experiment begins with."""
 
     request: PrepareRun
-    experiment: Experiment
+    experiment: Run
 
 
 @dataclass(frozen=True)
 class TakenUp:
     """A run of a previous coordinator, rebuilt from its journal."""
 
-    experiment: Experiment
+    experiment: Run
     snapshot: RunSnapshot
-    uncounted: tuple[ChunkMeta, ...] = ()
-    """Payloads in its data/ that were not counted."""
+    uncounted: tuple[tuple[ChunkMeta, ...], ...] = ()
+    """Chunks in its data/ that were not counted, each as all of its policies have it."""
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Broken, DeleteChunks, SendToLease, Step
+from remuda.coordinator.effects import Broken, DeleteChunks, OfPolicy, SendToLease, Step
 from remuda.coordinator.events import PreparedRun, TakenUp
 from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.experiment.team import Run, Team
 from remuda.training.effects import Emit
 from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.run_snapshot import FORMAT, RunSnapshot
-from remuda.wire.messages import AnyMessage, Batches, CollectorReport, EvaluationFilmed, LearnerReport, WorkerVitals
+from remuda.wire.messages import (
+    AnyMessage,
+    Batches,
+    ChunkMeta,
+    CollectorReport,
+    EvaluationFilmed,
+    LearnerReport,
+    WorkerVitals,
+)
 
 SOFT_S = 1.0
 """How long these may wait for the journal: updates done, rows sampled, the wall clock."""
@@ -51,16 +61,16 @@ class Journaling:
         """Whether anything has changed since the last `take`."""
         return bool(self._touched)
 
-    def heard(self, experiment: Experiment, message: AnyMessage, steps: Sequence[Step]) -> None:
+    def heard(self, experiment: Run, message: AnyMessage, steps: Sequence[Step]) -> None:
         """A worker's message was handled. Some messages change nothing that must be journaled at once, unless they led
         to something: credit, a save, a row of progress, the end."""
-        soft = isinstance(message, _SOFT) or experiment.memory.is_soft(message)
+        soft = isinstance(message, _SOFT) or experiment.is_soft(message)
         if not (soft and all(_leaves_no_trace(step) for step in steps)):
             self.touch(experiment.identity.id)
 
-    def ticked(self, experiment: Experiment, steps: Sequence[Step]) -> None:
+    def ticked(self, experiment: Run, steps: Sequence[Step]) -> None:
         """Time has passed for this experiment. That changes something only if it led to more than reports."""
-        if any(not isinstance(step, Emit) for step in steps):
+        if any(not isinstance(step.effect if isinstance(step, OfPolicy) else step, Emit) for step in steps):
             self.touch(experiment.identity.id)
 
     def tick(self, now_s: float) -> None:
@@ -89,58 +99,91 @@ class Journaling:
                 self.broken.append(Broken(id, f"{type(error).__name__}: {error}", traceback.format_exc()))
         return entries
 
-    def _entry(self, experiment: Experiment, newest_lease: int, now_s: float) -> JournalEntry:
+    def _entry(self, experiment: Run, newest_lease: int, now_s: float) -> JournalEntry:
         id = experiment.identity.id
-        added, gone = experiment.replay.news()
         due = experiment.over or now_s >= self._priorities_due_s.setdefault(id, now_s + PRIORITIES_S)
         if due:
             self._priorities_due_s[id] = now_s + PRIORITIES_S
         if experiment.over:
             del self._priorities_due_s[id]
-        identity = experiment.identity.snapshot(experiment.config_json)
-        snapshot = RunSnapshot(FORMAT, identity, experiment.memory.snapshot(now_s), newest_lease, self._boot)
-        priorities = experiment.replay.priorities() if due else None
+        first, *others = [self._part(member, newest_lease, now_s, due=due) for member in experiment.members]
         last = FinishedRun(experiment.identity, experiment.status(now_s)).snapshot() if experiment.over else None
+        return replace(first, last=last, others=tuple(others))
+
+    def _part(self, member: Experiment, newest_lease: int, now_s: float, *, due: bool) -> JournalEntry:
+        """What one policy of a run has; the only one, where there are not several. `due`: with all priorities."""
+        added, gone = member.replay.news()
+        identity = member.identity.snapshot(member.config_json)
+        snapshot = RunSnapshot(FORMAT, identity, member.memory.snapshot(now_s), newest_lease, self._boot)
         return JournalEntry(
-            id,
+            member.identity.id,
             snapshot,
-            experiment.memory.changes(now_s),
+            member.memory.changes(now_s),
             added,
             gone,
-            priorities,
-            experiment.memory.new_episodes(),
-            last,
+            member.replay.priorities() if due else None,
+            member.memory.new_episodes(),
         )
 
 
 def recovered_run(run: Recovered, now_s: float) -> TakenUp:
     """The experiment that a journal describes."""
-    snapshot = run.snapshot
-    config = ExperimentConfig.model_validate_json(snapshot.identity.config_json)
-    experiment = Experiment(Identity.of(snapshot.identity), config, now_s)
-    experiment.memory.restore(snapshot.experiment, run.chunks, now_s)
-    if run.priorities is not None:
-        experiment.replay.restore_priorities(run.priorities)
-    return TakenUp(experiment, snapshot, run.uncounted)
+    parts = (run, *run.others)
+    config = ExperimentConfig.model_validate_json(run.snapshot.identity.config_json)
+    experiment = _run(config, [Experiment(Identity.of(part.snapshot.identity), config, now_s) for part in parts])
+    for member, part in zip(experiment.members, parts, strict=True):
+        member.memory.restore(part.snapshot.experiment, part.chunks, now_s)
+        if part.priorities is not None:
+            member.replay.restore_priorities(part.priorities)
+    return TakenUp(experiment, run.snapshot, _whole([part.uncounted for part in parts]))
 
 
-def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
+def prepared_experiment(prepared: PreparedRun, now_s: float) -> Run:
     """The experiment that begins, or continues, in a run folder that is ready."""
     request = prepared.request
     submit = request.submit
-    identity = Identity(
-        request.experiment, submit.name, prepared.run_dir, prepared.policy_file, submit.priority, request.place
-    )
-    experiment = Experiment(identity, prepared.config, now_s, prepared.resumed)
-    recovered = prepared.recovered
-    if recovered is not None:
-        experiment.memory.resume(recovered.snapshot.experiment, recovered.chunks, prepared.uncounted, now_s)
-        if recovered.priorities is not None:
-            experiment.replay.restore_priorities(recovered.priorities)
+    parts = (prepared, *prepared.others)
+    members: list[Experiment] = []
+    for part in parts:
+        identity = Identity(
+            request.experiment,
+            submit.name,
+            part.run_dir,
+            part.policy_file,
+            submit.priority,
+            request.place,
+            part.policy,
+        )
+        members.append(Experiment(identity, prepared.config, now_s, part.resumed))
+    experiment = _run(prepared.config, members)
+    late = _whole([part.uncounted for part in parts])
+    for place, (member, part) in enumerate(zip(members, parts, strict=True)):
+        recovered = part.recovered
+        if recovered is not None:
+            own = [metas[place] for metas in late]
+            member.memory.resume(recovered.snapshot.experiment, recovered.chunks, own, now_s)
+            if recovered.priorities is not None:
+                member.replay.restore_priorities(recovered.priorities)
     return experiment
 
 
+def _run(config: ExperimentConfig, members: Sequence[Experiment]) -> Run:
+    if not config.policies:
+        (alone,) = members
+        return alone
+    return Team(config, {member.identity.policy: member for member in members})
+
+
+def _whole(found: Sequence[Sequence[ChunkMeta]]) -> tuple[tuple[ChunkMeta, ...], ...]:
+    """Chunks that all policies have, in order: of one whose collector died while it wrote, no policy has anything."""
+    by_chunk = [{meta.chunk: meta for meta in metas} for metas in found]
+    whole = set(by_chunk[0]).intersection(*by_chunk[1:])
+    return tuple(tuple(own[chunk] for own in by_chunk) for chunk in sorted(whole))
+
+
 def _leaves_no_trace(step: Step) -> bool:
+    if isinstance(step, OfPolicy):
+        return isinstance(step.effect, Emit | DeleteChunks)
     return isinstance(step, Emit | DeleteChunks) or (
         isinstance(step, SendToLease) and isinstance(step.message, Batches)
     )

@@ -154,6 +154,10 @@ class LeaseBook:
         """The lease of this number, if it is open."""
         return self._leases.get(number)
 
+    def known(self, number: int) -> Lease | None:
+        """The lease of this number, open or over."""
+        return self._leases.get(number) or self._over.get(number)
+
     def count(self, role: Role) -> int:
         """The number of open leases of a role."""
         return len(self._places[role])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from remuda.coordinator.assignments import Assignments
 from remuda.coordinator.effects import ForgetPeer, Release, Reply, SendToPeer, Step
-from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.team import Run
 from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.registry import Registry
 from remuda.coordinator.worker import Worker
@@ -90,7 +90,7 @@ class Membership:
     def _explain(self, worker: Worker, exit: str) -> list[Step]:
         """A lost worker is back in its next incarnation, and its nanny knows how the one before ended."""
         experiment = self._assignments.find(self._lost.pop(worker.uuid, 0))
-        if not isinstance(experiment, Experiment):
+        if not isinstance(experiment, Run):
             return []
         experiment.explain_death(worker.uuid, exit)
         return [LogLine(experiment.identity.id, f"{worker.role} {worker.uuid} was lost as it ended with {exit}")]

@@ -18,7 +18,7 @@ from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
-from remuda.coordinator.effects import DiskEffect, Effect, Exit, PrepareRun, ReadLog, Send
+from remuda.coordinator.effects import DiskEffect, Effect, Exit, OfPolicy, PrepareRun, ReadLog, Send
 from remuda.coordinator.events import (
     Event,
     HandoverRequested,
@@ -355,8 +355,9 @@ class Service:
                 case PrepareRun() | ReadLog() | JournalEntry():
                     raise AssertionError("handed over before")
                 case _:
-                    if isinstance(effect, LogLine):
-                        print(unforgeable(effect.text), file=sys.stderr, flush=True)
+                    told = effect.effect if isinstance(effect, OfPolicy) else effect
+                    if isinstance(told, LogLine):
+                        print(unforgeable(told.text), file=sys.stderr, flush=True)
                     writes.append(effect)
         if entries or writes:
             self._disk.write(entries, writes)

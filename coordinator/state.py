@@ -48,6 +48,7 @@ from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.claims import UNDER_A_LEASE, Speaker, speaker_at
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun, refused
+from remuda.coordinator.experiment.team import Run, Team
 from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.handover import Handover
 from remuda.coordinator.journaling import Journaling
@@ -206,8 +207,8 @@ class Coordinator:
                 continue
             self._catalog.add(run.experiment)
             self._assignments.restore(run.experiment, run.snapshot, now_s, late=late)
-            for meta in run.uncounted:
-                steps += run.experiment.adopt(meta, now_s)
+            for metas in run.uncounted:
+                steps += run.experiment.adopt(metas, now_s)
                 self._journaling.touch(run.experiment.identity.id)
             if run.experiment.over:
                 self._catalog.retire(run.experiment.identity.id, now_s)
@@ -307,7 +308,7 @@ class Coordinator:
         """Handle a worker's message about its work, if it can be true and is about its own lease."""
         experiment = self._assignments.find(getattr(message, "lease", 0))
         match experiment:
-            case Experiment():
+            case Experiment() | Team():
                 speaker = speaker_at(peer) if worker is None else Speaker(worker.uuid, worker.incarnation)
                 why = experiment.disbelief(message, speaker)
                 if why is not None:
@@ -440,4 +441,4 @@ class Coordinator:
         if isinstance(step, Broken):
             return self._perform(self._break_off(step, now_s), now_s)
         experiment = self._catalog.get(step.experiment)
-        return [Emit(step.experiment, experiment.event(step, now_s))] if isinstance(experiment, Experiment) else []
+        return [Emit(step.experiment, experiment.event(step, now_s))] if isinstance(experiment, Run) else []

@@ -37,7 +37,12 @@ class Group:
 
     @classmethod
     def of(cls, env: ParallelEnv, agents: Sequence[str], *, policy: str = "") -> Group:
-        """Raises EnvironmentBuildError if the agents have different spaces, so one policy cannot act for all."""
+        """Raises EnvironmentBuildError if the agents have different spaces, so one policy cannot act for all, or if the
+        environment does not have them."""
+        there = set(env.possible_agents)
+        if missing := [agent for agent in agents if agent not in there]:
+            listed = ", ".join(env.possible_agents[:8])
+            raise EnvironmentBuildError(f"the environment has no agent {missing[0]}; its agents are {listed}")
         first, named = agents[0], f"policies.{policy}" if policy else "policy"
         for what in ("observation_space", "action_space"):
             known = getattr(env, what)(first)
@@ -192,12 +197,23 @@ def make_agents_vector(
         for _ in range(num_envs):
             envs.append(make_parallel(env, source_dir=source_dir))
         groups = [Group.of(envs[0], agents, policy=name) for name, agents in assigned.items()]
+        for built in envs:
+            _check_all_assigned(built, assigned)
         return AgentsVector(envs, groups, max_episode_steps=env.max_episode_steps)
     except BaseException:
         for built in envs:
             with suppress(Exception), NoExit():
                 built.close()
         raise
+
+
+def _check_all_assigned(env: ParallelEnv, assigned: Mapping[str, Sequence[str]]) -> None:
+    known = {agent for agents in assigned.values() for agent in agents}
+    if other := [agent for agent in env.possible_agents if agent not in known]:
+        raise EnvironmentBuildError(
+            f"the environment has an agent {other[0]} that it had not when its agents were listed: they have to be "
+            "the same in all copies"
+        )
 
 
 def agents_of(env: EnvConfig, *, source_dir: str | None) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ def policy_config(config: ExperimentConfig, name: str, agents: Sequence[str]) ->
     past = (AGAINST_PAST,) if config.self_play.share else ()
     env = own.env.model_copy(
         update={
+            "agents": tuple(agents),
             "num_envs": own.env.num_envs * len(agents),
             "episode_info": (*own.env.episode_info, *reported.values(), *past),
         }
@@ -58,6 +59,20 @@ def policy_config(config: ExperimentConfig, name: str, agents: Sequence[str]) ->
             changed["seed"] = int(generator(config.seed, "learner", place, "policy").integers(2**31))
         changed["stop"] = own.stop.model_copy(update={"stop_value": None})
     return own.model_copy(update=changed)
+
+
+def configs_of_policies(config: ExperimentConfig) -> dict[str, ExperimentConfig]:
+    """The settings of a submitted run as its processes use them, of each policy by its name, sorted: those of a run of
+    its own, see policy_config. One policy alone has an empty name. Raises EnvironmentBuildError where `env.agents` and
+    `policies` do not fit."""
+    if config.env.kind != "pettingzoo":
+        return {"": config}
+    return {name: policy_config(config, name, its) for name, its in assigned(config, config.env.agents).items()}
+
+
+def config_of_policy(config: ExperimentConfig, name: str = "") -> ExperimentConfig:
+    """The same of one policy."""
+    return configs_of_policies(config)[name]
 
 
 def agent_columns(agents: Sequence[str]) -> dict[str, str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from gymnasium.error import DependencyNotInstalled
-
 from remuda.config.environment import EnvConfig
 from remuda.config.secrets import masked
 
@@ -20,6 +18,8 @@ class EnvironmentBuildError(ValueError):
 
 def unbuildable(env: EnvConfig, error: Exception) -> EnvironmentBuildError:
     """The error for an environment whose constructor or function has raised `error`."""
+    from gymnasium.error import DependencyNotInstalled  # a coordinator does without gymnasium
+
     asked = f"env.id = {env.id!r}" if env.id is not None else f"env.make = {env.make!r}"
     if isinstance(error, DependencyNotInstalled):
         extra = next((_EXTRAS[name] for name in _NAMED_EXTRA.findall(str(error)) if name in _EXTRAS), None)

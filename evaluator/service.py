@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
-from remuda.evaluator.checkpoint_player import CheckpointPlayer, cut_warning, episode_report
+from remuda.environments.assignment import configs_of_policies
+from remuda.evaluator.checkpoint_player import cut_warning, episode_report
 from remuda.evaluator.evaluate import Episode, merged_info
+from remuda.evaluator.players import make_player
 from remuda.logbook.book import evaluator_logbook
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.printed import end_printed, log_printed
@@ -33,27 +36,30 @@ class EvaluatorWork:
     def __init__(
         self, assign: Assign, identity: WorkerIdentity, link: Link, guard: ShutdownGuard, stores: RunStores
     ) -> None:
-        config = self._config = ExperimentConfig.model_validate_json(assign.config_json)
+        config = ExperimentConfig.model_validate_json(assign.config_json)
+        policies = configs_of_policies(config)
+        self._configs = tuple(policies.values())
         self.timers = Timers()
         self._assign = assign
         self._link = link
         self._guard = guard
-        self._checkpoints = stores.checkpoints
+        self._checkpoints = [own.checkpoints for own in stores.of_policies]
         self._close_stores = stores.close
         share = -(-config.evaluator.episodes // config.evaluator.count)
         num_envs = min(config.env.num_envs, share)
         self._log = evaluator_logbook(stores.folder, identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "evaluator"))
         try:
-            self._player = CheckpointPlayer(config, num_envs=num_envs, broke=self._environment_broke)
+            self._player = make_player(config, policies, num_envs=num_envs, broke=self._environment_broke)
         except BaseException:
             end_printed()
             self._log.close()
             raise
-        self._newest = (0, 0)
-        """Evaluation and first episode of the newest share; after a break the coordinator repeats itself."""
-        self._waiting: Evaluate | None = None
-        """Asked for, and its checkpoint is not on this machine yet."""
+        self._newest: dict[int, tuple[int, int]] = {}
+        """Evaluation and first episode of the newest share of each policy; after a break the coordinator repeats
+        itself."""
+        self._waiting = deque[Evaluate]()
+        """Asked for; the checkpoint of the first may not be on this machine yet."""
         self._problem = ""
         self._draining = False
         self._env_restarts = 0
@@ -69,10 +75,13 @@ class EvaluatorWork:
 
     def handle(self, message: AnyMessage) -> None:
         """Play the requested episodes. Raises AskedToEndError if that is stopped."""
-        if isinstance(message, Evaluate) and (message.evaluation, message.first_episode) != self._newest:
-            self._newest = message.evaluation, message.first_episode
-            self._waiting = message
-            self._try()
+        if isinstance(message, Evaluate):
+            share = message.evaluation, message.first_episode
+            if self._newest.get(message.place) != share:
+                self._newest[message.place] = share
+                others = [waiting for waiting in self._waiting if waiting.place != message.place]
+                self._waiting = deque([*others, message])
+                self._try()
 
     def step(self) -> bool:
         """All work is done on demand; what waits for its checkpoint is tried again."""
@@ -82,7 +91,7 @@ class EvaluatorWork:
 
     def drain(self) -> None:
         """Let go; what waits for its checkpoint is played by others."""
-        self._waiting = None
+        self._waiting.clear()
         self._draining = True
 
     @property
@@ -104,12 +113,12 @@ class EvaluatorWork:
 
     def _try(self) -> None:
         """Play what is asked for, if its checkpoint is on this machine. Raises AskedToEndError."""
-        message = self._waiting
-        if message is None:
+        if not self._waiting:
             return
+        message = self._waiting[0]
         try:
             with self.timers("fetch checkpoint"):
-                checkpoint = self._checkpoints.fetch(message.checkpoint, message.sha256)
+                checkpoints = self._fetch(message)
         except NotNowError as error:
             self._link.activity("waiting", f"waiting for {error.waits_for}")
             if error.problem and not self._problem:
@@ -117,12 +126,20 @@ class EvaluatorWork:
                 self._log.say("evaluator", text, level="warning")
             self._problem = error.problem or self._problem
             return
-        self._waiting, self._problem = None, ""
+        del self._waiting[0]
+        self._problem = ""
         self._link.activity("waiting", "waiting for an evaluation")
         with self.timers("evaluate"):
-            self._evaluate(message, checkpoint)
+            self._evaluate(message, checkpoints)
 
-    def _evaluate(self, message: Evaluate, checkpoint: Path) -> None:
+    def _fetch(self, message: Evaluate) -> list[Path]:
+        """The checkpoint of each policy. Raises NotNowError and CheckpointGoneError."""
+        files = [(other.file, other.sha256) for other in message.others]
+        files.insert(message.place, (message.checkpoint, message.sha256))
+        return [store.fetch(*file) for store, file in zip(self._checkpoints, files, strict=True)]
+
+    def _evaluate(self, message: Evaluate, checkpoints: Sequence[Path]) -> None:
+        checkpoint = checkpoints[message.place]
         started_s, self._env_restarts = time.monotonic(), 0
         train_iter, env_step = message.train_iter, message.env_step
 
@@ -130,12 +147,20 @@ class EvaluatorWork:
             self._log.emit(episode_report(episode, count, train_iter=train_iter, env_step=env_step))
 
         with self._link.during("preparing", f"loading {checkpoint.name}"):
-            policy = load_checkpoint_policy(checkpoint, config=self._config).policy
+            policies = [
+                load_checkpoint_policy(path, config=own).policy
+                for path, own in zip(checkpoints, self._configs, strict=True)
+            ]
         numbers = range(message.first_episode, message.first_episode + message.episodes)
         actions = self._player.action_counts()
         with self._link.during("working", f"evaluating {checkpoint.name}"):
-            episodes = self._player.play_policy(
-                policy, numbers, progress=self._stepped, finished=finished, actions=actions
+            episodes = self._player.play(
+                policies,
+                message.place,
+                numbers,
+                actions=actions,
+                progress=self._stepped,
+                finished=finished,
             )
         report = EvaluationReport(
             train_iter=train_iter,
@@ -163,11 +188,12 @@ class EvaluatorWork:
                 merged_info(episodes),
                 {} if actions is None else actions.histograms(),
                 report.cut,
+                message.place,
             )
         )
         if message.first_episode == 0 and self._player.films.due(env_step):
             with self.timers("film"), self._link.during("working", f"filming {checkpoint.name}"):
-                self._film(policy, message, steps=episodes[0].length)
+                self._film(policies[0], message, steps=episodes[0].length)
 
     def _film(self, policy: Policy, message: Evaluate, *, steps: int) -> None:
         """Film an evaluation whose results are already sent: its numbers do not depend on the film."""

@@ -14,6 +14,7 @@ import msgspec
 from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
@@ -68,7 +69,7 @@ class LearnerWork:
 
     def __init__(self, assign: Assign, link: Link, stores: RunStores, recruits: Recruits | None = None) -> None:
         """`recruits` gets the other ranks, where they are there already; None: they are started for the lease."""
-        config = ExperimentConfig.model_validate_json(assign.config_json)
+        config = config_of_policy(ExperimentConfig.model_validate_json(assign.config_json), assign.policy)
         self.timers = Timers()
         self._config = config
         self._assign = assign

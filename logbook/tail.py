@@ -34,6 +34,11 @@ FILES = {
 FOLDERS = ("collector", "evaluator", "reanalyzer")
 """Of the logs of workers, one for each incarnation."""
 SOURCES = (*FILES, *FOLDERS)
+TAKEN = frozenset({*(file.split("/")[0] for file in FILES.values()), *FOLDERS, "serial"})
+"""Folders that are no policy's."""
+LEARNER = "learner"
+"""A folder that each policy has in its own."""
+_POLICY = re.compile(r"[a-z][a-z0-9_]{0,49}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -76,9 +81,13 @@ class Found:
 def find(log: Path, source: str) -> list[Found]:
     """The files of a source: by name, or by the beginning of a worker's UUID. At most MOST_LOGS, the newest names.
 
-    A log without a file yet is left out. Raises NoSuchSourceError."""
+    Each of several policies has logs of its own: those of all, or those of one, as `<policy>/learner`. A log without a
+    file yet is left out. Raises NoSuchSourceError."""
+    policy, _, name = source.rpartition("/")
+    if policy in _policies(log) and name in FILES:
+        return _found(log, [f"{policy}/{FILES[name]}"])
     if source in FILES:
-        return _found(log, [FILES[source]])
+        return _found(log, [FILES[source], *(f"{policy}/{FILES[source]}" for policy in _policies(log))])
     if source in FOLDERS:
         return _logs(log, source, "")[-MOST_LOGS:]
     is_name = re.fullmatch(r"[0-9a-f][0-9a-f-]{3,35}", source)
@@ -89,6 +98,18 @@ def find(log: Path, source: str) -> list[Found]:
             "of a collector or evaluator of this run"
         )
     return by_worker[-MOST_LOGS:]
+
+
+def _policies(log: Path) -> list[str]:
+    """Names of several policies, which have a folder with logs each; none where there is one."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(log) as entries:
+        found = [entry.name for entry in entries if _POLICY.fullmatch(entry.name) and _is_folder(entry)]
+        return sorted(name for name in found if name not in TAKEN and (log / name / LEARNER).is_dir())
+    return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
 
 
 def label(file: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
@@ -26,7 +27,8 @@ class RowPlan:
 
     on_policy: bool
     chunk_slots: int
-    """Environment steps per chunk; on-policy the resets among them count, so that every chunk has the same shape."""
+    """Environment steps per chunk; on-policy the resets among them count, so that every chunk has the same shape. A
+    step counts once, however many agents act in it."""
     longest_chunk_s: float | None
     """A chunk ends when this time has passed, even with fewer steps; None if only its steps count."""
     slots_per_row: int
@@ -47,19 +49,30 @@ class RowPlan:
     """Environments of a collector."""
     overlapping: bool = False
     """Rows are sequences: they begin every `slots_per_row` slots of an environment, resets among them."""
+    agents: int = 1
+    """Agents that the policy acts for. Each of them, in each copy of the environment, is one of the `num_envs`."""
 
     def most_rows(self, env_steps: int) -> int:
         """The most rows that a chunk of so many environment steps can have."""
         if self.on_policy:
             return self.num_envs
         if not self.overlapping:
-            return env_steps + self.rows_held_back
-        slots = 2 * env_steps // self.num_envs + 1  # between two resets of an environment lies a step
+            return env_steps * self.agents + self.rows_held_back
+        slots = 2 * env_steps * self.agents // self.num_envs + 1  # between two resets of an environment lies a step
         return self.num_envs * -(-slots // self.slots_per_row)
+
+    @property
+    def most_chunk_rows(self) -> int:
+        """Rows of a chunk as it should be, and no more than a step of all environments beyond that."""
+        return -(-(self.chunk_slots * self.agents + self.num_envs) // self.slots_per_row)
 
     def slots(self, meta: ChunkMeta) -> int:
         """The part of a collector's credit that a chunk uses."""
-        return meta.rows * self.slots_per_row if self.on_policy else meta.env_steps
+        return meta.rows * self.slots_per_row // self.agents if self.on_policy else meta.env_steps
+
+    def slots_for(self, rows: int) -> int:
+        """The credit with which collectors bring so many rows, or a few more."""
+        return -(-rows * self.slots_per_row // self.agents)
 
 
 def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowPlan:
@@ -94,11 +107,12 @@ def _replayed_steps(config: ExperimentConfig, rows_held_back: int, *, serial: bo
         publish_interval_iters=config.learner.publish_interval_iters,
         rows_held_back=rows_held_back,
         num_envs=config.env.num_envs,
+        agents=_agents(config),
     )
 
 
 def _replayed_sequences(config: ExperimentConfig, rows: Sequences) -> RowPlan:
-    each = rows.period_slots * config.env.num_envs  # one row of each environment
+    each = rows.period_slots * config.env.num_envs // _agents(config)  # one row of each environment
     return RowPlan(
         on_policy=False,
         chunk_slots=config.collector.chunk_env_steps or max(HELD_BACK_CHUNK_ENV_STEPS, each),
@@ -112,6 +126,7 @@ def _replayed_sequences(config: ExperimentConfig, rows: Sequences) -> RowPlan:
         rows_held_back=0,
         num_envs=config.env.num_envs,
         overlapping=True,
+        agents=_agents(config),
     )
 
 
@@ -122,7 +137,7 @@ def _segments_used_once(config: ExperimentConfig, rows: Segments, collectors: in
     waiting_updates = 2 + (UNBOUNDED_LAG if lag is None else lag)
     return RowPlan(
         on_policy=True,
-        chunk_slots=horizon * num_envs,
+        chunk_slots=horizon * num_envs // _agents(config),
         longest_chunk_s=None,
         slots_per_row=horizon,
         rows_per_update=rows_per_update,
@@ -132,12 +147,18 @@ def _segments_used_once(config: ExperimentConfig, rows: Segments, collectors: in
         publish_interval_iters=1,
         rows_held_back=0,
         num_envs=num_envs,
+        agents=_agents(config),
     )
+
+
+def _agents(config: ExperimentConfig) -> int:
+    return len(config.env.agents) or 1
 
 
 def _free_chunk_env_steps(config: ExperimentConfig) -> int:
     """A chunk costs a collector some 0.7 ms: 2 % of so many steps of the fastest vectors."""
-    return max(1, min(FREE_CHUNK_VECTOR_STEPS * config.env.num_envs, config.buffer.capacity // CHUNKS_IN_A_BUFFER))
+    lanes = min(FREE_CHUNK_VECTOR_STEPS * config.env.num_envs, config.buffer.capacity // CHUNKS_IN_A_BUFFER)
+    return max(1, lanes // _agents(config))
 
 
 HELD_BACK_CHUNK_ENV_STEPS = 64
@@ -148,3 +169,31 @@ CHUNKS_IN_A_BUFFER = 8
 
 UNBOUNDED_LAG = 8
 """Updates' worth of rows that may wait where no lag is asked for: memory stays bounded all the same."""
+
+
+@dataclass(frozen=True)
+class JointPlan:
+    """How much several policies collect together; of one alone its own plan."""
+
+    plans: tuple[RowPlan, ...]
+    """In the order of the policies' names."""
+    chunk_slots: int
+    """As RowPlan has it."""
+    longest_chunk_s: float | None
+    """As RowPlan has it."""
+
+    def slots(self, metas: Sequence[ChunkMeta]) -> int:
+        """The part of a collector's credit that a chunk uses; `metas` are those of all policies."""
+        return max(plan.slots(meta) for plan, meta in zip(self.plans, metas, strict=True))
+
+
+def joint_plan(plans: Sequence[RowPlan]) -> JointPlan:
+    """On-policy ones collect chunks of one shape: the config has seen to that."""
+    exact = [plan.chunk_slots for plan in plans if plan.on_policy]
+    longest = [plan.longest_chunk_s for plan in plans]
+    bounds = [bound_s for bound_s in longest if bound_s is not None]
+    return JointPlan(
+        tuple(plans),
+        chunk_slots=exact[0] if exact else max(plan.chunk_slots for plan in plans),
+        longest_chunk_s=min(bounds) if len(bounds) == len(longest) else None,
+    )

@@ -10,6 +10,7 @@ from functools import partial
 from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.reanalysis_file import reanalysis_name
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
 from remuda.logbook.book import reanalyzer_logbook
 from remuda.logbook.printed import end_printed, log_printed
@@ -41,7 +42,7 @@ class ReanalyzerWork:
     """None: they stand in its own log."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
-        config = ExperimentConfig.model_validate_json(assign.config_json)
+        config = config_of_policy(ExperimentConfig.model_validate_json(assign.config_json))
         declared = reanalyzed_by_workers(config)
         assert declared is not None, "only an experiment that wants reanalyzers is given one"
         self.timers = Timers()

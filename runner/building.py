@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from remuda.collector.build import make_agents_rollout, make_rollout
+from remuda.collector.collecting import Collecting, OneRollout
 from remuda.collector.past import PastPlayers
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.agents import AgentsVector, agents_of, make_agents_vector
@@ -22,7 +23,6 @@ from remuda.logbook.book import Logbook, Source
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
-from remuda.runner.collecting import Collecting, OneRollout
 from remuda.runner.evaluations import Evaluations, JointEvaluations, OwnEvaluations
 from remuda.runner.past_checkpoints import PastCheckpoints
 from remuda.storage.run_folder import RunFolder
@@ -43,8 +43,6 @@ class BuiltPolicy:
     acting: Policy
     """What the collector acts with."""
     evaluations: Evaluations
-    agents: int = 1
-    """How many agents of an environment it acts for."""
     past: PastCheckpoints | None = None
     """Of self-play."""
 
@@ -139,12 +137,20 @@ def _several_agents(config: ExperimentConfig, stack: ExitStack) -> Built:
             remember = partial(_remember, players, joint, len(policies), name)
             past = PastCheckpoints(own, algorithm, remember)
         evaluations, acting = joint.add(name, own, algorithm), _acting(own, algorithm)
-        policies.append(BuiltPolicy(name, own, algorithm, acting, evaluations, len(lanes.group.agents), past))
+        policies.append(BuiltPolicy(name, own, algorithm, acting, evaluations, past))
 
     def make_collector(*, generation: int, clock: Clock, timers: Timers) -> Collecting:
         seats = [(one.config, one.acting) for one in policies]
         return make_agents_rollout(
-            config, vector, seats, past=players, generation=generation, clock=clock, timers=timers
+            config,
+            vector,
+            seats,
+            index=0,
+            collectors=1,
+            past=players,
+            generation=generation,
+            clock=clock,
+            timers=timers,
         )
 
     described = partial(record_agents, config=config, vector=vector, policies=list(of_policy))

@@ -71,7 +71,5 @@ class Components:
     journal: RunJournal
     timers: Timers
     """The timers of the run."""
-    agents: int = 1
-    """How many agents of an environment it acts for."""
     saved: Callable[[CheckpointRecord], None] = _nothing
     """Called with each checkpoint that is saved."""

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from remuda.collector.collecting import Collecting
 from remuda.learner.diverged import DivergedError
-from remuda.runner.collecting import Collecting
 from remuda.runner.components import RunHooks
 from remuda.runner.side import PolicySide
 from remuda.runner.timing_report import TimingReport
 from remuda.storage.run_folder import PolicyFolder
 from remuda.training.commander.commander import Decision, Save
-from remuda.training.commander.end import ON_REQUEST, STOP_VALUE, End
+from remuda.training.commander.end import ON_REQUEST, End
 from remuda.training.commander.evaluation import BestCheckpoint
+from remuda.training.commander.together import all_solved, joined_counters, last_returns, mean_return
 from remuda.training.journal import together
 from remuda.wire.messages import Counters, ExperimentStatus
 
@@ -108,43 +109,26 @@ class SerialLoop:
     def counters(self) -> Counters:
         """The present counters. Of several policies those of learning are sums; steps of the environment count once,
         however many of its agents act."""
-        known = [side.counters() for side in self._sides]
-        if len(known) == 1:
-            return known[0]
-        return Counters(
-            env_step=max(one.env_step for one in known),
-            train_iter=sum(one.train_iter for one in known),
-            episode=sum(one.episode for one in known),
-            policy_version=sum(one.policy_version for one in known),
-            wall_s=max(one.wall_s for one in known),
-        )
+        return joined_counters([side.counters() for side in self._sides])
 
     def joined(self, status: ExperimentStatus) -> ExperimentStatus:
         """The status of the run, from that of one of its policies."""
         if len(self._sides) == 1:
             return status
-        counters, returns = self.counters(), self._last_returns()
+        counters = self.counters()
         return replace(
             status,
             env_step=counters.env_step,
             train_iter=counters.train_iter,
             episode=counters.episode,
             policy_version=counters.policy_version,
-            last_return=None if not returns or None in returns else sum(filter(None, returns)) / len(returns),
+            last_return=mean_return(last_returns([side.commander for side in self._sides])),
             best_return=None,
         )
 
     @property
     def _ending(self) -> End | None:
         return next((side.commander.ending for side in self._sides if side.commander.ending is not None), None)
-
-    def _last_returns(self) -> list[float | None]:
-        """The newest mean evaluation return of each policy."""
-        results = [(side.commander.last, side.commander.last_record) for side in self._sides]
-        return [
-            result.reward_mean if result is not None else None if record is None else record.reward
-            for result, record in results
-        ]
 
     # --- collecting, and looking around ---
 
@@ -174,13 +158,7 @@ class SerialLoop:
         """What ends one of several policies ends all of them; so do returns that have all reached stop.stop_value."""
         if len(self._sides) == 1:
             return
-        end, bound = self._ending, self._stop_value
-        if end is None and bound is not None:
-            returns = self._last_returns()
-            if all(value is not None and value >= bound for value in returns):
-                told = ", ".join(f"{value:.6g}" for value in returns)
-                text = f"the mean evaluation returns of all policies ({told}) have reached stop_value {bound:.6g}"
-                end = End(STOP_VALUE, text)
+        end = self._ending or all_solved([side.commander for side in self._sides], self._stop_value)
         if end is not None:
             self._carry_out([side.commander.end(end) for side in self._sides])
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from remuda.collector.collecting import Collecting
 from remuda.config.dump import write_configs
 from remuda.config.exits import NoExit
 from remuda.config.load import Origin
@@ -26,7 +27,6 @@ from remuda.policy.base import Algorithm
 from remuda.policy.row_plan import row_plan
 from remuda.runner.building import Built, BuiltPolicy, build
 from remuda.runner.checkpoint_journal import counters_of, replay_of
-from remuda.runner.collecting import Collecting
 from remuda.runner.components import EXPLORATION, Components, RunHooks, StopRequest
 from remuda.runner.loop import SerialLoop
 from remuda.runner.side import PolicySide
@@ -268,7 +268,6 @@ def _loop(
             found.checkpoints,
             found.journal,
             timers,
-            agents=of.agents,
             saved=(lambda record: None) if of.past is None else of.past.saved,
         )
         own_hooks = replace(hooks, on_progress=joined)

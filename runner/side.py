@@ -141,7 +141,7 @@ class PolicySide:
     def wanted_env_steps(self) -> int:
         """How many environment steps the next chunk should have."""
         slots, left = self._plan.chunk_slots, self._budgets.env_steps_left(self._replay.env_step)
-        return slots // self.components.agents if self._plan.on_policy else min(slots, left)
+        return slots if self._plan.on_policy else min(slots, left)
 
     def turn(self) -> Turn:
         """How the policy acts in the next chunk."""

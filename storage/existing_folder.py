@@ -96,7 +96,10 @@ def prepare(
         if on_exists != "resume" and begun is None:
             _claim(run, by)
         for name in policies:
-            PolicyFolder(root, name).make()
+            PolicyFolder(root, name).make(serial=mode == "serial")
+        if policies and mode == "parallel":
+            for worker_logs in ("log/collector", "log/evaluator"):
+                (root / worker_logs).mkdir(parents=True, exist_ok=True)
         for folder in () if policies else (*_COMMON_FOLDERS, *_OWN_FOLDERS[mode]):
             (root / folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -126,7 +129,7 @@ def discard(root: Path, by: str) -> None:
     Raises OSError, and FolderOwnedError if a process has the run open.
     """
     run = RunFolder(root)
-    if not run.beginner(by).exists() or run.index.exists():
+    if not run.beginner(by).exists() or _has_checkpoints(run):
         return
     Ownership(run.owner).release()
     for name in _entries(root):
@@ -152,7 +155,12 @@ def _begun(root: Path, on_exists: OnExists, by: str) -> Path | None:
     if on_exists == "rename":
         marks += root.parent.glob(f"{glob.escape(root.name)}_*/{marks[0].name}")
     runs = [RunFolder(mark.parent) for mark in marks if mark.exists()]
-    return next((run.root for run in runs if not run.index.exists()), None)
+    return next((run.root for run in runs if not _has_checkpoints(run)), None)
+
+
+def _has_checkpoints(run: RunFolder) -> bool:
+    """Of whichever policy."""
+    return run.index.exists() or any(run.ckpt.glob("*/index.json"))
 
 
 def _make_room(root: Path, on_exists: OnExists, *, stamp: str) -> Path:
@@ -219,8 +227,8 @@ def _check_resumable(root: Path, *, exists: bool, mode: Mode) -> None:
     if not run.config_json.is_file():
         raise RunFolderError(f"{root} cannot be resumed: it has no config.json, so it is not a run folder")
     other: Mode = "parallel" if mode == "serial" else "serial"
-    marker = {"serial": run.serial_tb, "parallel": run.commander_tb}[other]
-    if marker.exists():
+    marker = {"serial": run.serial_tb, "parallel": run.commander_tb}[other].relative_to(run.log)
+    if (run.log / marker).exists() or any(run.log.glob(f"*/{marker}")):  # of one policy, or of several
         raise RunFolderError(
             f"{root} cannot be resumed in {mode} mode: it was started in {other} mode; resume it in that mode, "
             "or start a new run from its weights with --initialize-from"

@@ -271,6 +271,11 @@ class PolicyFolder(RunFolder):
         return self.root / "log" / self.policy_name
 
     @property
+    def coordinator_log(self) -> Path:
+        """Parallel mode: that of the run."""
+        return self.root / "log" / "coordinator_logger.txt"
+
+    @property
     def progress(self) -> Path:
         """One tab-separated row per log interval."""
         return self.log / "progress.txt"
@@ -285,8 +290,25 @@ class PolicyFolder(RunFolder):
         """The rows of the sink `jsonl`."""
         return self.log / "progress.jsonl"
 
-    def make(self) -> None:
-        """Make its folders. Raises OSError."""
-        logs = (self.buffer_log, self.serial_collector_log, self.serial_evaluator_log, self.learner_log)
-        for folder in (self.ckpt, self.model, self.data, *(log.parent for log in logs), self.serial_tb):
+    @property
+    def policy(self) -> Path:
+        """Folder of its policy file."""
+        return self.root / "policy" / self.policy_name
+
+    def make(self, *, serial: bool) -> None:
+        """Make its folders, those of serial mode or of parallel mode. Raises OSError."""
+        of_serial = (self.serial_collector_log.parent, self.serial_evaluator_log.parent, self.serial_tb)
+        of_parallel = (self.policy, self.buffer_tb, self.learner_tb, self.commander_tb)
+        common = (self.ckpt, self.model, self.data, self.buffer_log.parent, self.learner_log.parent)
+        for folder in (*common, *(of_serial if serial else of_parallel)):
             folder.mkdir(parents=True, exist_ok=True)
+
+
+def folder_of_policy(root: Path, policy: str) -> RunFolder:
+    """The folder of one of several policies; that of the run where its name is empty."""
+    return PolicyFolder(root, policy) if policy else RunFolder(root)
+
+
+def policy_of(folder: RunFolder) -> str:
+    """The name of the policy whose folder it is; empty where there are not several."""
+    return folder.policy_name if isinstance(folder, PolicyFolder) else ""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 from remuda.storage.existing_folder import submitted_folder
 from remuda.storage.folder_token import sees
 from remuda.storage.held_folder import HeldFolder
-from remuda.storage.run_folder import RunFolder
+from remuda.storage.run_folder import PolicyFolder, RunFolder, folder_of_policy
 from remuda.stores.client import StreamClient
 from remuda.stores.files import file_stores
 from remuda.stores.log_stream import LogStream
@@ -69,7 +70,9 @@ class WorkerStores:
         runs_dir = self._runs_dir(self._news)
         if runs_dir is not None:
             name = PurePath(assign.run_dir).relative_to(self._news.runs_dir)
-            return file_stores(RunFolder(submitted_folder(runs_dir, os.fspath(name))), assign.policy_file)
+            return _in_folder(submitted_folder(runs_dir, os.fspath(name)), assign)
+        if assign.policies:
+            raise NoFolderError("a run with several policies needs workers that see the runs folder")
         if self._client is not None and self._client.failed:
             self._client.close()
             self._client = None
@@ -139,3 +142,10 @@ class WorkerStores:
         if self._folder is None:
             self._folder = HeldFolder(_PREFIX, worker)
         return self._folder.path
+
+
+def _in_folder(root: Path, assign: Assign) -> RunStores:
+    """Plain files: those of the policy that a learner learns, or of the run."""
+    stores = file_stores(folder_of_policy(root, assign.policy), assign.policy_file)
+    each = {name: file_stores(PolicyFolder(root, name), file) for name, file in sorted(assign.policies.items())}
+    return replace(stores, policies_apart=each)

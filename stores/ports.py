@@ -6,8 +6,8 @@ ask these ports for what they need, and never open a path that came by message.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -98,3 +98,10 @@ class RunStores:
     """Called once the environment is described in `folder`."""
     close: Callable[[], None] = _nothing
     """Called at the end of the lease; what is on its way is given up."""
+    policies_apart: Mapping[str, RunStores] = field(default_factory=dict[str, "RunStores"])
+    """Of a run with several policies: what each has of its own, by name, sorted. Empty where there is one."""
+
+    @property
+    def of_policies(self) -> tuple[RunStores, ...]:
+        """Those of each policy; these where there is one."""
+        return tuple(self.policies_apart.values()) or (self,)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from remuda.client.agents import with_agents
 from remuda.client.client import Client
 from remuda.sweeping.record import RunRecord, RunState
 from remuda.sweeping.sweep import Task
@@ -90,7 +91,7 @@ class HerdRuns:
                 return _as_told(replace(task.record, experiment=status.id), status)
         try:
             submitted = self._client.submit(
-                task.run.loaded.config,
+                with_agents(task.run.loaded.config),
                 name=task.run.name,
                 run_dir=task.run.run_dir,
                 on_exists=task.on_exists,

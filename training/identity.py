@@ -19,16 +19,31 @@ class Identity:
     """Experiments with a higher priority get workers first."""
     submitted: int
     """Its number among all experiments, in order of submission."""
+    policy: str = ""
+    """Which of several policies of the run this is about; empty where there is one."""
 
     def snapshot(self, config_json: str) -> IdentitySnapshot:
         """What is needed to continue after a restart, with the submitted config."""
         return IdentitySnapshot(
-            self.id, self.name, self.run_dir, self.policy_file, self.priority, self.submitted, config_json
+            self.id,
+            self.name,
+            self.run_dir,
+            self.policy_file,
+            self.priority,
+            self.submitted,
+            config_json,
+            self.policy,
         )
 
     @staticmethod
     def of(snapshot: IdentitySnapshot) -> Identity:
         """The identity of a snapshot."""
         return Identity(
-            snapshot.id, snapshot.name, snapshot.run_dir, snapshot.policy_file, snapshot.priority, snapshot.submitted
+            snapshot.id,
+            snapshot.name,
+            snapshot.run_dir,
+            snapshot.policy_file,
+            snapshot.priority,
+            snapshot.submitted,
+            snapshot.policy,
         )

@@ -94,17 +94,12 @@ def is_queued(path: Path) -> bool:
         return False  # there is none, or it is damaged
 
 
-def open_or_begin(path: Path) -> tuple[RunJournal, Recovered | None, str | None]:
-    """The journal of a run that begins or is resumed, and its content. A damaged one is put aside and another is begun:
-    the third value says so. Raises JournalError, also if another process has it open."""
-    ((journal, found),), damage = open_for_policies(path, [""])
-    return journal, found, damage
-
-
 def open_for_policies(
     path: Path, policies: Sequence[str]
 ) -> tuple[list[tuple[RunJournal, Recovered | None]], str | None]:
-    """The same for a run with several policies: what each of them has in the run's journal. See `together`."""
+    """The journals of the policies of a run that begins or is resumed, and their content; one policy alone has an empty
+    name. See `together`. A damaged file is put aside and another is begun: the last value says so. Raises JournalError,
+    also if another process has it open."""
     try:
         journals = _opened(path, policies)
         try:
@@ -118,6 +113,18 @@ def open_for_policies(
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{path}{suffix}", f"{aside}{suffix}")
         return [(journal, None) for journal in _opened(path, policies)], f"{error}; it is kept as {aside.name}"
+
+
+def journaled_policies(path: Path) -> list[str]:
+    """The names of the policies of which a journal has something, sorted; an empty one where there are not several.
+    Raises JournalError, also if another process has it open."""
+    with contextlib.closing(open_database(path, "")) as db:
+        try:
+            tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table'")]
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise JournalDamagedError(f"{path} is damaged: {error}") from error
+    found = [re.fullmatch(r"(?:of_([a-z][a-z0-9_]*)__)?memory", name) for name in tables]
+    return sorted(match[1] or "" for match in found if match is not None)
 
 
 def _opened(path: Path, policies: Sequence[str]) -> list[RunJournal]:

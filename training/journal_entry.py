@@ -29,6 +29,9 @@ class JournalEntry:
     episodes: NewEpisodes | None = None
     last: FinishedRunSnapshot | None = None
     """Its row in the list of runs; set once the run is over."""
+    others: tuple[JournalEntry, ...] = ()
+    """Of a run with several policies: the entries of the others, in the order of their names. All are committed as
+    one."""
 
 
 @dataclass(frozen=True)
@@ -41,3 +44,5 @@ class Recovered:
     priorities: Prioritized | None
     uncounted: tuple[ChunkMeta, ...] = ()
     """Payloads that were written and are not counted, as their headers describe them; empty where nobody has looked."""
+    others: tuple[Recovered, ...] = ()
+    """Of a run with several policies: what the journal has of the others, in the order of their names."""

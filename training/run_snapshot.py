@@ -84,6 +84,7 @@ class IdentitySnapshot(Snapshot, frozen=True):
     priority: int
     submitted: int
     config_json: str
+    policy: str = ""
 
 
 class HeadSnapshot(Snapshot, frozen=True):

@@ -215,6 +215,7 @@ class EvaluationSnapshot(Snapshot, frozen=True):
     info: dict[str, list[float]] = {}
     actions: dict[str, Histogram] = {}
     cut: int = 0
+    beside: list[CheckpointRecord] | None = None
 
 
 class DispatchSnapshot(Snapshot, frozen=True):

@@ -10,6 +10,8 @@ from remuda.config.schema import ExperimentConfig
 
 OWN = "operator"
 """The key of the user who started the coordinator: its holder can run code as that user anyway."""
+PETTINGZOO = "pettingzoo."
+"""Modules of this package are environments, as gymnasium's ids are."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,10 @@ class AllowedCode:
 
 def _references(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
     """The settings that name code, and what they name."""
-    named = (("env.make", config.env.make), ("env.id", config.env.id), ("policy.type", config.policy.type))
+    id = config.env.id
+    if config.env.kind == "pettingzoo" and id is not None and not id.startswith(PETTINGZOO):
+        id = f"{id}:"  # the name of a module
+    named = (("env.make", config.env.make), ("env.id", id), ("policy.type", config.policy.type))
     for setting, reference in (*named, *(("log.sinks", sink) for sink in config.log.sinks)):
         if reference is not None and ":" in reference:
             yield setting, reference

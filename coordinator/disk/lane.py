@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from remuda.coordinator.disk.run_folder import RunEffect
-from remuda.coordinator.effects import DeleteChunks, RewindCurves
+from remuda.coordinator.effects import DeleteChunks, OfPolicy, RewindCurves
 from remuda.training.effects import Level
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
@@ -260,11 +260,13 @@ def _before_anybody_is_answered(
 ) -> tuple[list[RunEffect | HerdLogLine], list[RunEffect | HerdLogLine]]:
     """The effects that come first, and the rest. Deletions come first because a collector that gets an answer writes
     its next payload file; curves are set back before a learner begins, with all that was shown before."""
-    rewound = max((i for i, effect in enumerate(effects) if isinstance(effect, RewindCurves)), default=-1) + 1
+    rewound = max((i for i, effect in enumerate(effects) if isinstance(_plain(effect), RewindCurves)), default=-1) + 1
     first, later = list(effects[:rewound]), list[RunEffect | HerdLogLine]()
     deletions: list[DeleteChunks] = []
     for effect in effects[rewound:]:
-        if isinstance(effect, DeleteChunks):
+        if isinstance(effect, OfPolicy) and isinstance(effect.effect, DeleteChunks):
+            first.append(effect)
+        elif isinstance(effect, DeleteChunks):
             deletions.append(effect)
         else:
             later.append(effect)
@@ -272,3 +274,7 @@ def _before_anybody_is_answered(
         files = tuple(file for each in deletions for file in each.files)
         first.append(DeleteChunks(deletions[0].experiment, files))
     return first, later
+
+
+def _plain(effect: RunEffect | HerdLogLine) -> object:
+    return effect.effect if isinstance(effect, OfPolicy) else effect

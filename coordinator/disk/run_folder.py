@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, RewindCurves
+from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, OfPolicy, RewindCurves
 from remuda.logbook.book import Logbook, commander_logbook
 from remuda.logbook.lines import TextLog
 from remuda.logbook.row_sinks import settings_of
@@ -17,15 +17,17 @@ from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.fence import sweep_claims
 from remuda.storage.ownership import Ownership
-from remuda.storage.run_folder import RunFolder
+from remuda.storage.run_folder import RunFolder, policy_of
 from remuda.training.effects import Level, LogLine, RecordEffect
-from remuda.training.journal import RunJournal
+from remuda.training.journal import RunJournal, together
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.logbooks import open_logbook
 from remuda.training.recording import record
 from remuda.wire.messages import OVER, Counters
 
-RunEffect = RecordEffect | MarkRecoverable | RewindCurves | DeleteChunks | CloseRun
+OwnEffect = RecordEffect | MarkRecoverable | RewindCurves | DeleteChunks | CloseRun
+"""On the files of one policy, or of a run that has no more."""
+RunEffect = OwnEffect | OfPolicy
 EVERYTHING = Counters(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, float("inf"))
 """Opened with this value, progress.txt and the curves continue at their end: nothing is cut off."""
 
@@ -37,13 +39,15 @@ class OpenFiles:
     log: Logbook
     checkpoints: CheckpointIndex
     journal: RunJournal
-    ownership: Ownership
+    ownership: Ownership | None
+    """That of the run; one of several policies has none of its own."""
 
     def close(self) -> None:
         """Close everything. May be called again."""
         self.log.close()
         self.journal.close()
-        self.ownership.release()
+        if self.ownership is not None:
+            self.ownership.release()
 
 
 class RunGoneError(Exception):
@@ -62,14 +66,16 @@ class RunFiles:
         config: ExperimentConfig,
         begins_at: Counters | None,
         files: OpenFiles | None = None,
+        others: Sequence[RunFiles] = (),
     ) -> None:
-        """`begins_at` is where a resumed run continues; None for a new run."""
+        """`begins_at` is where a resumed run continues; None for a new run. `others` are the same of the policies after
+        the first, where there are several; all journals are in one file."""
         self.folder = folder
         self._config = config
         self._begins_at = begins_at
         self._files = files
-        self.ended: Logbook | None = None
-        """The logbook of a run that is over and whose services may still be running."""
+        self._all: tuple[RunFiles, ...] = (self, *others)
+        self._ended: Logbook | None = None
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
         """Commit what must be known after a crash. Raises JournalError if the disk refuses it, RunGoneError if the
@@ -78,16 +84,39 @@ class RunFiles:
             _refuse_gone(self.folder)
         state = turns[-1].snapshot.experiment.state
         if self._files is None and state != "queued" and state not in OVER:
-            self._files = self._open()
-        if self._files is not None:
-            self._files.journal.write(*turns)
+            self._open_all()
+        opened = [each.files for each in self._all if each.files is not None]
+        if opened:
+            write_turns([files.journal for files in opened], turns)
             return
-        with closing(RunJournal(self.folder.journal)) as journal:
-            journal.write(*turns)
+        with closing(RunJournal(self.folder.journal, policy=policy_of(self.folder))) as journal:
+            names = [policy_of(each.folder) for each in self._all[1:]]
+            beside = [RunJournal(self.folder.journal, policy=name, beside=journal) for name in names]
+            write_turns([journal, *beside], turns)
+
+    @property
+    def files(self) -> OpenFiles | None:
+        """Those that are open."""
+        return self._files
 
     def carry_out(self, effect: RunEffect) -> None:
         """Carry out an effect. What is impossible because somebody has removed the run's files is logged and skipped.
         Raises OSError if the disk refuses, so that it can be tried again."""
+        match effect:
+            case OfPolicy():
+                for each in self._all:
+                    if policy_of(each.folder) == effect.policy:
+                        each.try_out(effect.effect)
+            case MarkRecoverable():
+                self.try_out(effect)
+            case CloseRun() if len(self._all) > 1:
+                pass  # each policy has asked for it
+            case _:
+                for each in self._all:
+                    each.try_out(effect)
+
+    def try_out(self, effect: OwnEffect) -> None:
+        """The same, in this folder alone."""
         try:
             self._do(effect)
         except (FileNotFoundError, NotADirectoryError, CheckpointIndexError, ChunkError) as error:
@@ -104,16 +133,41 @@ class RunFiles:
     def confirm(self) -> None:
         """Show other hosts that the owner of the run is alive. Raises RunGoneError if its folder was removed."""
         _refuse_gone(self.folder)
-        if self._files is not None:
+        if self._files is not None and self._files.ownership is not None:
             self._files.ownership.confirm()
 
     def close(self) -> None:
         """Close everything. May be called again."""
+        for each in reversed(self._all[1:]):  # the first has the file of all journals
+            each.close()
         if self._files is not None:
             self._files.close()
-            self.ended, self._files = self._files.log, None
+            self._ended, self._files = self._files.log, None
 
-    def _do(self, effect: RunEffect) -> None:
+    @property
+    def ended(self) -> list[Logbook]:
+        """The logbooks of a run that is over and whose services may still be running."""
+        own = [] if self._ended is None else [self._ended]
+        return own + [log for each in self._all[1:] for log in each.ended]
+
+    def _open_all(self) -> None:
+        """Open the files of all policies, or of none."""
+        opened: list[OpenFiles] = []
+        try:
+            for each in self._all:
+                opened.append(each.open(opened[0].journal if opened else None))
+        except BaseException:
+            for files in reversed(opened):
+                files.close()
+            raise
+        for each, files in zip(self._all, opened, strict=True):
+            each.take(files)
+
+    def take(self, files: OpenFiles) -> None:
+        """From now on these are open."""
+        self._files, self._begins_at = files, EVERYTHING
+
+    def _do(self, effect: OwnEffect) -> None:
         match effect:
             case DeleteChunks():  # first, as one comes with most chunks
                 delete_chunks(self.folder.data, effect.files)
@@ -142,18 +196,18 @@ class RunFiles:
         if self._files is not None:
             yield self._files
             return
-        files = self._open()
+        files = self.open(None)
+        self._begins_at = EVERYTHING
         try:
             yield files
         finally:
             files.close()
 
-    def _open(self) -> OpenFiles:
+    def open(self, beside: RunJournal | None) -> OpenFiles:
+        """Open the files, with the journal `beside` that of another policy. Raises as open_files does."""
         if not self.folder.root.is_dir():
             raise FileNotFoundError(f"{self.folder.root} is gone")
-        files = open_files(self.folder, self._config, self._begins_at)
-        self._begins_at = EVERYTHING
-        return files
+        return open_files(self.folder, self._config, self._begins_at, beside=beside)
 
     def _say(self, text: str, level: Level) -> None:
         if self._files is not None:
@@ -177,16 +231,31 @@ def _refuse_gone(folder: RunFolder) -> None:
         raise RunGoneError(f"{folder.root} is gone: somebody moved it or took it away")
 
 
-def open_files(folder: RunFolder, config: ExperimentConfig, begins_at: Counters | None) -> OpenFiles:
-    """Open the files of an active run; progress.txt and the curves are cut off where it continues.
+def write_turns(journals: Sequence[RunJournal], turns: Sequence[JournalEntry]) -> None:
+    """Commit these turns to the journals of all policies, as one."""
+    if len(journals) == 1:
+        journals[0].write(*turns)
+        return
+    with together(journals):
+        for place, journal in enumerate(journals):
+            journal.write(*(turn if place == 0 else turn.others[place - 1] for turn in turns))
+
+
+def open_files(
+    folder: RunFolder, config: ExperimentConfig, begins_at: Counters | None, *, beside: RunJournal | None = None
+) -> OpenFiles:
+    """Open the files of an active run; progress.txt and the curves are cut off where it continues. Of several policies
+    only the first owns the run, and the others' journals are `beside` its own.
 
     Raises FolderOwnedError, JournalError, CheckpointIndexError or OSError; nothing is left open then.
     """
     with ExitStack() as undo:
-        ownership = Ownership(folder.owner)
-        undo.callback(ownership.release)
-        journal = RunJournal(folder.journal)
-        undo.callback(journal.close)
+        ownership = None if beside is not None else Ownership(folder.owner)
+        if ownership is not None:
+            undo.callback(ownership.release)
+        journal = RunJournal(folder.journal, policy=policy_of(folder), beside=beside)
+        if beside is None:
+            undo.callback(journal.close)
         checkpoints = CheckpointIndex(folder.ckpt)
         log = open_commander_logbook(folder, config, begins_at)
         undo.pop_all()

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from msgspec import structs
 from pydantic import ValidationError
 
 from remuda.buffer.chunk import sweep_orphans
@@ -31,6 +33,7 @@ from remuda.coordinator.disk.recovery import (
 from remuda.coordinator.disk.run_folder import EVERYTHING, OpenFiles, RunFiles, open_commander_logbook
 from remuda.coordinator.effects import PrepareRun
 from remuda.coordinator.events import PreparedRun, RunRefused
+from remuda.environments.assignment import configs_of_policies
 from remuda.logbook.book import SERVICES_END_S, Logbook
 from remuda.logbook.row_sinks import settings_of
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
@@ -38,12 +41,12 @@ from remuda.storage.existing_folder import RunFolderError, discard, prepare, sub
 from remuda.storage.folder_token import FolderToken
 from remuda.storage.git import write_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
-from remuda.storage.run_folder import RunFolder
-from remuda.training.journal import RunJournal, open_or_begin
+from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of
+from remuda.training.journal import RunJournal, journaled_policies, open_for_policies
 from remuda.training.journal_database import JournalDamagedError, JournalError
 from remuda.training.journal_entry import Recovered
 from remuda.training.recovery import catch_up, show_again
-from remuda.wire.messages import OVER, Rejected, Submit
+from remuda.wire.messages import OVER, Counters, Rejected, Submit
 
 LONGEST_REASON = 10_000
 """The most characters of a message about a wrong config, which may have a thousand wrong keys."""
@@ -79,7 +82,7 @@ class RunFolders:
             config = ExperimentConfig.model_validate_json(submit.config_json)
         except ValidationError as error:
             return _refused(effect, "invalid", f"the config is not valid: {error}"[:LONGEST_REASON])
-        obstacle = config.obstacle_to_herds
+        obstacle = config.obstacle_to_herds or _agents_unknown(config)
         if obstacle is not None:
             return _refused(effect, "invalid", obstacle)
         forbidden = self._allowed.refusal(config, effect.asked.who)
@@ -91,7 +94,8 @@ class RunFolders:
             str(root).encode()  # a name that is not UTF-8 can neither be journaled nor told to workers
             self._use(effect.experiment, root, submit)
             now = datetime.now().astimezone()
-            folder = prepare(root, submit.on_exists, mode="parallel", now=now, by=effect.experiment)
+            names = sorted(config.policies)
+            folder = prepare(root, submit.on_exists, mode="parallel", now=now, by=effect.experiment, policies=names)
             made = folder.root
             if self._token is not None:
                 self._token.write()
@@ -128,36 +132,48 @@ class RunFolders:
         """All files are closed again at the end, since a queued run keeps none open."""
         experiment, submit = effect.experiment, effect.submit
         resume = submit.on_exists == "resume"
-        checkpoints = CheckpointIndex(folder.ckpt)
-        if resume and checkpoints.last is None:
+        policies = configs_of_policies(config)
+        folders = [folder_of_policy(folder.root, name) for name in policies]
+        checkpoints = [CheckpointIndex(own.ckpt) for own in folders]
+        if resume and any(index.last is None for index in checkpoints):
             text = f"{folder.root} cannot be resumed: it has no checkpoint yet; start over with --force"
             return _refused(effect, "exists", text)
+        prepared: list[PreparedRun] = []
         with ExitStack() as files:
             ownership = Ownership(folder.owner)
             files.callback(ownership.release)
-            journal, found, loss = _open_journal(folder, resume=resume)
-            files.callback(journal.close)
-            recovered = None if found is None else with_payloads(found, folder.data)
-            if recovered is not None:
-                catch_up(checkpoints, recovered.snapshot.experiment.dispatch.commander)
-            counters = counters_after(checkpoints.last, recovered) if resume else None
+            journals, loss = _open_journals(folder, list(policies), resume=resume)
+            files.callback(journals[0][0].close)
+            known = [
+                None if found is None else with_payloads(found, own.data)
+                for own, (_, found) in zip(folders, journals, strict=True)
+            ]
+            begins = _begin_at(checkpoints, known) if resume else [None] * len(folders)
             changed = write_configs(folder.root, config, submit.provenance)
-            # Services that sinks write to begin with the run, unless there is something that they may have missed.
-            log = open_commander_logbook(folder, config, counters, sinks=recovered is not None)
-            files.callback(log.close)
-            log.describe(settings_of(config), train_iter=0 if counters is None else counters.train_iter)
-            if recovered is not None:
-                show_again(log, recovered.snapshot, config)
-            _warn(log, folder, submit, loss, changed)
-            uncounted = () if recovered is None else uncounted_payloads(recovered, folder.data)
-            live = payload_files(recovered) | {meta.file for meta in uncounted}
-            sweep_orphans(folder.data, live, older_than_s=0.0)  # left by an earlier incarnation
-            policy_file = policy_file_of(folder, experiment)
-            resumed = resumed_at(checkpoints, log, counters, policy_file)
-        self._files[experiment] = RunFiles(folder, config, counters)
+            for (name, own), its_folder, index, recovered, counters in zip(
+                policies.items(), folders, checkpoints, known, begins, strict=True
+            ):
+                if recovered is not None:
+                    catch_up(index, recovered.snapshot.experiment.dispatch.commander)
+                # Services that sinks write to begin with the run, unless there is something that they may have missed.
+                log = open_commander_logbook(its_folder, own, counters, sinks=recovered is not None)
+                files.callback(log.close)
+                log.describe(settings_of(own), train_iter=0 if counters is None else counters.train_iter)
+                if recovered is not None:
+                    show_again(log, recovered.snapshot, own)
+                _warn(log, folder, submit, loss, changed)
+                uncounted = () if recovered is None else uncounted_payloads(recovered, its_folder.data)
+                live = payload_files(recovered) | {meta.file for meta in uncounted}
+                sweep_orphans(its_folder.data, live, older_than_s=0.0)  # left by an earlier incarnation
+                policy_file = policy_file_of(its_folder, experiment)
+                resumed = resumed_at(index, log, counters, policy_file)
+                prepared.append(
+                    PreparedRun(effect, config, str(folder.root), str(policy_file), resumed, recovered, uncounted, name)
+                )
+        self._files[experiment] = _run_files(folders, policies, begins)
         with self._lock:
             self._in_use[experiment] = folder.root.resolve()
-        return PreparedRun(effect, config, str(folder.root), str(policy_file), resumed, recovered, uncounted)
+        return replace(prepared[0], others=tuple(prepared[1:]))
 
     # --- a coordinator begins ---
 
@@ -175,30 +191,41 @@ class RunFolders:
             undo.callback(ownership.release)
             if not folder.journal.exists():
                 raise JournalDamagedError(_gone(folder))
-            journal = RunJournal(folder.journal)
+            names = journaled_policies(folder.journal) or [""]
+            folders = [folder_of_policy(run_dir, name) for name in names]
+            journal = RunJournal(folder.journal, policy=policy_of(folders[0]))
             undo.callback(journal.close)
-            recovered = journal.read()
-            if recovered is None:
+            journals = [
+                journal,
+                *(RunJournal(folder.journal, policy=policy_of(own), beside=journal) for own in folders[1:]),
+            ]
+            found = [each.read() for each in journals]
+            known = [one for one in found if one is not None]
+            if len(known) < len(found):
                 raise JournalDamagedError(f"{folder.journal} is empty")
+            recovered = _put_together(known)
             config = ExperimentConfig.model_validate_json(recovered.snapshot.identity.config_json)
             state = recovered.snapshot.experiment.state
             if state in OVER:
                 return recovered
-            files: OpenFiles | None = None
+            policies, opened = configs_of_policies(config), list[OpenFiles]()
             if state != "queued":
-                checkpoints = CheckpointIndex(folder.ckpt)
-                catch_up(checkpoints, recovered.snapshot.experiment.dispatch.commander)
-                log = open_commander_logbook(folder, config, curves_hold_until(recovered.snapshot))
-                undo.callback(log.close)
-                show_again(log, recovered.snapshot, config)
-                recovered = with_payloads(recovered, folder.data)
-                recovered = replace(recovered, uncounted=uncounted_payloads(recovered, folder.data))
-                files = OpenFiles(log, checkpoints, journal, ownership)
+                whole: list[Recovered] = []
+                for own_folder, own, one, its_journal in zip(folders, policies.values(), known, journals, strict=True):
+                    checkpoints = CheckpointIndex(own_folder.ckpt)
+                    catch_up(checkpoints, one.snapshot.experiment.dispatch.commander)
+                    log = open_commander_logbook(own_folder, own, curves_hold_until(one.snapshot))
+                    undo.callback(log.close)
+                    show_again(log, one.snapshot, own)
+                    there = with_payloads(one, own_folder.data)
+                    whole.append(replace(there, uncounted=uncounted_payloads(there, own_folder.data)))
+                    opened.append(OpenFiles(log, checkpoints, its_journal, None if opened else ownership))
+                recovered = _put_together(whole)
             folder.beginner(recovered.snapshot.identity.id).unlink(missing_ok=True)
-            if files is not None:
+            if opened:
                 undo.pop_all()
         experiment = recovered.snapshot.identity.id
-        self._files[experiment] = RunFiles(folder, config, EVERYTHING, files)
+        self._files[experiment] = _run_files(folders, policies, [EVERYTHING] * len(folders), opened)
         with self._lock:
             self._in_use[experiment] = run_dir.resolve()
         return recovered
@@ -217,7 +244,7 @@ class RunFolders:
         if files is not None:
             files.close()
             with self._lock:
-                self._ended = [log for log in (*self._ended, files.ended) if log is not None and log.busy]
+                self._ended = [log for log in (*self._ended, *files.ended) if log.busy]
         self._free(experiment)
 
     def forget(self, experiment: str) -> None:
@@ -234,24 +261,62 @@ class RunFolders:
             log.finish(deadline_s)
 
 
+def _agents_unknown(config: ExperimentConfig) -> str | None:
+    """This process builds no environment, so it has to be told which agents there are."""
+    if config.env.kind != "pettingzoo" or config.env.agents:
+        return None
+    return "env.agents is missing: it names the agents of the environment, and `remuda submit` fills it in"
+
+
 def _refused(effect: PrepareRun, code: Literal["invalid", "exists", "forbidden"], reason: str) -> RunRefused:
     return RunRefused(effect.experiment, effect.asked, Rejected(code, reason))
 
 
-def _open_journal(folder: RunFolder, *, resume: bool) -> tuple[RunJournal, Recovered | None, str | None]:
-    """Open a journal, with what a resumed run finds in it; the third value says why it finds nothing."""
+def _open_journals(
+    folder: RunFolder, policies: Sequence[str], *, resume: bool
+) -> tuple[list[tuple[RunJournal, Recovered | None]], str | None]:
+    """Open the journals of a run's policies, with what a resumed run finds in them; the last value says why it finds
+    nothing."""
     gone = not folder.journal.exists()
-    journal, found, damage = open_or_begin(folder.journal)
-    if found is not None and not resume:  # begun and journaled before, by a coordinator that could not answer
+    journals, damage = open_for_policies(folder.journal, policies)
+    known = [found is not None for _, found in journals]
+    if resume and all(known):
+        return journals, None
+    if any(known):  # begun and journaled before, by a coordinator that could not answer
         try:
-            journal.clear()
+            for journal, _ in journals:
+                journal.clear()
         except JournalError:
-            journal.close()
+            journals[0][0].close()
             raise
-    if found is not None and resume:
-        return journal, found, None
     loss = damage or f"{folder.journal} {'is gone' if gone else 'was empty'}"
-    return journal, None, loss if resume else None
+    return [(journal, None) for journal, _ in journals], loss if resume else None
+
+
+def _begin_at(checkpoints: Sequence[CheckpointIndex], known: Sequence[Recovered | None]) -> list[Counters | None]:
+    """Where the policies of a resumed run continue. A step of the environment counts for all of them: so it does where
+    they were saved at different steps and the journal is lost, too."""
+    each = [counters_after(index.last, recovered) for index, recovered in zip(checkpoints, known, strict=True)]
+    env_step = max((counters.env_step for counters in each if counters is not None), default=0)
+    return [None if counters is None else structs.replace(counters, env_step=env_step) for counters in each]
+
+
+def _put_together(known: Sequence[Recovered]) -> Recovered:
+    return replace(known[0], others=tuple(known[1:]))
+
+
+def _run_files(
+    folders: Sequence[RunFolder],
+    policies: Mapping[str, ExperimentConfig],
+    begins: Sequence[Counters | None],
+    opened: Sequence[OpenFiles] = (),
+) -> RunFiles:
+    files = [*opened, *[None] * (len(folders) - len(opened))]
+    others = [
+        RunFiles(folder, own, counters, its)
+        for folder, own, counters, its in list(zip(folders, policies.values(), begins, files, strict=True))[1:]
+    ]
+    return RunFiles(folders[0], next(iter(policies.values())), begins[0], files[0], others)
 
 
 def _warn(log: Logbook, folder: RunFolder, submit: Submit, loss: str | None, changed: str | None) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.experiment.team import Run
 from remuda.training.identity import Identity
 from remuda.wire.messages import Rejected
 
@@ -17,8 +17,8 @@ class Catalog:
     """Experiments that are queued or running, and runs that are over, oldest first."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Experiment | FinishedRun] = {}
-        self._experiments: dict[str, Experiment] = {}
+        self._known: dict[str, Run | FinishedRun] = {}
+        self._experiments: dict[str, Run] = {}
         self._finished: dict[str, None] = {}
         """Runs that are over and retired, in the order in which they ended."""
         self._newest_place = -1
@@ -27,27 +27,27 @@ class Catalog:
         self.preparing: set[str] = set()
         """Ids of experiments whose run folders are being made: they are added when these are ready."""
 
-    def __iter__(self) -> Iterator[Experiment | FinishedRun]:
+    def __iter__(self) -> Iterator[Run | FinishedRun]:
         return iter(self._known.values())
 
-    def __getitem__(self, id: str) -> Experiment:
+    def __getitem__(self, id: str) -> Run:
         """The experiment with this id, which is not retired. Raises KeyError."""
         return self._experiments[id]
 
-    def get(self, id: str) -> Experiment | FinishedRun | None:
+    def get(self, id: str) -> Run | FinishedRun | None:
         """The experiment or finished run with this id, if there is one."""
         return self._known.get(id)
 
     @property
-    def active(self) -> list[Experiment]:
+    def active(self) -> list[Run]:
         """The experiments that are not over."""
         return [experiment for experiment in self._experiments.values() if not experiment.over]
 
-    def experiment(self, id: str) -> Experiment | None:
+    def experiment(self, id: str) -> Run | None:
         """The experiment with this id; None if it is unknown or retired."""
         return self._experiments.get(id)
 
-    def active_experiment(self, id: str) -> Experiment | None:
+    def active_experiment(self, id: str) -> Run | None:
         """The experiment with this id; None if it is unknown or over."""
         found = self._experiments.get(id)
         return None if found is None or found.over else found
@@ -58,7 +58,7 @@ class Catalog:
         self._newest_place = max(newest, self._newest_place) + 1
         return self._newest_place
 
-    def add(self, experiment: Experiment) -> None:
+    def add(self, experiment: Run) -> None:
         """Add an experiment. An unrecoverable run in the same folder is not shown any more."""
         run_dir = experiment.identity.run_dir
         replaced = [
@@ -91,10 +91,10 @@ class Catalog:
             oldest = next(iter(self._finished))
             del self._finished[oldest], self._known[oldest]
 
-    def find(self, query: str) -> Experiment | FinishedRun | Rejected:
+    def find(self, query: str) -> Run | FinishedRun | Rejected:
         """The experiment that a user means, or a refusal that lists the candidates if it is none or several. An empty
         query fits no experiment, although every id begins with it: it comes from a shell variable that was not set."""
-        known: list[Experiment | FinishedRun] = [*self]
+        known: list[Run | FinishedRun] = [*self]
         matches = [each for each in known if query and _is_called(each.identity, query)]
         namesakes = [each for each in matches if each.identity.name == query]
         if matches == namesakes:  # incarnations of one run: the active one, else the newest

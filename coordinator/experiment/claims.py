@@ -146,17 +146,20 @@ class Claims:
     def of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
         """Why this chunk cannot be the sender's, or cannot be as it is described; also for a lease that is over."""
         meta, chunk = message.meta, message.meta.chunk
+        if message.others and len(message.others) != self.flow.others:
+            return f"its chunk {meta.file} is of {1 + len(message.others)} policies"
         own = chunk.worker == speaker.worker and chunk.incarnation == speaker.incarnation
         if not own or meta.file != chunk_name(chunk):
             return f"it announces {meta.file}, which is not the file of a chunk of its own"
-        if meta.env_steps > self.most_env_steps or len(meta.episode_returns) > meta.env_steps + self.num_envs:
+        lane_steps = meta.env_steps * self.replay.plan.agents
+        if meta.env_steps > self.most_env_steps or len(meta.episode_returns) > lane_steps + self.num_envs:
             steps = f"{meta.env_steps} environment steps with {len(meta.episode_returns)} ends of episodes"
             return f"its chunk {meta.file} has {steps}, and {self.most_env_steps} is the most there can be"
         if meta.rows > self.replay.plan.most_rows(meta.env_steps):
             return f"its chunk {meta.file} has {meta.rows} rows of {meta.env_steps} environment steps"
         if meta.policy.epoch > self.flow.epoch:
             return f"its chunk {meta.file} is of policy epoch {meta.policy.epoch}, and the newest is {self.flow.epoch}"
-        if any(metric.steps > meta.env_steps for metric in meta.metrics.values()):
+        if any(metric.steps > lane_steps for metric in meta.metrics.values()):
             return f"its chunk {meta.file} has means over more than its {meta.env_steps} environment steps"
         if why := self._of_metrics(meta.metrics.keys()):
             return why

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from remuda.coordinator.effects import SendToLease, Step
 from remuda.coordinator.experiment.evaluation import Evaluation, Share
@@ -15,7 +15,9 @@ from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, LogLine
 from remuda.training.snapshot import DispatchSnapshot
 from remuda.wire.messages import (
+    CheckpointFile,
     CheckpointReason,
+    CheckpointRecord,
     CheckpointSaved,
     Counters,
     Evaluate,
@@ -39,6 +41,20 @@ class EvaluationDispatch:
         self._evaluation: Evaluation | None = None
         self._evaluations = 0
         self._saves = 0
+        self._place = 0
+        self._beside: Callable[[], tuple[CheckpointRecord, ...] | None] = tuple
+
+    def play_beside(
+        self, place: int, beside: Callable[[], tuple[CheckpointRecord, ...] | None], lent: Callable[[], tuple[int, ...]]
+    ) -> None:
+        """Several policies play together: this is the one at `place`. `beside` returns the newest checkpoints of the
+        others, None until each has one; `lent` the checkpoints of this policy, by train_iter, that others play with."""
+        self._place, self._beside, self.outcomes.lent = place, beside, lent
+
+    @property
+    def beside(self) -> tuple[CheckpointRecord, ...]:
+        """The checkpoints of other policies that the evaluation under way plays with, in the order of their names."""
+        return () if self._evaluation is None or self._evaluation.beside is None else self._evaluation.beside
 
     def carry_out(self, decisions: Sequence[Decision], counters: Counters, now_s: float) -> list[Step]:
         """Turn decisions into messages. End is left to the experiment."""
@@ -99,10 +115,16 @@ class EvaluationDispatch:
     def deal(self) -> list[Step]:
         """Give idle evaluators their share of the evaluation under way."""
         evaluation = self._evaluation
-        if evaluation is None:
+        if evaluation is None or not self._has_company(evaluation):
             return []
         idle = [lease.number for lease in self._leases.ready("evaluator")]
         return [self._tell_to_play(evaluation, lease, share) for lease, share in evaluation.deal(idle)]
+
+    def _has_company(self, evaluation: Evaluation) -> bool:
+        """Whether each other policy has a checkpoint to play with."""
+        if evaluation.beside is None:
+            evaluation.beside = self._beside()
+        return evaluation.beside is not None
 
     def evaluator_gone(self, lease: int) -> list[Step]:
         """The evaluator is gone: others play its share."""
@@ -158,6 +180,8 @@ class EvaluationDispatch:
                 env_step=evaluation.record.env_step,
                 first_episode=share.first_episode,
                 episodes=share.episodes,
+                place=self._place,
+                others=[CheckpointFile(other.file, other.sha256) for other in evaluation.beside or ()],
             ),
         )
 

@@ -33,6 +33,8 @@ class Evaluation:
     record: CheckpointRecord
     episodes: int
     started_s: float
+    beside: tuple[CheckpointRecord, ...] | None = None
+    """What the other policies of the run play with; None until each of them has a checkpoint."""
     _undealt: list[Share] = field(default_factory=list[Share])
     _dealt: dict[int, Share] = field(default_factory=dict[int, Share])
     """The shares under way, by lease of the evaluator."""
@@ -144,12 +146,15 @@ class Evaluation:
             info=merged([self._info]),
             actions=dict(self._actions),
             cut=self._cut,
+            beside=None if self.beside is None else list(self.beside),
         )
 
     @classmethod
     def of(cls, snapshot: EvaluationSnapshot, now_s: float) -> Evaluation:
         """The evaluation of a snapshot."""
-        restored = cls(snapshot.number, snapshot.record, snapshot.episodes, now_s - snapshot.elapsed_s)
+        beside = None if snapshot.beside is None else tuple(snapshot.beside)
+        started_s = now_s - snapshot.elapsed_s
+        restored = cls(snapshot.number, snapshot.record, snapshot.episodes, started_s, beside)
         restored._undealt = [Share(*share) for share in snapshot.undealt]
         restored._dealt = {lease: Share(first, episodes) for lease, first, episodes in snapshot.dealt}
         restored._returns = {episode: return_ for episode, return_, _ in snapshot.played}

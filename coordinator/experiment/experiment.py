@@ -5,19 +5,18 @@ Pure: every method gets what happened and a clock reading, and returns steps to 
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Concatenate, ParamSpec
+from collections.abc import Mapping, Sequence
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Broken, CloseRun, Reply, Step
+from remuda.coordinator.effects import CloseRun, Reply, Step
+from remuda.coordinator.experiment.bulkhead import bulkhead
 from remuda.coordinator.experiment.claims import Speaker
 from remuda.coordinator.experiment.memory import ExperimentMemory
 from remuda.coordinator.experiment.messages import MessageHandlers
 from remuda.coordinator.experiment.parts import Parts
 from remuda.coordinator.experiment.reports import ExperimentReports
 from remuda.coordinator.scheduler import Demand, Holding
+from remuda.environments.assignment import config_of_policy
 from remuda.logbook.pages import results_of
 from remuda.logbook.run_events import EventReport
 from remuda.training.commander.end import ON_REQUEST, End
@@ -38,23 +37,6 @@ from remuda.wire.messages import (
     WorkerVitals,
 )
 
-P = ParamSpec("P")
-
-
-def _bulkhead(
-    method: Callable[Concatenate[Experiment, P], list[Step]],
-) -> Callable[Concatenate[Experiment, P], list[Step]]:
-    """An error inside an experiment: it ends that experiment, no other, and not the coordinator."""
-
-    @wraps(method)
-    def contained(self: Experiment, /, *arguments: P.args, **named: P.kwargs) -> list[Step]:
-        try:
-            return method(self, *arguments, **named)
-        except Exception as error:
-            return [Broken(self.identity.id, f"{type(error).__name__}: {error}", traceback.format_exc())]
-
-    return contained
-
 
 class Experiment:
     """Holds what the coordinator knows about one experiment and decides its next steps."""
@@ -64,11 +46,12 @@ class Experiment:
     ) -> None:
         self.identity = identity
         self.config_json = config.model_dump_json()
-        """The config as submitted and resolved."""
+        """The config of the run, as submitted and resolved."""
         self.held_up: str | None = None
         """Why its disk accepts no writes at the moment; None while it accepts them."""
         self._limits = config.limits
-        parts = Parts.of(identity, config, self.config_json, now_s, resumed)
+        own = config_of_policy(config, identity.policy)
+        self.parts = parts = Parts.of(identity, own, self.config_json, now_s, resumed)
         books = parts.books
         self.replay = books.replay
         """What was counted and can be sampled."""
@@ -139,23 +122,27 @@ class Experiment:
         """Workers that it could give back, and those it is giving back already."""
         return self._demand.holding(keeps=self._commander.ending is not None)
 
-    @_bulkhead
+    @bulkhead
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
         """Set what the scheduler says that it lacks; None for nothing."""
         news = self._demand.wait(reason, now_s)
         return [LogLine(self.identity.id, reason)] if news and reason else []
 
-    @_bulkhead
-    def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
-        """The scheduler has chosen a worker for it."""
+    def start(self, now_s: float) -> None:
+        """It gets its first worker, or is about to: its time begins."""
         if self.state == "queued":
             self._status.start(now_s)
             self.replay.start(now_s)
             self._vitals.start(now_s)
+
+    @bulkhead
+    def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
+        """The scheduler has chosen a worker for it."""
+        self.start(now_s)
         self._deaths.begun(holder.lease)
         return self._workers.join(holder)
 
-    @_bulkhead
+    @bulkhead
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
         """Give workers back for another experiment that lacks them."""
         return self._workers.lend(role, count, to)
@@ -166,7 +153,7 @@ class Experiment:
             return not self.over
         return role == "evaluator" and self._shutdown.lacks_evaluator
 
-    @_bulkhead
+    @bulkhead
     def back(self, number: int, now_s: float) -> list[Step]:
         """The worker of this lease is back after a restart of the coordinator: send again what may have been lost."""
         return self._workers.back(number, self._status.counters(now_s))
@@ -192,12 +179,12 @@ class Experiment:
         """Why this message about one of its leases cannot be true; None if it can."""
         return self._claims.disbelief(message, speaker)
 
-    @_bulkhead
+    @bulkhead
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
         """Handle a message about one of its leases, open or over, after `disbelief` has accepted it."""
         return self._messages.receive(message, speaker, now_s) + self._go_on(now_s)
 
-    @_bulkhead
+    @bulkhead
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
         """A worker was lost, left, or started a new incarnation: its lease is over. `handed_in`: nothing is lost.
         `died`: how its process ended, if it is dead or seems so."""
@@ -214,7 +201,7 @@ class Experiment:
         """It has become known how a lost worker (by UUID) ended."""
         self._deaths.explained(worker, how)
 
-    @_bulkhead
+    @bulkhead
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
         """Stop the run, on request. `nobody_comes`: no lost worker will be replaced."""
         if self.over:
@@ -224,7 +211,7 @@ class Experiment:
         self._commander.end(End(ON_REQUEST, explanation), skip_final_evaluation=now)
         return hurried + self._go_on(now_s)
 
-    @_bulkhead
+    @bulkhead
     def save_now(self, now_s: float) -> list[Step]:
         """Have the learner save, unless the run ends, it saves already, or it has learned nothing since."""
         counters = self._status.counters(now_s)
@@ -237,11 +224,27 @@ class Experiment:
         """Whether a learner is there that was asked to save and has not done so yet."""
         return self._commander.saving is not None and bool(self._leases.ready("learner"))
 
+    @property
+    def ending(self) -> End | None:
+        """Why it ends; None while it goes on."""
+        return self._commander.ending
+
+    @bulkhead
+    def end(self, end: End, *, skip_final_evaluation: bool) -> list[Step]:
+        """Another policy of the run has ended it; what follows comes with `proceed`."""
+        self._commander.end(end, skip_final_evaluation=skip_final_evaluation)
+        return []
+
+    @bulkhead
+    def proceed(self, now_s: float) -> list[Step]:
+        """Other policies of the run have gone on: do what is due now."""
+        return self._go_on(now_s)
+
     def break_off(self, reason: str, now_s: float) -> None:
         """The run has failed, and nothing more is written of it."""
         self._status.finish(End(reason, reason), now_s)
 
-    @_bulkhead
+    @bulkhead
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
         if self.over or self.state == "queued":
@@ -279,12 +282,26 @@ class Experiment:
         closed = CloseRun(self.identity.id, files, results_of(self._status.status(None, now_s)))
         return [*self._reports.last(end, now_s), closed]
 
+    def is_soft(self, message: AnyMessage) -> bool:
+        """See ExperimentMemory."""
+        return self.memory.is_soft(message)
+
+    def left_over(self) -> list[Step]:
+        """See ExperimentMemory."""
+        return self.memory.left_over()
+
+    @property
+    def members(self) -> tuple[Experiment, ...]:
+        """Itself; see Team."""
+        return (self,)
+
     # --- after a restart ---
 
-    @_bulkhead
-    def adopt(self, meta: ChunkMeta, now_s: float) -> list[Step]:
-        """Count a payload that was found in data/, after a restart: its worker may have ended while there was no
+    @bulkhead
+    def adopt(self, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
+        """Count a chunk that was found in data/, after a restart: its worker may have ended while there was no
         coordinator. Should the worker live and announce it, it counts once all the same."""
+        (meta,) = metas
         lease = self.replay.lease_of_missing(meta.chunk)
         if lease is None:
             return []

@@ -11,12 +11,14 @@ from remuda.coordinator.effects import DeleteChunks, Reply, SendToLease, Step
 from remuda.coordinator.experiment.credit import CreditBook
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.policy.algorithms import declaration
+from remuda.policy.row_plan import joint_plan
 from remuda.training.effects import LogLine
 from remuda.training.replay.accounting import Accepted, ReplayAccounting
 from remuda.training.replay.budgets import Budgets
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import AccountSnapshot, FlowSnapshot, Rows
 from remuda.wire.messages import (
+    Acting,
     Batches,
     BatchRequest,
     ChunkAccepted,
@@ -62,6 +64,8 @@ class FlowControl:
         self._budgets = Budgets(config, self._plan)
         self._declaration = declaration(config)
         self._credit = CreditBook(self._plan.chunk_slots)
+        self._together: tuple[FlowControl, ...] = (self,)
+        self._joint = joint_plan([self._plan])
         self._requests = RequestQueue()
         self._served_iters = 0
         self._served: list[tuple[int, int]] = []
@@ -80,6 +84,17 @@ class FlowControl:
         once the policy that these made is published."""
         self._moved = (-1, -1, 0.0)
         """Rows inserted, updates served, and since when these have been the same."""
+
+    def join(self, flows: Sequence[FlowControl]) -> None:
+        """Several policies collect together: no collector goes further than all of them allow. `flows` are those of
+        all, in the order of their names; the first keeps the account."""
+        self._together, self._joint = tuple(flows), joint_plan([flow._plan for flow in flows])
+        self._credit = flows[0]._credit if flows[0] is not self else CreditBook(self._joint.chunk_slots)
+
+    @property
+    def others(self) -> int:
+        """How many other policies collect together with this one."""
+        return len(self._together) - 1
 
     # --- workers ---
 
@@ -133,7 +148,7 @@ class FlowControl:
         self._replay.drop_stale(self._trained_policy)
         steps: list[Step] = []
         if accepted.fresh or accepted.rejected is not None:
-            self._credit.arrived(message.lease, self._plan.slots(message.meta))
+            self._arrived(message)
         if accepted.rejected is not None:
             text = f"chunk {message.meta.file} refused: {accepted.rejected}"
             steps += [LogLine(self._experiment, text, "warning"), *self._delete([message.meta.file])]
@@ -145,7 +160,8 @@ class FlowControl:
     def answer(self, message: ChunkReady, *, rejected: str | None) -> Reply:
         """The acknowledgement of a chunk, which is all the control traffic that a collector needs."""
         granted = self._credit.granted(message.lease)
-        return Reply(ChunkAccepted(message.meta.chunk, granted, self.policy, self.exploration(), rejected))
+        acting, others = self._acting()
+        return Reply(ChunkAccepted(message.meta.chunk, granted, acting.policy, acting.exploration, rejected, others))
 
     def requested(self, message: BatchRequest) -> list[Step]:
         """The learner returns priorities and asks for batches. On-policy it may still be publishing what the updates
@@ -211,7 +227,8 @@ class FlowControl:
             return []
         self.policy = message.policy
         self._settle()
-        steps: list[Step] = [SendToLease(lease, PolicyAvailable(lease, message.policy)) for lease in collectors]
+        place = self._together.index(self)
+        steps: list[Step] = [SendToLease(lease, PolicyAvailable(lease, message.policy, place)) for lease in collectors]
         return steps + self.extend_credit()
 
     def exploration(self) -> dict[str, float]:
@@ -248,11 +265,11 @@ class FlowControl:
 
     def rows(self) -> tuple[AccountSnapshot, ...]:
         """All rows."""
-        return self._credit.rows()
+        return self._credit.rows() if self._keeps_account else ()
 
     def changes(self) -> Rows[AccountSnapshot]:
         """Rows that have changed since the last call."""
-        return self._credit.changes()
+        return self._credit.changes() if self._keeps_account else Rows()
 
     def restore(self, snapshot: FlowSnapshot) -> None:
         """Continue from a snapshot."""
@@ -308,17 +325,37 @@ class FlowControl:
         return [LogLine(self._experiment, text, "warning")]
 
     def _grow_credit(self) -> list[int]:
+        return self._credit.extend(min(flow.room() for flow in self._together)) if self._open else []
+
+    def room(self) -> int:
+        """The credit that collectors may have outstanding in all, as far as this policy goes."""
         if not self._open:
-            return []
+            return 0
         left = self._budgets.env_steps_left(self._replay.env_step)
-        allowance = self._replay.insertable_rows() * self._plan.slots_per_row
-        return self._credit.extend(min(left, allowance))
+        return min(left, self._plan.slots_for(self._replay.insertable_rows()))
+
+    @property
+    def _keeps_account(self) -> bool:
+        return self._together[0] is self
+
+    def _arrived(self, message: ChunkReady) -> None:
+        if self._keeps_account:
+            used = self._joint.slots([message.meta, *message.others])
+            self._credit.arrived(message.lease, used)
+
+    def _acting(self) -> tuple[Acting, list[Acting]]:
+        """What the first policy acts by, and what the others do."""
+        first, *others = [Acting(flow.policy, flow.exploration()) for flow in self._together]
+        return first, others
 
     def _tell_credit(self, leases: Sequence[int]) -> list[Step]:
         if not leases:
             return []
-        policy, exploration = self.policy, self.exploration()
-        return [SendToLease(lease, Credit(lease, self._credit.granted(lease), policy, exploration)) for lease in leases]
+        acting, others = self._acting()
+        return [
+            SendToLease(lease, Credit(lease, self._credit.granted(lease), acting.policy, acting.exploration, others))
+            for lease in leases
+        ]
 
     def _serve(self) -> list[Step]:
         """Answer the learner's requests while there is enough to sample from."""

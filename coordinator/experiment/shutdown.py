@@ -8,6 +8,7 @@ go.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from remuda.coordinator.effects import Step
@@ -44,6 +45,10 @@ class ExperimentShutdown:
     nobody_comes: bool = False
     """The coordinator itself ends: no worker joins its herd any more, and those that are there may be leaving as
     well."""
+    together: Sequence[ExperimentShutdown] = ()
+    """Those of all policies of the run, where there are several: workers that they share let go when all are done."""
+    _done: bool = field(default=False, init=False)
+    """Nothing is waited for in this stage any more."""
     _deadline_s: float = field(default=0.0, init=False)
     _saved: bool = field(default=False, init=False)
     """The last checkpoint is saved; what comes after it has a new deadline."""
@@ -56,7 +61,7 @@ class ExperimentShutdown:
     @property
     def complete(self) -> bool:
         """Whether all workers have let go."""
-        return self.stage == "releasing" and not len(self.leases)
+        return all(each.stage == "releasing" and not len(each.leases) for each in self.together or (self,))
 
     @property
     def lacks_evaluator(self) -> bool:
@@ -99,7 +104,8 @@ class ExperimentShutdown:
                 self._saved, self._deadline_s = True, min(self._deadline_s, now_s + LONGEST_S["settling"])
             steps += self._say_what_is_awaited(now_s)
             too_late = self._is_late(now_s) or self._time_is_over(counters, now_s)
-            if self.dispatch.commander.settled or too_late or self._is_alone(now_s):
+            self._done = self.dispatch.commander.settled or too_late or self._is_alone(now_s)
+            if all(each.is_settled for each in self.together or (self,)):
                 steps += self._release(counters, now_s)
         if self.stage == "releasing" and self._is_late(now_s):
             for role in ROLES:
@@ -110,7 +116,12 @@ class ExperimentShutdown:
         """Begin a stage, or begin it again after a restart of the coordinator."""
         saving_s = self.save_s if stage == "settling" else 0.0
         self.stage, self._deadline_s = stage, now_s + LONGEST_S.get(stage, 0.0) + saving_s
-        self._saved = False
+        self._saved = self._done = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that is to be saved and evaluated is, or is given up."""
+        return self.stage == "releasing" or (self.stage == "settling" and self._done)
 
     def _catches_up(self, counters: Counters, now_s: float) -> bool:
         """Whether the learner still has updates to catch up with; the last chunks for them may be still to come."""

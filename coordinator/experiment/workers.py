@@ -33,6 +33,11 @@ class ExperimentWorkers:
     reanalysis: ReanalysisBook
     dispatch: EvaluationDispatch
 
+    @property
+    def policy_file(self) -> str:
+        """Name inside policy/."""
+        return os.path.basename(self.identity.policy_file)
+
     def join(self, holder: LeaseHolder) -> list[Step]:
         """The scheduler has chosen a worker for this experiment."""
         lease = self.leases.open(holder)
@@ -48,12 +53,13 @@ class ExperimentWorkers:
             config_json=self.config_json,
             index=lease.index,
             generation=lease.generation,
-            policy_file=os.path.basename(self.identity.policy_file),
+            policy_file=self.policy_file,
             epoch=self.flow.epoch,
             checkpoint=checkpoint,
             exploration=self.flow.exploration(),
             replay=replay,
             reanalyses=self.reanalysis.all_for_new_learner() if role == "learner" else [],
+            policy=self.identity.policy if role == "learner" else "",
         )
         text = f"{role} {lease.worker} joins as {role} {lease.index}"
         return [*steps, SendToLease(number, message), self._say(text), self._happened("worker_joined", lease, text)]

@@ -293,3 +293,46 @@ def test_a_group_without_older_policies_is_played_by_its_newest_and_learns() -> 
         first, second = rollout.collect(2, turns(0, 0))
         assert second.rows == 2
         assert first.rows in (0, 2)
+
+
+def test_the_rows_that_wait_come_at_the_end_each_once() -> None:
+    envs = [Leaving([3, 7]), Leaving([3, 7])]
+    seats = [Seat(policy=Fixed(1), rows=NStepRows(n_step=3, discount=DISCOUNT)),
+             Seat(policy=Fixed(2), rows=SequenceRows(slots=4, period_slots=2, discount=DISCOUNT))]  # fmt: skip
+    rollout = rollout_of(envs, seats, [["a0"], ["a1"]])
+    chunks = [rollout.collect(11, turns(1, 1)), rollout.collect(5, turns(2, 2))]
+    rest = rollout.flush()
+    rows = sum(chunk.rows for chunk, _ in chunks) + rest[0].rows
+    assert rows == len(done_by(envs, ["a0"]))
+    assert [chunk.env_steps for chunk in rest] == [0, 0]
+    assert all(bool(valid.any()) for valid in rest[1].columns["valid"]), "nothing without a step in it"
+
+
+def test_a_chunk_ends_in_time_with_at_least_one_step_and_segments_never_do() -> None:
+    now_s = iter(range(1_000))
+
+    def collected(rows: NStepRows | SegmentRows) -> list[int]:
+        envs = [Leaving([4, 4])]
+        vector = AgentsVector(envs, [Group.of(envs[0], ["a0", "a1"])])
+        rollout = AgentsRollout(
+            vector, [Seat(policy=Fixed(0), rows=rows)], rng=np.random.default_rng(0), seeds=[0],
+            clock=lambda: float(next(now_s)),
+        )  # fmt: skip
+        return [rollout.collect(6, turns(1), longest_s=longest_s)[0].env_steps for longest_s in (0.5, 3.0)]
+
+    assert collected(NStepRows(n_step=1, discount=DISCOUNT)) == [1, 3]
+    assert collected(SegmentRows(discount=DISCOUNT)) == [4, 5], "six slots of time: two resets, and then one"
+
+
+def test_steps_are_told_as_they_are_taken() -> None:
+    envs, told = [Leaving([2]), Leaving([3])], list[int]()
+    rollout = AgentsRollout(
+        AgentsVector(envs, [Group.of(envs[0], ["a0"])]),
+        [Seat(policy=Fixed(0), rows=NStepRows(n_step=1, discount=DISCOUNT))],
+        rng=np.random.default_rng(0),
+        seeds=[0, 1],
+        progress=told.append,
+    )
+    (chunk,) = rollout.collect(9, turns(1))
+    assert sum(told) == chunk.env_steps == sum(env.steps for env in envs)
+    assert set(told) <= {0, 1, 2}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from remuda.buffer.chunk import read_chunk, read_meta, write_chunk
-from remuda.collector import service as collector_service
+from remuda.collector import environments as collector_environments
 from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
 from remuda.config.environment import EnvConfig
 from remuda.environments.vectors import Vector, make_vector
@@ -299,7 +299,7 @@ def test_a_lease_that_cannot_begin_leaves_no_environment_behind(
         made.append(make_vector(env, **settings))
         return made[-1]
 
-    monkeypatch.setattr(collector_service, "make_vector", make)
+    monkeypatch.setattr(collector_environments, "make_vector", make)
     env = {"id": "CartPole-v1", "num_envs": 4, "vectorization": "sync"}
     coordinator.config = small_config(env=env, collector={"device": "cuda:77"})
     with pytest.raises(DeviceError):

@@ -16,6 +16,7 @@ from remuda.config.errors import ConfigError
 from remuda.config.load import load_config, load_settings
 from remuda.config.override import parse_override
 from remuda.config.schema import ExperimentConfig
+from remuda.config.several_policies import SelfPlayConfig
 from remuda.tests.config.files import write
 
 GAME: dict[str, Any] = {
@@ -148,6 +149,19 @@ def test_a_wrong_value_of_an_algorithm_is_named_without_its_type(tmp_path: Path)
         load_config(write(tmp_path, text))
 
 
-def test_herds_do_not_run_several_agents_yet() -> None:
-    assert "use remuda train" in str(game().obstacle_to_herds)
+def test_what_herds_do_not_do_yet() -> None:
+    assert game().obstacle_to_herds is None
+    assert game(policies={}).obstacle_to_herds is None
+    plays_itself = game().model_copy(update={"self_play": SelfPlayConfig(share=0.2)})
+    assert "self-play" in str(plays_itself.obstacle_to_herds)
+    assert "learner.ranks to 1" in str(game(learner={"ranks": 2}, collector={"count": 4}).obstacle_to_herds)
     assert ExperimentConfig.model_validate({"name": "a", "env": {"id": "CartPole-v1"}}).obstacle_to_herds is None
+
+
+def test_agents_that_were_filled_in_are_no_change_of_the_user(tmp_path: Path) -> None:
+    env = {"kind": "pettingzoo", "make": "game:make"}
+    submitted = game(policies={}, env={**env, "agents": ["fox", "owl"]})
+    write_configs(tmp_path, submitted, {})
+    assert changed_settings(tmp_path, game(policies={})) == []
+    other = game(policies={}, env={**env, "agents": ["fox"]})
+    assert changed_settings(tmp_path, other) == ['env.agents is ["fox"] and was ["fox", "owl"]']

@@ -10,6 +10,7 @@ import msgspec
 from remuda.coordinator import effects as fx
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.experiment.team import Team
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.run_snapshot import ExperimentSnapshot
@@ -86,6 +87,7 @@ class Invariants:
         held = self._leases_of_workers()
         for experiment in self._world.coordinator.experiments:
             snapshot = None
+            assert not isinstance(experiment, Team), "it has no runs with several policies"
             if isinstance(experiment, Experiment):
                 snapshot = self._memory(experiment, self._seen[experiment.identity.id])
                 leases = snapshot.leases.leases
@@ -195,7 +197,9 @@ class Invariants:
         return seen.chunk_files[encoded]
 
     def _experiment(self, id: str) -> Experiment | FinishedRun:
-        return next(e for e in self._world.coordinator.experiments if e.identity.id == id)
+        found = next(e for e in self._world.coordinator.experiments if e.identity.id == id)
+        assert not isinstance(found, Team)
+        return found
 
     # --- at the end ---
 

@@ -31,6 +31,7 @@ from remuda.coordinator.journaling import prepared_experiment, recovered_run
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
+from remuda.environments.assignment import config_of_policy
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
 from remuda.logbook.episode_reports import EvaluationReport
@@ -615,7 +616,7 @@ class World:
         self.now_s = 1_000.0
         self.updates_per_step = 40
         self.beat_interval_s = STEP_S
-        self.plan = row_plan(config)
+        self.plan = row_plan(config_of_policy(config))
         self.used: list[tuple[int, int, np.ndarray]] = []
         """Of each update: the epoch and version of the policy it improved, and its rows."""
         self.collected: dict[int, PolicyRef] = {}
@@ -895,10 +896,10 @@ class World:
         sequence = self.sequences.get(key, 0)
         self.sequences[key] = sequence + 1
         if self.plan.on_policy:
-            env_steps, rows = self.plan.chunk_slots - self.rng.randint(0, 7), self.config.env.num_envs
+            env_steps, rows = self.plan.chunk_slots - self.rng.randint(0, 7), self.plan.num_envs
         else:
             env_steps = self.plan.chunk_slots + self.rng.randint(0, 7)
-            rows = max(env_steps - (2 if sequence == 0 else 0), 1)
+            rows = max(env_steps * self.plan.agents - (2 if sequence == 0 else 0), 1)
         file = chunk_name(ChunkId(worker.uuid, worker.incarnation, sequence))
         self.disk.add(file)
         if self.rng.random() < self.damage:

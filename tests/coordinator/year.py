@@ -227,7 +227,7 @@ class Year(World):
 
     def _long_run(self) -> Experiment:
         found = self.coordinator.experiments.experiment(self._long)
-        assert found is not None, "the run that goes on all the year is over"
+        assert isinstance(found, Experiment), "the run that goes on all the year is over"
         return found
 
     # --- how large things are ---

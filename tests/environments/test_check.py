@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gymnasium import spaces
 
@@ -53,3 +55,20 @@ def test_what_cannot_be_built_is_named(tmp_path: Path, env: EnvConfig, reason: s
     (tmp_path / "broken_env.py").write_text(MODULE)
     with pytest.raises(EnvironmentBuildError, match=reason):
         check_environment(config_of(env, tmp_path))
+
+
+def test_of_several_agents_it_returns_the_spaces_of_those_of_the_policy(tmp_path: Path) -> None:
+    (tmp_path / "checked_game.py").write_text(
+        "from remuda.tests.environments.leaving import Leaving\n"
+        "MADE = []\n"
+        "def make():\n"
+        "    MADE.append(Leaving([1, 2]))\n"
+        "    return MADE[-1]\n"
+    )
+    game = EnvConfig(kind="pettingzoo", make="checked_game:make", agents=("a1", "a0"))
+    observation, action = check_environment(config_of(game, tmp_path))
+    assert observation == spaces.Box(-1.0, 1e6, (3,), np.float32)
+    assert action == spaces.Discrete(3)
+    assert [game.closed for game in sys.modules["checked_game"].MADE] == [True]
+    with pytest.raises(EnvironmentBuildError, match="the environment has no agent b; its agents are a0, a1"):
+        check_environment(config_of(game.model_copy(update={"agents": ("a0", "b")}), tmp_path))

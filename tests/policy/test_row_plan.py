@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.assignment import config_of_policy
 from remuda.policy.row_plan import FREE_CHUNK_S, RowPlan, row_plan
+from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
 
 def plan(*, collectors: int | None = None, **sections: Any) -> RowPlan:
@@ -61,3 +63,48 @@ def test_how_often_a_policy_is_published_is_the_same_in_both_modes(collectors: i
     learner = {"publish_interval_iters": 7}
     assert plan(collectors=collectors, learner=learner).publish_interval_iters == 7
     assert plan(collectors=collectors, learner=learner, policy={"type": "ppo"}).publish_interval_iters == 1
+
+
+GAME = {"kind": "pettingzoo", "make": "game:make", "num_envs": 4, "agents": ["a", "b", "c"]}
+
+
+def plan_of_agents(**sections: Any) -> RowPlan:
+    """Of a policy that three agents in four copies share."""
+    return row_plan(config_of_policy(ExperimentConfig.model_validate({"name": "plan", "env": GAME, **sections})))
+
+
+def meta(rows: int, env_steps: int) -> ChunkMeta:
+    return ChunkMeta(ChunkId("w", 1, 0), "f", rows, env_steps, 0, 0, PolicyRef(), 0.0)
+
+
+def test_on_policy_a_step_of_all_agents_uses_credit_once() -> None:
+    shared = plan_of_agents(policy={"type": "ppo", "horizon_steps": 32}, collector={"count": 2})
+    assert (shared.agents, shared.num_envs, shared.chunk_slots) == (3, 12, 32 * 4)
+    assert shared.rows_per_update == 2 * 12
+    assert shared.most_rows(100) == 12
+    assert shared.slots(meta(rows=12, env_steps=120)) == 32 * 4, "a chunk as it should be"
+    assert shared.slots(meta(rows=0, env_steps=120)) == 0, "nobody acted"
+    assert shared.slots_for(24) == 2 * 32 * 4
+
+
+def test_of_replay_a_step_brings_a_row_of_each_agent() -> None:
+    shared = plan_of_agents(policy={"type": "dqn", "n_step": 2}, collector={"chunk_env_steps": 50})
+    assert shared.chunk_slots == 50
+    assert shared.most_rows(50) == 3 * 50 + 2 * 12
+    assert shared.most_chunk_rows == 3 * 50 + 12
+    assert shared.slots(meta(rows=150, env_steps=50)) == 50
+    assert (shared.slots_for(150), shared.slots_for(1), shared.slots_for(0)) == (50, 1, 0)
+
+
+def test_of_sequences_a_period_is_one_of_each_copy() -> None:
+    policy = {"type": "r2d2", "sequence_steps": 20, "burn_in_steps": 10, "overlap_steps": 10}
+    shared = plan_of_agents(policy=policy)
+    alone = plan(num_envs=4, policy=policy)
+    assert shared.slots_per_row == alone.slots_per_row
+    assert shared.chunk_slots == alone.chunk_slots
+    assert shared.most_rows(120) == 3 * alone.most_rows(120)
+
+
+def test_a_free_chunk_fills_no_larger_part_of_the_buffer_because_of_agents() -> None:
+    free = plan_of_agents(buffer={**FREE, "capacity": 2_400})
+    assert (free.chunk_slots, free.longest_chunk_s) == (100, FREE_CHUNK_S)

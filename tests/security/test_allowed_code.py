@@ -119,3 +119,15 @@ def test_a_submission_is_that_of_the_key_it_was_sent_with() -> None:
     effects = world.coordinator.handle(Received(b"client:a", Envelope(1, 0, 1, SUBMIT), alice), 0.0)
     [prepare] = [effect for effect in effects if isinstance(effect, PrepareRun)]
     assert prepare.asked.who == "alice"
+
+
+def test_the_module_of_an_environment_with_several_agents_is_code_too(shared: Path) -> None:
+    def named(module: str) -> ExperimentConfig:
+        return config(shared, env={"kind": "pettingzoo", "id": module})
+
+    assert AllowedCode((shared,)).refusal(named("games.chess"), "alice") is None
+    assert AllowedCode((shared,)).refusal(named("pettingzoo.butterfly.pistonball_v6"), "alice") is None
+    for module in ("antigravity", "remuda.cli", "pettingzoo_of_mine.game"):
+        why = AllowedCode((shared,)).refusal(named(module), "alice") or ""
+        assert why.startswith(f"env.id = '{module}:'")
+        assert AllowedCode((shared,)).refusal(named(module), OWN) is None

@@ -23,7 +23,7 @@ from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.tests.patience import HANG_S
 from remuda.training import journal_database
-from remuda.training.journal import RunJournal, is_queued, open_for_policies, open_or_begin, together
+from remuda.training.journal import RunJournal, is_queued, journaled_policies, open_for_policies, together
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.run_snapshot import Changes, RunSnapshot
@@ -56,6 +56,12 @@ def entries() -> list[JournalEntry]:
 
 def chunks(*first_rows: int) -> tuple[IndexedChunk, ...]:
     return tuple(IndexedChunk(row, meta_of(row, 10)) for row in first_rows)
+
+
+def open_or_begin(path: Path) -> tuple[RunJournal, Recovered | None, str | None]:
+    """Of a run with one policy."""
+    ((journal, found),), damage = open_for_policies(path, [""])
+    return journal, found, damage
 
 
 def read(path: Path) -> Recovered | None:
@@ -511,3 +517,13 @@ def test_what_is_written_together_is_committed_together_or_not_at_all(
 def test_a_name_that_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be part of a table's name"):
         of_one_policy("x; drop", tmp_path / "journal.sqlite")
+
+
+def test_a_journal_says_of_which_policies_it_is(tmp_path: Path) -> None:
+    alone, several = tmp_path / "alone.sqlite", tmp_path / "several.sqlite"
+    RunJournal(alone).close()
+    ((first, _), *_), _ = open_for_policies(several, ["hare", "owl_2"])
+    first.close()
+    assert journaled_policies(alone) == [""]
+    assert journaled_policies(several) == ["hare", "owl_2"]
+    assert journaled_policies(tmp_path / "none.sqlite") == []

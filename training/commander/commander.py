@@ -219,6 +219,11 @@ class Commander:
         return tuple(record.train_iter for record in records if record is not None)
 
     @property
+    def skips_final_evaluation(self) -> bool:
+        """Whether the last checkpoint is not evaluated."""
+        return self._skip_final_evaluation
+
+    @property
     def final_saved(self) -> bool:
         """The run has its last checkpoint."""
         return self._final_saved

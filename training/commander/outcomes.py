@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from remuda.logbook.page_reports import FilmReport
@@ -40,6 +40,8 @@ class Outcomes:
         self._experiment = experiment
         self._commander = commander
         self._progress = progress
+        self.lent: Callable[[], tuple[int, ...]] = tuple
+        """Returns the checkpoints, by train_iter, that evaluations of other policies play with."""
 
     def saved(self, reason: CheckpointReason, record: CheckpointRecord) -> Outcome:
         """A checkpoint is saved."""
@@ -51,7 +53,7 @@ class Outcomes:
             record,
             keep=commander.config.checkpoint.keep,
             interrupted=reason == "final" and end is not None and end.on_request,
-            in_use=commander.in_use,
+            in_use=(*commander.in_use, *self.lent()),
         )
         return Outcome([listed], decisions)
 

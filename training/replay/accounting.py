@@ -110,6 +110,14 @@ class ReplayAccounting:
         """A collector has ended without handing in what it had."""
         self._ledger.lost_collector()
 
+    def misfit(self, meta: ChunkMeta) -> str | None:
+        """Why a chunk can never be held; None if it can."""
+        try:
+            self._index.check_fits(meta)
+        except ChunkTooLargeError as error:
+            return str(error)
+        return None
+
     def lease_of_missing(self, chunk: ChunkId) -> int | None:
         """See Ledger."""
         return self._ledger.lease_of_missing(chunk)

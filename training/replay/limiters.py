@@ -29,12 +29,11 @@ def replay_limiter(
     """The limit on how far collectors and a learner from replay may be apart; see ReplayAccounting for the last two
     arguments."""
     batches = batches_in_flight or REQUESTS_IN_FLIGHT * plan.batches_per_request
-    chunk_rows = -(-(plan.chunk_slots + config.env.num_envs) // plan.slots_per_row)
     return SamplesPerInsertLimiter(
         None if config.learner.inference else config.buffer.samples_per_insert,
         config.buffer.min_rows,
         request_rows=batches * plan.rows_per_update,
-        chunk_rows=chunk_rows * (config.collector.count if collectors is None else collectors),
+        chunk_rows=plan.most_chunk_rows * (config.collector.count if collectors is None else collectors),
     )
 
 

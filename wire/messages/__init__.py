@@ -52,7 +52,9 @@ from remuda.wire.messages.parts import (
     MOST_BUCKETS,
     MOST_FILM_BYTES,
     ROLES,
+    Acting,
     AnyReturns,
+    CheckpointFile,
     CheckpointReason,
     CheckpointRecord,
     ChunkId,
@@ -77,10 +79,12 @@ from remuda.wire.messages.parts import (
     MetricName,
     Metrics,
     MetricValue,
+    OfOthers,
     Part,
     PathText,
     Phase,
     PolicyRef,
+    PolicyText,
     Reanalysis,
     ReanalysisId,
     Role,
@@ -104,6 +108,7 @@ from remuda.wire.messages.to_clients import (
     ExperimentStatus,
     LogPiece,
     LogText,
+    PolicyStatus,
     RefusalCounts,
     Status,
     Submitted,
@@ -138,6 +143,7 @@ __all__ = [
     "PROTOCOL_VERSION",
     "ROLES",
     "Ack",
+    "Acting",
     "AnyMessage",
     "AnyReturns",
     "Assign",
@@ -146,6 +152,7 @@ __all__ = [
     "Beat",
     "BeatHeard",
     "Bye",
+    "CheckpointFile",
     "CheckpointReason",
     "CheckpointRecord",
     "CheckpointSaved",
@@ -196,6 +203,7 @@ __all__ = [
     "Metrics",
     "NotReanalyzed",
     "Numbers",
+    "OfOthers",
     "Origin",
     "Part",
     "PathText",
@@ -203,6 +211,8 @@ __all__ = [
     "PolicyAvailable",
     "PolicyPublished",
     "PolicyRef",
+    "PolicyStatus",
+    "PolicyText",
     "Prioritize",
     "Priority",
     "Ready",
@@ -238,7 +248,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 11
+PROTOCOL_VERSION = 12
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (

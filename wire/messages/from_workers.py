@@ -25,6 +25,7 @@ from remuda.wire.messages.parts import (
     Message,
     MetricName,
     MetricValue,
+    OfOthers,
     Part,
     Phase,
     PolicyRef,
@@ -89,6 +90,9 @@ class ChunkReady(Message, frozen=True):
 
     lease: Count
     meta: ChunkMeta
+    """Of several policies that of the first."""
+    others: Annotated[list[ChunkMeta], OfOthers] = field(default_factory=list[ChunkMeta])
+    """The same chunk as the other policies have it."""
 
 
 class CollectorReport(Message, frozen=True):
@@ -110,6 +114,8 @@ class CollectorReport(Message, frozen=True):
         default_factory=dict[str, float]
     )
     """Means over these steps, under the names of Declaration.collected."""
+    place: Count = 0
+    """Of several policies, which one it is about, in the order of their names."""
 
 
 class TimedBlock(Part, frozen=True):
@@ -236,6 +242,8 @@ class EvaluationDone(Message, frozen=True):
     log.histograms is false."""
     cut: Count = 0
     """How many of these episodes were stopped at evaluator.max_episode_steps, before they had ended."""
+    place: Count = 0
+    """As that of Evaluate."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a return or a length is missing, or more episodes were cut than played."""

@@ -28,6 +28,10 @@ LongText = Annotated[str, Meta(max_length=200_000)]
 PathText = Annotated[str, Meta(min_length=1, max_length=4_096)]
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")]
 """A bare file name: no separator, no leading dot, so it cannot leave the folder it belongs to."""
+PolicyText = Annotated[str, Meta(pattern=r"^([a-z][a-z0-9_]{0,49})?\Z")]
+"""The name of one of several policies; empty where there is one."""
+OfOthers = Meta(max_length=99)
+"""One for each policy after the first, in the order of their names; empty where there is one policy."""
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 """Of a whole file."""
 
@@ -107,6 +111,22 @@ class PolicyRef(Part, frozen=True, order=True):
     epoch: Count = 0
     version: Count = 0
     train_iter: Count = 0
+
+
+class Acting(Part, frozen=True):
+    """What one of several policies acts by."""
+
+    policy: PolicyRef
+    """Its newest version."""
+    exploration: dict[str, float]
+
+
+class CheckpointFile(Part, frozen=True):
+    """A checkpoint of one of several policies."""
+
+    file: FileName
+    """Name inside its folder in ckpt/."""
+    sha256: Sha256
 
 
 class ChunkId(Part, frozen=True, order=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import field
+
 from remuda.wire.messages.parts import LedgerCounts, LogPlace, LongText, Message, Part, PathText, Role, ShortText, Uuid
 
 WorkerState = Literal["idle", "busy", "stuck", "lost", "draining"]
@@ -82,6 +84,21 @@ class WorkerStatus(Part, frozen=True):
     """Memory of its machine; 0 as above."""
 
 
+class PolicyStatus(Part, frozen=True):
+    """One of several policies of an experiment; steps of the environment are the experiment's."""
+
+    name: str
+    train_iter: int
+    episode: int
+    """Of its agents."""
+    policy_version: int
+    last_return: float | None
+    best_return: float | None
+    train_iters_per_s: float
+    policy_lag: int
+    samples_per_insert: float | None
+
+
 class ExperimentStatus(Part, frozen=True):
     """One experiment as `remuda status --json` shows it."""
 
@@ -111,6 +128,9 @@ class ExperimentStatus(Part, frozen=True):
     """Experiments with a higher priority get workers first."""
     ledger: LedgerCounts | None = None
     """None where that is not known."""
+    policies: list[PolicyStatus] = field(default_factory=list[PolicyStatus])
+    """Of an experiment with several policies. What stands above are then sums of what they have learned, and their mean
+    return."""
 
 
 class Status(Message, frozen=True):

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
 from remuda.wire.messages.parts import (
+    Acting,
+    CheckpointFile,
     CheckpointReason,
     ChunkId,
     Count,
@@ -20,8 +22,10 @@ from remuda.wire.messages.parts import (
     IndexedReanalysis,
     LongText,
     Message,
+    OfOthers,
     PathText,
     PolicyRef,
+    PolicyText,
     Sha256,
     ShortText,
     Uuid,
@@ -83,6 +87,12 @@ class Assign(Message, frozen=True):
     """For a learner: chunks already in the index, oldest first."""
     reanalyses: list[IndexedReanalysis] = field(default_factory=list[IndexedReanalysis])
     """For a learner: the newest reanalysis of each of these chunks that has one, in the order of their numbers."""
+    policy: PolicyText = ""
+    """For a learner of a run with several policies: which one is its own."""
+    policies: Annotated[dict[PolicyText, FileName], Meta(max_length=100)] = field(default_factory=dict[str, str])
+    """For everybody else in such a run: the policy file of each policy, by name."""
+    others: Annotated[list[Acting], OfOthers] = field(default_factory=list[Acting])
+    """What the other policies act by."""
     grant: Grant | None = None
     """For a worker that does not see the runs folder."""
 
@@ -96,6 +106,8 @@ class ChunkAccepted(Message, frozen=True):
     exploration: dict[str, float]
     rejected: ShortText | None = None
     """Why the chunk was not counted; null if it was."""
+    others: Annotated[list[Acting], OfOthers] = field(default_factory=list[Acting])
+    """What the other policies act by."""
 
 
 class Credit(Message, frozen=True):
@@ -105,6 +117,8 @@ class Credit(Message, frozen=True):
     credit_env_steps: Count
     policy: PolicyRef
     exploration: dict[str, float]
+    others: Annotated[list[Acting], OfOthers] = field(default_factory=list[Acting])
+    """What the other policies act by."""
 
 
 class PolicyAvailable(Message, frozen=True):
@@ -112,6 +126,8 @@ class PolicyAvailable(Message, frozen=True):
 
     lease: Count
     policy: PolicyRef
+    place: Count = 0
+    """Of several policies, which one it is, in the order of their names."""
 
 
 class Batches(Message, frozen=True):
@@ -156,6 +172,10 @@ class Evaluate(Message, frozen=True):
     env_step: Count
     first_episode: Count
     episodes: Annotated[int, Meta(ge=1, le=MOST_EVALUATION_EPISODES)]
+    place: Count = 0
+    """Of several policies, which one is evaluated, in the order of their names."""
+    others: Annotated[list[CheckpointFile], OfOthers] = field(default_factory=list[CheckpointFile])
+    """What the other policies play with, in the order of their names."""
 
 
 class Reanalyze(Message, frozen=True):

@@ -16,6 +16,7 @@ from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
 from remuda.coordinator.effects import Abandon, Asked, PrepareRun
 from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRefused
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.logbook.lines import TextLog
 from remuda.storage.run_folder import RunFolder
@@ -140,6 +141,7 @@ def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene:
     prepared = scene.found()
     assert isinstance(prepared, RunPrepared)
     experiment = prepared.experiment
+    assert isinstance(experiment, Experiment)
     experiment.break_off("its disk refuses", 0.0)
     finished = FinishedRun(experiment.identity, experiment.status(0.0))
     scene.disk.write([], [LogLine(EXPERIMENT, "has failed", "error"), Abandon(EXPERIMENT, finished.snapshot())])
@@ -198,6 +200,7 @@ def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(sce
     assert isinstance(prepared, RunPrepared)
     scene.disk.write([], [LogLine(None, "while it waited")])
     experiment = prepared.experiment
+    assert isinstance(experiment, Experiment)
     experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
     for text in ("as it began", "later"):
         identity = experiment.identity.snapshot(experiment.config_json)
@@ -220,6 +223,7 @@ def _running(scene: Scene) -> JournalEntry:
     prepared = scene.found()
     assert isinstance(prepared, RunPrepared)
     experiment = prepared.experiment
+    assert isinstance(experiment, Experiment)
     experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
     identity = experiment.identity.snapshot(experiment.config_json)
     return JournalEntry(

@@ -89,7 +89,7 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize(
-    "point", ["Ownership", "open_or_begin", "write_configs", "open_commander_logbook", "policy_file_of", ""]
+    "point", ["Ownership", "open_for_policies", "write_configs", "open_commander_logbook", "policy_file_of", ""]
 )
 def test_who_died_while_it_began_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
@@ -155,6 +155,20 @@ def test_a_config_that_is_not_valid_leaves_nothing(folders: RunFolders, tmp_path
     assert rejection.code == "invalid"
     assert rejection.reason.startswith("the config is not valid: ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_whose_agents_nobody_has_looked_up_is_refused(folders: RunFolders, tmp_path: Path) -> None:
+    """The coordinator builds no environment."""
+    env = {"kind": "pettingzoo", "id": "pettingzoo.no_such_module"}
+    settings = {"name": "game", "env": env}
+    rejection = refused(folders, replace(SUBMIT, config_json=json.dumps(settings)))
+    assert rejection.code == "invalid"
+    assert "env.agents is missing" in rejection.reason
+    assert list(tmp_path.iterdir()) == []
+    settings["env"] = {**env, "agents": ["a", "b"]}
+    assert isinstance(
+        folders.prepare(PrepareRun(ASKED, EXPERIMENT, replace(SUBMIT, config_json=json.dumps(settings)))), PreparedRun
+    )
 
 
 def test_a_refusal_is_never_too_long_to_be_sent(folders: RunFolders) -> None:

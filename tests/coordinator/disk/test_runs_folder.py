@@ -501,4 +501,4 @@ def test_payloads_that_were_written_while_there_was_no_coordinator_are_found(tmp
     folders.close()
     herd.close()
     [found] = recover(tmp_path)
-    assert found.uncounted == (written[1],)
+    assert found.uncounted == ((written[1],),)

@@ -1,0 +1,487 @@
+"""A run with several policies in the coordinator: an experiment for each policy, which share collectors and evaluators.
+
+Each policy has a learner, a replay, a commander and a journal of its own: an ordinary Experiment. A lease of a
+collector or an evaluator is open in all of them, under one number. Here what such a worker says is passed on to all
+experiments that it concerns, and what they want to say to it becomes one message. Pure, as Experiment is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.effects import (
+    Broken,
+    CloseRun,
+    DeleteChunks,
+    OfPolicy,
+    Release,
+    Reply,
+    RewindCurves,
+    SendToLease,
+    Step,
+)
+from remuda.coordinator.experiment.bulkhead import bulkhead
+from remuda.coordinator.experiment.claims import Speaker
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.finished import refused
+from remuda.coordinator.scheduler import Demand, Holding
+from remuda.logbook.pages import results_of
+from remuda.logbook.run_events import EventReport
+from remuda.training.commander.end import ON_REQUEST, End
+from remuda.training.commander.together import all_solved, joined_counters, last_returns, mean_return
+from remuda.training.effects import (
+    Emit,
+    Happened,
+    LogLine,
+    RecordCheckpoint,
+    RecordReward,
+    WriteProgress,
+    WriteTimers,
+)
+from remuda.training.snapshot import LeaseHolder
+from remuda.wire.messages import (
+    ROLES,
+    Acting,
+    AnyMessage,
+    Assign,
+    CheckpointRecord,
+    ChunkMeta,
+    ChunkReady,
+    CollectorReport,
+    Counters,
+    Drain,
+    EvaluationDone,
+    ExperimentState,
+    ExperimentStatus,
+    Phase,
+    PolicyStatus,
+    Role,
+    WorkerVitals,
+)
+
+PASSES = 2
+"""How often all policies are asked to go on: what one does may be what another has waited for."""
+
+
+class Team:
+    """What the coordinator knows of a run with several policies; it has the methods of Experiment, and those say
+    what they do."""
+
+    def __init__(self, config: ExperimentConfig, members: Mapping[str, Experiment]) -> None:
+        """`members` by the names of their policies, sorted."""
+        self.members = tuple(members.values())
+        self._names = tuple(members)
+        self._lead = self.members[0]
+        self.identity = self._lead.identity
+        """With the file of the first policy; all else is the run's."""
+        self.config_json = self._lead.config_json
+        self.held_up: str | None = None
+        self._stop_value = config.stop.stop_value
+        self._commanders = [member.parts.books.commander for member in self.members]
+        self._closed = False
+        flows = [member.parts.books.flow for member in self.members]
+        shutdowns = [member.parts.shutdown for member in self.members]
+        for flow, shutdown in zip(flows, shutdowns, strict=True):
+            flow.join(flows)
+            shutdown.together = shutdowns
+        for place, member in enumerate(self.members):
+            member.parts.dispatch.play_beside(place, partial(self._beside, place), partial(self._lent, place))
+
+    # --- how it stands ---
+
+    @property
+    def state(self) -> ExperimentState:
+        states = [member.state for member in self.members]
+        if self.over or "stopping" in states:
+            return self._lead.state if self.over else "stopping"
+        if all(state == "queued" for state in states):
+            return "queued"
+        return "running" if all(state == "running" for state in states) else "starting"
+
+    @property
+    def over(self) -> bool:
+        return all(member.over for member in self.members)
+
+    def status(self, now_s: float) -> ExperimentStatus:
+        known = [member.status(now_s) for member in self.members]
+        counters = self._counters(now_s)
+        waits = next((one.waiting_for for one in known if one.waiting_for is not None), None)
+        if self.held_up is not None and not self.over:
+            waits = f"held up: {self.held_up}"
+        return replace(
+            known[0],
+            state=self.state,
+            env_step=counters.env_step,
+            train_iter=counters.train_iter,
+            episode=counters.episode,
+            policy_version=counters.policy_version,
+            train_iters_per_s=sum(one.train_iters_per_s for one in known),
+            last_return=mean_return(last_returns(self._commanders)),
+            best_return=None,
+            policy_lag=max(one.policy_lag for one in known),
+            samples_per_insert=None,
+            waiting_for=waits,
+            policies=[
+                PolicyStatus(
+                    name, one.train_iter, one.episode, one.policy_version, one.last_return, one.best_return,
+                    one.train_iters_per_s, one.policy_lag, one.samples_per_insert,
+                )
+                for name, one in zip(self._names, known, strict=True)
+            ],
+        )  # fmt: skip
+
+    def event(self, happened: Happened, now_s: float) -> EventReport:
+        return happened.report(self._counters(now_s))
+
+    def work_share(self, worker: str) -> float | None:
+        shares = (member.work_share(worker) for member in self.members)
+        return next((share for share in shares if share is not None), None)
+
+    def drains(self, number: int) -> bool:
+        return any(member.drains(number) for member in self.members)
+
+    def weighed(self, coordinator: WorkerVitals) -> None:
+        for member in self.members:
+            member.weighed(coordinator)
+
+    # --- its workers ---
+
+    @property
+    def longest_s(self) -> Mapping[Phase, float]:
+        return self._lead.longest_s
+
+    def demand(self, now_s: float) -> Demand | None:
+        """A learner for each policy; of everybody else as many as one policy alone wants."""
+        demands = [demand for member in self.members if (demand := member.demand(now_s)) is not None]
+        if not demands:
+            return None
+        return Demand(
+            self.identity.id,
+            self.identity.priority,
+            self.identity.submitted,
+            _joined([demand.minimum for demand in demands]),
+            _joined([demand.wanted for demand in demands]),
+            started=self.state != "queued",
+            patient=all(demand.patient for demand in demands),
+            yields=all(demand.yields for demand in demands),
+            resting=frozenset().union(*(demand.resting for demand in demands)),
+        )
+
+    def holding(self) -> Holding:
+        held = [member.holding() for member in self.members]
+        surplus: dict[Role, int] = {role: min(one.surplus[role] for one in held) for role in ROLES}
+        leaving: dict[Role, int] = {role: max(one.leaving.get(role, 0) for one in held) for role in ROLES}
+        identity = self.identity
+        return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
+
+    @bulkhead
+    def wait(self, reason: str | None, now_s: float) -> list[Step]:
+        return self._all(now_s, [member.wait(reason, now_s) for member in self.members])
+
+    @bulkhead
+    def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
+        for member in self.members:
+            member.start(now_s)
+        if holder.role != "learner":
+            return self._all(now_s, [member.assign(holder, now_s) for member in self.members])
+        for place, member in enumerate(self.members):
+            if _lacks_learner(member):
+                return self._of(place, member.assign(holder, now_s), now_s)
+        raise AssertionError("a learner that no policy lacks is not taken")
+
+    @bulkhead
+    def lend(self, role: Role, count: int, to: str) -> list[Step]:
+        return self._all(0.0, [member.lend(role, count, to) for member in self.members])
+
+    def takes(self, role: Role) -> bool:
+        return any(member.takes(role) and (role != "learner" or _lacks_learner(member)) for member in self.members)
+
+    @bulkhead
+    def back(self, number: int, now_s: float) -> list[Step]:
+        return [
+            step
+            for place, member in self._knowing(number)
+            for step in self._of(place, member.back(number, now_s), now_s)
+        ]
+
+    @property
+    def lease_numbers(self) -> list[int]:
+        return sorted({number for member in self.members for number in member.lease_numbers})
+
+    @property
+    def holders(self) -> list[LeaseHolder]:
+        return list({holder.lease: holder for member in self.members for holder in member.holders}.values())
+
+    @property
+    def known_leases(self) -> list[int]:
+        return sorted({number for member in self.members for number in member.known_leases})
+
+    # --- what happens ---
+
+    def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
+        """A chunk is believed if all of it is."""
+        match message:
+            case ChunkReady():
+                return self._disbelief_of_chunk(message, speaker)
+            case CollectorReport() | EvaluationDone() if message.place >= len(self.members):
+                return f"it speaks of policy {message.place}, and there are {len(self.members)}"
+            case _:
+                each = (member.disbelief(message, speaker) for _, member in self._concerned(message))
+                return next((why for why in each if why is not None), None)
+
+    @bulkhead
+    def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
+        if isinstance(message, ChunkReady):
+            steps = self._chunk(message, speaker, now_s)
+        else:
+            steps = [
+                step
+                for place, member in self._concerned(message)
+                for step in self._of(place, member.receive(message, speaker, now_s), now_s)
+            ]
+        return steps + self._follow(now_s)
+
+    @bulkhead
+    def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
+        steps = [
+            step
+            for place, member in self._knowing(number)
+            for step in self._of(place, member.worker_gone(number, why, now_s, handed_in=handed_in, died=died), now_s)
+        ]
+        return steps + self._follow(now_s)
+
+    def explain_death(self, worker: str, how: str) -> None:
+        for member in self.members:
+            member.explain_death(worker, how)
+
+    @bulkhead
+    def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
+        for member in self.members:  # before any of them goes on: they end together
+            if not member.over:
+                member.end(End(ON_REQUEST, explanation), skip_final_evaluation=now)
+        stopped = [
+            member.stop(now=now, explanation=explanation, now_s=now_s, nobody_comes=nobody_comes)
+            for member in self.members
+        ]
+        return self._all(now_s, stopped) + self._follow(now_s)
+
+    @bulkhead
+    def save_now(self, now_s: float) -> list[Step]:
+        return self._all(now_s, [member.save_now(now_s) for member in self.members])
+
+    @property
+    def is_saving(self) -> bool:
+        return any(member.is_saving for member in self.members)
+
+    def break_off(self, reason: str, now_s: float) -> None:
+        for member in self.members:
+            member.break_off(reason, now_s)
+
+    @bulkhead
+    def tick(self, now_s: float) -> list[Step]:
+        return self._all(now_s, [member.tick(now_s) for member in self.members]) + self._follow(now_s)
+
+    @bulkhead
+    def adopt(self, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
+        lease = self._lead.replay.lease_of_missing(metas[0].chunk)
+        if lease is None:
+            return []
+        speaker = Speaker(metas[0].chunk.worker, metas[0].chunk.incarnation)
+        message = ChunkReady(lease, metas[0], list(metas[1:]))
+        why = self.disbelief(message, speaker)
+        if why is not None:
+            return [LogLine(self.identity.id, f"payloads {metas[0].file} are left aside: {why}", "warning")]
+        before = self._lead.replay.env_step
+        steps: list[Step] = [step for step in self.receive(message, speaker, now_s) if not isinstance(step, Reply)]
+        if self._lead.replay.env_step > before:
+            steps.append(LogLine(self.identity.id, f"counts {metas[0].file}, which nobody had announced"))
+        return steps
+
+    def is_soft(self, message: AnyMessage) -> bool:
+        return all(member.is_soft(message) for _, member in self._concerned(message))
+
+    def left_over(self) -> list[Step]:
+        return self._all(0.0, [member.left_over() for member in self.members])
+
+    # --- a chunk counts for all policies or for none ---
+
+    def _disbelief_of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
+        metas = [message.meta, *message.others]
+        if len(metas) != len(self.members):
+            return f"its chunk {message.meta.file} is of {len(metas)} policies, and there are {len(self.members)}"
+        whole = (message.meta.chunk, message.meta.env_steps)
+        if any((meta.chunk, meta.env_steps) != whole for meta in metas):
+            return f"its chunk {message.meta.file} is not the same for all policies"
+        each = (member.disbelief(own, speaker) for member, own in self._shares(message))
+        return next((why for why in each if why is not None), None)
+
+    def _chunk(self, message: ChunkReady, speaker: Speaker, now_s: float) -> list[Step]:
+        """The first policy comes last: it lets collectors go on, once all know what has come."""
+        why = self._refusal_of_late(message, speaker)
+        if why is not None:
+            return [refused(message, why)]
+        if (why := self._too_large(message)) is not None:
+            return [*self._refuse(message, why), refused(message, why)]
+        shares = list(enumerate(self._shares(message)))
+        return [
+            step
+            for place, (member, own) in reversed(shares)
+            for step in self._of(place, member.receive(own, speaker, now_s), now_s)
+        ]
+
+    def _shares(self, message: ChunkReady) -> list[tuple[Experiment, ChunkReady]]:
+        """What each policy gets of it. The first one's says what the others get, for the account of the collector."""
+        others = [ChunkReady(message.lease, meta) for meta in message.others]
+        return list(zip(self.members, [message, *others], strict=True))
+
+    def _refusal_of_late(self, message: ChunkReady, speaker: Speaker) -> str | None:
+        if self._lead.parts.books.leases.find(message.lease) is not None:
+            return None
+        if (why := self._disbelief_of_chunk(message, speaker)) is not None:
+            return why
+        if not self._lead.parts.claims.is_late_word_of(speaker, message.lease):
+            return None  # each refuses it
+        each = (member.parts.claims.of_chunk(own, speaker) for member, own in self._shares(message))
+        return next((why for why in each if why is not None), None)
+
+    def _too_large(self, message: ChunkReady) -> str | None:
+        """Why the buffer of a policy can never hold its part; a config that asks for that is hopeless."""
+        each = (member.replay.misfit(own.meta) for member, own in self._shares(message))
+        return next((why for why in each if why is not None), None)
+
+    def _refuse(self, message: ChunkReady, why: str) -> list[Step]:
+        reason = f"chunks are refused: {why}"
+        for member in self.members:
+            member.end(End(reason, reason), skip_final_evaluation=True)
+        id = self.identity.id
+        gone = [OfPolicy(id, name, DeleteChunks(id, (message.meta.file,))) for name in self._names]
+        return [LogLine(id, f"chunk {message.meta.file} refused: {why}", "warning"), *gone]
+
+    # --- they play and end together ---
+
+    def _beside(self, place: int) -> tuple[CheckpointRecord, ...] | None:
+        """The newest checkpoints of all policies but this one; None until each has one."""
+        others = [commander.last_record for at, commander in enumerate(self._commanders) if at != place]
+        found = tuple(record for record in others if record is not None)
+        return found if len(found) == len(others) else None
+
+    def _lent(self, place: int) -> tuple[int, ...]:
+        """The checkpoints of this policy that evaluations of others play with."""
+        lent: list[int] = []
+        for at, member in enumerate(self.members):
+            beside = member.parts.dispatch.beside
+            if at != place and beside:
+                lent.append(beside[place if place < at else place - 1].train_iter)
+        return tuple(lent)
+
+    def _follow(self, now_s: float) -> list[Step]:
+        """What one policy has done may end the others, or be what they have waited for."""
+        steps = self._all(now_s, [member.parts.dispatch.deal() for member in self.members])
+        end, skips = self._ending()
+        if end is None:
+            return steps
+        for member in self.members:
+            if member.ending is None:
+                steps += member.end(end, skip_final_evaluation=skips)
+        for _ in range(PASSES):
+            steps += self._all(now_s, [member.proceed(now_s) for member in self.members])
+        steps += self._let_go(now_s)
+        if self.over and not self._closed:
+            self._closed = True
+            steps.append(CloseRun(self.identity.id, frozenset(), results_of(self.status(now_s))))
+        return steps
+
+    def _ending(self) -> tuple[End | None, bool]:
+        """Why the run ends, and whether the last checkpoints are not evaluated."""
+        ended = [commander for commander in self._commanders if commander.ending is not None]
+        if ended:
+            return ended[0].ending, any(commander.skips_final_evaluation for commander in ended)
+        return all_solved(self._commanders, self._stop_value), False
+
+    def _let_go(self, now_s: float) -> list[Step]:
+        """A worker that the first policy has let go of has left all of them."""
+        steps: list[Step] = []
+        kept = set(self._lead.lease_numbers)
+        for place, member in list(enumerate(self.members))[1:]:
+            for lease in list(member.parts.books.leases):
+                if lease.role != "learner" and lease.number not in kept:
+                    why = "the other policies of the run have let it go"
+                    gone = member.worker_gone(lease.number, why, now_s, handed_in=True)
+                    steps += self._of(place, gone, now_s)
+        return steps
+
+    # --- passing on ---
+
+    def _knowing(self, number: int) -> list[tuple[int, Experiment]]:
+        """Those that know this lease: all, or the one whose learner holds it."""
+        return [
+            (place, member)
+            for place, member in enumerate(self.members)
+            if member.parts.books.leases.known(number) is not None
+        ]
+
+    def _concerned(self, message: AnyMessage) -> list[tuple[int, Experiment]]:
+        if isinstance(message, CollectorReport | EvaluationDone):
+            return [(message.place, self.members[message.place])]
+        return self._knowing(getattr(message, "lease", 0))
+
+    def _all(self, now_s: float, of_each: Sequence[Sequence[Step]]) -> list[Step]:
+        return [step for place, steps in enumerate(of_each) for step in self._of(place, steps, now_s)]
+
+    def _of(self, place: int, steps: Sequence[Step], now_s: float) -> list[Step]:
+        """What one policy asks for, as the run asks for it."""
+        return [passed for step in steps if (passed := self._passed(place, step, now_s)) is not None]
+
+    def _passed(self, place: int, step: Step, now_s: float) -> Step | None:
+        id, member = self.identity.id, self.members[place]
+        match step:
+            case Happened():
+                return OfPolicy(id, self._names[place], Emit(id, member.event(step, now_s)))
+            case LogLine() | Emit() | WriteProgress() | WriteTimers() | RecordCheckpoint() | RecordReward():
+                return OfPolicy(id, self._names[place], step)
+            case DeleteChunks() | RewindCurves() | CloseRun():
+                return OfPolicy(id, self._names[place], step)
+            case SendToLease(message=Assign() as assign) if not assign.policy:
+                return SendToLease(step.lease, self._for_all(assign)) if place == 0 else None
+            case SendToLease(message=Drain()) | Release():
+                return step if place == 0 or not self._shares_lease(place, step.lease) else None
+            case Reply():
+                return step if place == 0 else None
+            case Broken():
+                return step
+            case _:
+                return step
+
+    def _shares_lease(self, place: int, number: int) -> bool:
+        lease = self.members[place].parts.books.leases.known(number)
+        return lease is not None and lease.role != "learner"
+
+    def _for_all(self, assign: Assign) -> Assign:
+        """A lease for all policies."""
+        _, *others = [member.parts.books.flow for member in self.members]
+        files = [member.parts.workers.policy_file for member in self.members]
+        return replace(
+            assign,
+            policies=dict(zip(self._names, files, strict=True)),
+            others=[Acting(flow.policy, flow.exploration()) for flow in others],
+        )
+
+    def _counters(self, now_s: float) -> Counters:
+        return joined_counters([member.parts.status.counters(now_s) for member in self.members])
+
+
+Run = Experiment | Team
+"""What a coordinator knows of a run that is not over."""
+
+
+def _lacks_learner(member: Experiment) -> bool:
+    return member.ending is None and not member.parts.books.leases.count("learner")
+
+
+def _joined(wanted: Collection[Mapping[Role, int]]) -> dict[Role, int]:
+    """Of learners the sum, of all others the most."""
+    return {role: (sum if role == "learner" else max)(one.get(role, 0) for one in wanted) for role in ROLES}

@@ -1,0 +1,131 @@
+"""A collector's lease in an environment with several agents: a step counts once, and every agent's step is a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from remuda.buffer.chunk import read_chunk
+from remuda.collector.service import CollectorWork
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.assignment import config_of_policy
+from remuda.environments.check import check_environment
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.learner.start import new_algorithm
+from remuda.policy.files.policy_file import publish
+from remuda.tests.worker.games import AGENTS, COPIES, games, shared_config
+from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, stores_of
+from remuda.tests.worker.recording_link import WORKER, RecordingLink
+from remuda.wire.messages import ChunkAccepted, ChunkMeta, ChunkReady, CollectorReport, Credit, PolicyRef
+from remuda.worker.identity import WorkerIdentity
+
+FIRST = PolicyRef(1, 0, 0)
+PPO = {"policy": {"type": "ppo", "hidden": (8,), "horizon_steps": 8, "minibatches": 1}}
+LANES = COPIES * len(AGENTS)
+
+
+class Lease:
+    """The other side of a collector's link."""
+
+    def __init__(self, folder: Path, config: ExperimentConfig, index: int = 0) -> None:
+        self.run, self.link = new_run(folder), RecordingLink()
+        own = config_of_policy(config)
+        algorithm = new_algorithm(own, *check_environment(own))
+        path = self.run.policy_file(EXPERIMENT, 0)
+        publish(path, algorithm.acting_state(), FIRST, warn=lambda text: None)
+        games().clear()
+        assign = assign_to(self.run, config, index=index)
+        self.work = CollectorWork(assign, WorkerIdentity(WORKER, 1), self.link, stores_of(self.run))
+        self.exploration = {"epsilon": 0.5} if config.policy.type == "dqn" else {}
+
+    def collect(self, credit: int) -> list[ChunkMeta]:
+        """Let it use so much credit up, and let go."""
+        self.work.handle(Credit(1, credit, FIRST, self.exploration))
+        answered = 0
+        while self.work.step() or answered < len(self.link.sent_of(ChunkReady)):
+            for ready in self.link.sent_of(ChunkReady)[answered:]:
+                self.work.handle(ChunkAccepted(ready.meta.chunk, credit, FIRST, self.exploration))
+                answered += 1
+        self.work.drain()
+        return [ready.meta for ready in self.link.sent_of(ChunkReady)]
+
+    def columns(self, metas: list[ChunkMeta]) -> list[dict[str, Any]]:
+        return [dict(read_chunk(self.run.data / meta.file, meta)) for meta in metas]
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Lease]]:
+    leases: list[Lease] = []
+    yield leases
+    for lease in leases:
+        lease.work.close()
+
+
+def acted() -> int:
+    return sum(len(game.log) for game in games())
+
+
+def test_each_step_of_each_agent_is_a_row_once_and_no_step_goes_beyond_the_credit(
+    tmp_path: Path, opened: list[Lease]
+) -> None:
+    opened.append(lease := Lease(tmp_path, shared_config(tmp_path / "user")))
+    metas = lease.collect(60)
+    assert len(games()) == COPIES
+    assert sum(meta.env_steps for meta in metas) == sum(game.steps for game in games())
+    assert 60 <= sum(meta.env_steps for meta in metas) < 60 + 16 + COPIES
+    assert sum(meta.rows for meta in metas) == acted(), "the last ones come when the lease ends"
+    ends = [done for game in games() for done in game.log if done.terminated or done.truncated]
+    assert sum(len(meta.episode_returns) for meta in metas) == len(ends)
+    seen = np.concatenate([columns["obs"] for columns in lease.columns(metas)])
+    assert sorted(map(tuple, seen.tolist())) == sorted(done.seen for game in games() for done in game.log)
+
+
+def test_on_policy_a_chunk_is_a_segment_of_each_agent_and_uses_the_credit_of_its_slots(
+    tmp_path: Path, opened: list[Lease]
+) -> None:
+    opened.append(lease := Lease(tmp_path, shared_config(tmp_path / "user", **PPO)))
+    metas = lease.collect(3 * 8 * COPIES)
+    assert [meta.rows for meta in metas] == [LANES] * 3
+    assert sum(int(columns["valid"].sum()) for columns in lease.columns(metas)) == acted()
+    assert sum(meta.env_steps for meta in metas) == sum(game.steps for game in games()) < 3 * 8 * COPIES
+
+
+def test_the_returns_of_single_agents_are_told(tmp_path: Path, opened: list[Lease]) -> None:
+    opened.append(lease := Lease(tmp_path, shared_config(tmp_path / "user")))
+    metas = lease.collect(60)
+    for agent in AGENTS:
+        ends = sum(done.agent == agent and (done.terminated or done.truncated) for game in games() for done in game.log)
+        assert sum(len(meta.episode_info.get(f"return_{agent}", ())) for meta in metas) == ends
+    assert any("return_a1_mean" in report.statistics for report in lease.link.sent_of(CollectorReport))
+
+
+def test_the_first_collector_describes_the_environment_with_its_agents(tmp_path: Path, opened: list[Lease]) -> None:
+    opened.append(lease := Lease(tmp_path, shared_config(tmp_path / "user")))
+    assert set(json.loads(lease.run.env_spec.read_text())["agents"]) == set(AGENTS)
+
+
+def test_collectors_play_other_episodes(tmp_path: Path, opened: list[Lease]) -> None:
+    seeds: list[list[int | None]] = []
+    for index in (0, 1):
+        opened.append(lease := Lease(tmp_path / str(index), shared_config(tmp_path / "user"), index))
+        lease.collect(1)
+        seeds += [game.seeds[:1] for game in games()]
+    assert len({first for (first,) in seeds}) == 2 * COPIES
+
+
+@pytest.mark.parametrize(
+    ("agents", "problem"), [(("a0", "a1"), "an agent a2"), (("a0", "a1", "a2", "a3"), "no agent a3")]
+)
+def test_an_environment_with_other_agents_than_were_submitted_is_refused(
+    tmp_path: Path, agents: tuple[str, ...], problem: str
+) -> None:
+    config = shared_config(tmp_path / "user")
+    other = config.model_copy(update={"env": config.env.model_copy(update={"agents": agents})})
+    run = new_run(tmp_path)
+    with pytest.raises(EnvironmentBuildError, match=problem):
+        CollectorWork(assign_to(run, other), WorkerIdentity(WORKER, 1), RecordingLink(), stores_of(run))

@@ -1,0 +1,240 @@
+"""Several policies in the state machine: they count the same steps, collect and end together; each learns by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.coordinator.effects import CloseRun, OfPolicy, SendToLease
+from remuda.coordinator.experiment.claims import Speaker
+from remuda.tests.coordinator.experiment.teams import AGENTS, World, counters_of, team_config
+from remuda.wire.messages import ChunkReady, CollectorReport, Drain, StopExperiment
+
+
+@pytest.fixture
+def worlds(tmp_path: Path) -> Iterator[Any]:
+    made: list[World] = []
+
+    def make(**sections: Any) -> World:
+        made.append(World(team_config(**sections), tmp_path))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+def finished(world: World) -> None:
+    world.run()
+    status = world.team.status(world.now_s)
+    assert (status.state, status.reason) == ("finished", "max_env_steps")
+    assert world.env_steps[0] == world.env_steps[1] == status.env_step >= 2_000
+    assert sum(world.written[chunk][0].env_steps for chunk in world.acknowledged) <= status.env_step
+    assert world.workers == {}, "everybody has let go"
+
+
+def test_a_run_with_two_policies_from_start_to_end(worlds: Any) -> None:
+    world = worlds()
+    world.herd()
+    finished(world)
+    assert world.env_steps == [world.written_env_steps()] * 2
+    status = world.team.status(world.now_s)
+    assert [one.name for one in status.policies] == list(AGENTS)
+    assert all(one.train_iter > 10 for one in status.policies)
+    assert status.train_iter == sum(one.train_iter for one in status.policies)
+    for name in AGENTS:
+        saved = world.checkpoints(name)
+        assert saved[0].record.train_iter == 0
+        assert saved[-1].record.env_step == status.env_step
+        assert [step for step in world.effects if step.policy == name and isinstance(step.effect, CloseRun)]
+
+
+def test_on_policy_collectors_wait_for_the_update_of_the_policy_that_needs_it(worlds: Any) -> None:
+    """Both collectors collect one chunk, then the hares' policy is updated; nothing is collected by an older one."""
+    world = worlds()
+    world.herd()
+    finished(world)
+    assert set(world.lags["hare"]) == {0}
+    hares = counters_of(world)[1]
+    assert hares.train_iter == pytest.approx(len(world.written) / 2, abs=2), "a segment of each lane of both collectors"
+
+
+def test_what_is_sampled_keeps_to_the_ratio_of_each_policy(worlds: Any) -> None:
+    world = worlds(stop={"max_env_steps": 4_000})
+    world.herd()
+    world.run()
+    fox = counters_of(world)[0]
+    rows = sum(metas[0].rows for metas in world.written.values())
+    assert fox.train_iter * 16 == pytest.approx(2.0 * (rows - 100), rel=0.1)
+
+
+@pytest.mark.parametrize("role", ["collector", "learner", "evaluator"])
+def test_a_worker_that_is_killed_loses_nothing_that_was_acknowledged(worlds: Any, role: Any) -> None:
+    world = worlds()
+    world.herd()
+    while world.env_steps[0] < 700:
+        world.step()
+    victim = world.of(role)[-1]
+    world.kill(victim)
+    world.step()
+    if role == "learner":
+        for _ in range(10):
+            world.step()
+        before = world.env_steps
+        for _ in range(10):
+            world.step()
+        assert world.env_steps == before, "the others wait for it"
+    world.join(role)
+    finished(world)
+    assert world.env_steps == [world.written_env_steps()] * 2
+
+
+@pytest.mark.parametrize("at", [0, 300, 1_000, 1_900])
+def test_a_coordinator_that_is_killed_goes_on_with_all_policies_from_the_same_moment(worlds: Any, at: int) -> None:
+    world = worlds()
+    world.herd()
+    while world.env_steps[0] < at:
+        world.step()
+    before = world.env_steps
+    world.crash()
+    assert world.env_steps[0] == world.env_steps[1] >= before[0]
+    finished(world)
+    assert world.env_steps == [world.written_env_steps()] * 2
+
+
+def test_a_chunk_that_comes_twice_counts_once_for_all(worlds: Any) -> None:
+    world = worlds()
+    world.herd()
+    while not world.acknowledged:
+        world.step()
+    collector = world.of("collector")[0]
+    chunk = next(iter(world.acknowledged))
+    metas = world.written[chunk]
+    before = world.env_steps
+    owner = next(worker for worker in world.of("collector") if worker.uuid == chunk.worker)
+    world.say(owner, ChunkReady(owner.lease, metas[0], metas[1:]))
+    assert world.env_steps == before
+    world.kill(owner, silently=True)
+    world.team.worker_gone(owner.lease, "lost", world.now_s, handed_in=False, died="lost")
+    late = world.team.receive(ChunkReady(owner.lease, metas[0], metas[1:]), Speaker(owner.uuid, 1), world.now_s)
+    assert world.env_steps == before
+    assert late
+    assert collector.role == "collector"
+
+
+def test_a_chunk_counts_for_all_policies_or_for_none(worlds: Any) -> None:
+    world = worlds()
+    world.herd()
+    for _ in range(5):
+        world.step()
+    worker = world.of("collector")[0]
+    ready, speaker = world.write_chunk(worker), Speaker(worker.uuid, 1)
+    (other,) = ready.others
+    lies = [
+        replace(ready, others=[]),
+        replace(ready, others=[other, other]),
+        replace(ready, others=[replace(other, env_steps=other.env_steps - 1)]),
+        replace(ready, others=[replace(other, rows=other.rows + 1)]),
+        replace(ready, others=[replace(other, chunk=replace(other.chunk, sequence=99))]),
+    ]
+    before = world.env_steps
+    for lie in lies:
+        assert world.team.disbelief(lie, speaker) is not None
+    assert world.team.disbelief(CollectorReport(worker.lease, 0, 0, 0, 0.0, 0.0, 0.0, place=2), speaker) is not None
+    assert world.env_steps == before
+    world.say(worker, ready)
+    assert world.env_steps == [before[0] + ready.meta.env_steps] * 2
+
+
+def test_payloads_that_nobody_has_announced_count_if_all_policies_have_theirs(worlds: Any) -> None:
+    world = worlds()
+    world.herd()
+    for _ in range(5):
+        world.step()
+    worker = world.of("collector")[0]
+    ready = world.write_chunk(worker)
+    before = world.env_steps
+    world.do(world.team.adopt([ready.meta, *ready.others], world.now_s))
+    assert world.env_steps == [before[0] + ready.meta.env_steps] * 2
+    world.say(worker, ready)
+    assert world.env_steps == [before[0] + ready.meta.env_steps] * 2, "its worker lives and announces it"
+
+
+def test_each_policy_is_evaluated_with_the_newest_checkpoints_of_the_others_which_are_kept(worlds: Any) -> None:
+    world = worlds(checkpoint={"interval_env_steps": 100, "keep": 1})
+    world.herd()
+    finished(world)
+    assert {asked.place for asked in world.played} == {0, 1}
+    for asked in world.played:
+        (other,) = asked.others
+        assert other.file.startswith("iteration_")
+    first = [asked for asked in world.played if asked.train_iter == 0]
+    assert {asked.others[0].file for asked in first} == {"iteration_0.pth.tar"}, "at first all are new"
+
+
+def test_returns_that_all_policies_have_reached_end_the_run(worlds: Any) -> None:
+    world = worlds(stop={"max_env_steps": 100_000, "stop_value": 3.0})
+    world.herd()
+    while world.env_steps[0] < 1_000:
+        world.step()
+    assert world.team.state == "running"
+    world.returns = 3.5
+    world.run()
+    status = world.team.status(world.now_s)
+    assert (status.state, status.reason, status.last_return) == ("finished", "stop_value", 3.5)
+
+
+def test_what_one_policy_has_used_up_ends_all(worlds: Any) -> None:
+    world = worlds(stop={"max_env_steps": 100_000, "max_train_iters": 30})
+    world.herd()
+    world.run()
+    assert world.team.status(world.now_s).reason == "max_train_iters"
+    assert {member.status(0.0).reason for member in world.team.members} == {"max_train_iters"}
+
+
+def test_a_run_that_is_stopped_saves_all_policies(worlds: Any) -> None:
+    world = worlds()
+    world.herd()
+    while world.env_steps[0] < 500:
+        world.step()
+    world.do(world.team.stop(now=True, explanation=StopExperiment.__name__, now_s=world.now_s))
+    world.run()
+    assert world.team.state == "stopped"
+    for name, counters in zip(AGENTS, counters_of(world), strict=True):
+        assert world.checkpoints(name)[-1].record.train_iter == counters.train_iter
+        assert world.checkpoints(name)[-1].interrupted
+
+
+def test_one_that_waits_ends_at_once_when_it_is_stopped(worlds: Any) -> None:
+    world = worlds()
+    world.do(world.team.stop(now=False, explanation="asked", now_s=1.0))
+    assert (world.team.over, world.team.state) == (True, "stopped")
+
+
+def test_it_demands_a_learner_for_each_policy_and_everybody_else_once(worlds: Any) -> None:
+    world = worlds()
+    demand = world.team.demand(0.0)
+    assert demand is not None
+    assert demand.wanted == {"learner": 2, "collector": 2, "evaluator": 1, "reanalyzer": 0}
+    assert demand.minimum == {"learner": 2, "collector": 1, "evaluator": 1, "reanalyzer": 0}
+    world.join("learner")
+    left = world.team.demand(0.0)
+    assert left is not None
+    assert left.wanted["learner"] == 1
+    world.join("learner")
+    assert not world.team.takes("learner")
+    assert {worker.place for worker in world.of("learner")} == {0, 1}
+
+
+def test_workers_that_are_shared_are_asked_once(worlds: Any) -> None:
+    world = worlds()
+    world.herd()
+    world.step()
+    steps = world.team.lend("collector", 1, "another")
+    told = [step for step in steps if isinstance(step, SendToLease) and isinstance(step.message, Drain)]
+    assert len(told) == 1
+    assert all(isinstance(step, OfPolicy) for step in steps if step not in told)

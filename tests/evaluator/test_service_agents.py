@@ -1,0 +1,53 @@
+"""An evaluator's lease in an environment with several agents: the policy acts for all, and its return is their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.environments.assignment import config_of_policy
+from remuda.environments.check import check_environment
+from remuda.environments.seeding import episode_seed
+from remuda.evaluator.service import EvaluatorWork
+from remuda.learner import checkpoint
+from remuda.learner.start import new_algorithm
+from remuda.tests.worker.games import AGENTS, LENGTHS, games, shared_config
+from remuda.tests.worker.leases import assign_to, new_run, sha256_of, stores_of
+from remuda.tests.worker.recording_link import WORKER, RecordingLink
+from remuda.wire.messages import Counters, Evaluate, EvaluationDone, PolicyRef
+from remuda.worker.identity import WorkerIdentity
+from remuda.worker.shutdown_guard import ShutdownGuard
+
+RETURN = {f"a{n}": 100 * n * length + length * (length + 1) / 2 for n, length in enumerate(LENGTHS)}
+"""Of each agent: it does not depend on actions."""
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[RecordingLink]:
+    """Episodes 4, 5 and 6 of an evaluation."""
+    config, run, link = shared_config(tmp_path / "user"), new_run(tmp_path), RecordingLink()
+    own = config_of_policy(config)
+    path = run.checkpoint(20)
+    progress = checkpoint.Progress(Counters(train_iter=20), PolicyRef(), {"epsilon": 1.0})
+    checkpoint.save(path, new_algorithm(own, *check_environment(own)), progress, config=own)
+    games().clear()
+    work = EvaluatorWork(assign_to(run, config), WorkerIdentity(WORKER, 2), link, ShutdownGuard(), stores_of(run))
+    work.handle(Evaluate(1, 1, path.name, sha256_of(path), 20, 4_000, 4, 3))
+    yield link
+    work.close()
+
+
+def test_the_return_is_the_mean_of_the_agents_and_theirs_are_told(played: RecordingLink) -> None:
+    [done] = played.sent_of(EvaluationDone)
+    assert (done.evaluation, done.first_episode, done.cut, done.actions) == (1, 4, 0, {})
+    assert done.returns == [pytest.approx(sum(RETURN.values()) / len(AGENTS))] * 3
+    assert done.lengths == [max(LENGTHS)] * 3
+    assert {name: done.info[f"return_{name}"] for name in AGENTS} == {name: [RETURN[name]] * 3 for name in AGENTS}
+
+
+def test_an_episode_number_has_the_same_seed_as_elsewhere(played: RecordingLink) -> None:
+    assert sorted(seed for game in games() for seed in game.seeds if seed is not None) == sorted(
+        episode_seed(7, number) for number in (4, 5, 6)
+    )

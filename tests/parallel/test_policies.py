@@ -1,0 +1,87 @@
+"""Two policies learn a game in parallel mode, though a collector and a learner are killed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from remuda.buffer.chunk import read_meta
+from remuda.tests.parallel.command import Command, Ended
+from remuda.tests.parallel.conftest import wait_until_held
+from remuda.tests.parallel.game_folder import make_game_folder
+from remuda.tests.parallel.reading import Index, pids, texts
+from remuda.tests.parallel.test_deaths import kill_first
+from remuda.tests.parallel.user_folder import UserFolder
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a game of two policies with deaths")]
+POLICIES = ("little", "long")
+TWO: dict[str, object] = {
+    "little": {"agents": ["small"]},
+    "long": {"agents": ["tall"], "learner": {"learning_rate": 0.004}},
+}
+Survived = tuple[Path, UserFolder, Ended]
+
+
+def index_of(run: Path, policy: str) -> Index:
+    found: Index = json.loads((run / "ckpt" / policy / "index.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
+    place = tmp_path_factory.mktemp("policies")
+    user = make_game_folder(place / "user", TWO)
+    user.hold()  # the run cannot end while its environments wait, so both deaths fall in its midst
+    run = place / "run"
+    command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
+    try:
+        wait_until_held(command, run, user)
+        kill_first(run, "collector")
+        kill_first(run, "learner")
+        user.release()
+        ended = command.ended()
+        assert ended.code == 0, ended.err
+        return run, user, ended
+    finally:
+        command.end()
+
+
+def test_both_are_learned(survived: Survived) -> None:
+    run, _, ended = survived
+    assert "horse finished: max_env_steps; best returns: little " in ended.out
+    for policy in POLICIES:
+        last = index_of(run, policy)["checkpoints"][-1]
+        assert last["reward"] is not None
+        assert last["reward"] > 0.9, "of 1; 0.5 by chance"
+
+
+def test_a_step_counts_once_for_both_and_none_is_lost_that_was_announced(survived: Survived) -> None:
+    run, user, ended = survived
+    (env_step,) = {index_of(run, policy)["checkpoints"][-1]["env_step"] for policy in POLICIES}
+    assert f"env_step {env_step}, " in ended.out
+    found = {policy: [read_meta(path) for path in (run / "data" / policy).iterdir()] for policy in POLICIES}
+    for metas in found.values():
+        assert max(Counter(meta.chunk for meta in metas).values()) == 1
+        assert sum(meta.env_steps for meta in metas) == env_step
+    assert {meta.chunk for meta in found["little"]} == {meta.chunk for meta in found["long"]}
+    taken = sum(map(user.steps, pids(run, "collector")))
+    assert env_step <= taken <= env_step + 32 + 4, "at most the chunk that the killed collector was filling"
+    rows = {policy: sum(meta.rows for meta in metas) for policy, metas in found.items()}
+    assert rows["long"] == pytest.approx(env_step, rel=0.02)
+    assert rows["little"] == pytest.approx(0.6 * env_step, rel=0.05), "6 steps of 10"
+
+
+def test_each_policy_has_logs_and_curves_of_its_own(survived: Survived) -> None:
+    run, _, _ = survived
+    for policy in POLICIES:
+        log = run / "log" / policy
+        assert texts(log / "learner" / "learner_logger.txt", "saved checkpoint")
+        assert texts(log / "commander" / "commander_logger.txt", "the run is over after")
+        assert (log / "progress.txt").read_text().count("\n") > 5
+        assert list((log / "learner" / "learner_tb_logger").iterdir())
+        assert (run / "model" / policy / "model.pt").exists()
+    assert len(list((run / "log" / "collector").iterdir())) == 3
+    assert not (run / "progress.txt").exists()

@@ -1,0 +1,48 @@
+"""What several policies of one run have in common, in both modes: counters, and the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remuda.training.commander.commander import Commander
+from remuda.training.commander.end import STOP_VALUE, End
+from remuda.wire.messages import Counters
+
+
+def joined_counters(known: Sequence[Counters]) -> Counters:
+    """Those of the run. Of several policies those of learning are sums; steps of the environment count once, however
+    many of its agents act."""
+    if len(known) == 1:
+        return known[0]
+    return Counters(
+        env_step=max(one.env_step for one in known),
+        train_iter=sum(one.train_iter for one in known),
+        episode=sum(one.episode for one in known),
+        policy_version=sum(one.policy_version for one in known),
+        wall_s=max(one.wall_s for one in known),
+    )
+
+
+def last_returns(commanders: Sequence[Commander]) -> list[float | None]:
+    """The newest mean evaluation return of each policy."""
+    results = [(commander.last, commander.last_record) for commander in commanders]
+    return [
+        result.reward_mean if result is not None else None if record is None else record.reward
+        for result, record in results
+    ]
+
+
+def mean_return(returns: Sequence[float | None]) -> float | None:
+    """Their mean; None until each policy has one."""
+    known = [value for value in returns if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(returns) else None
+
+
+def all_solved(commanders: Sequence[Commander], bound: float | None) -> End | None:
+    """The end of a run whose policies have all reached `stop.stop_value`, which is `bound`."""
+    returns = last_returns(commanders)
+    if bound is None or not all(value is not None and value >= bound for value in returns):
+        return None
+    told = ", ".join(f"{value:.6g}" for value in returns)
+    text = f"the mean evaluation returns of all policies ({told}) have reached stop_value {bound:.6g}"
+    return End(STOP_VALUE, text)

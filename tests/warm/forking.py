@@ -6,6 +6,7 @@ python -P -m remuda.tests.warm.forking SOCKET ROOM
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib
 import os
 import signal
@@ -15,12 +16,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 
 from remuda.tests.warm import popen
 from remuda.tests.warm.command_line import set_command_line
 from remuda.tests.warm.order import LENGTH_BYTES, Order, received
 from remuda.tests.warm.program import Program
 from remuda.worker.gc_freeze import gc_frozen
+from remuda.worker.quick_exit import exit_code, exit_now
 
 IMPORTED = (
     "remuda.cli.app",
@@ -89,8 +92,8 @@ def _prepare(order: Order) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def be(order: Order, descriptors: Sequence[int]) -> None:
-    """Run the program as if this process had been started with it."""
+def be(order: Order, descriptors: Sequence[int]) -> NoReturn:
+    """Run the program as if this process had been started with it, and end as it does, but without freeing modules."""
     program = Program.of(order.command)
     assert program is not None
     _place(descriptors, order.descriptors)
@@ -103,7 +106,13 @@ def be(order: Order, descriptors: Sequence[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if program.starts_others:
         _fork_for_this_process()
-    program.run()
+    for name in ("freeze", "unfreeze"):  # what was imported stays frozen: memory that is looked at is copied
+        setattr(gc, name, lambda: None)
+    try:
+        program.run()
+    except SystemExit as end:
+        exit_now(exit_code(end))
+    exit_now(0)
 
 
 def _fork_for_this_process() -> None:
@@ -121,7 +130,6 @@ def _fork_for_this_process() -> None:
     if (ordered := fork_for_orders(theirs)) is None:
         os._exit(0)
     be(*ordered)
-    sys.exit()
 
 
 def _hold_only(control: socket.socket) -> None:

@@ -13,6 +13,8 @@ FLOOD_S = 60.0 if LONG else 5.0
 """11: how long more messages come than can be handled."""
 WORKERS, WATCHED_S = (1_000, 60.0) if LONG else (150, 2.0)
 """12: simulated workers, and how long their beats are counted."""
+LONG_STEPS, PAUSE_S = (6_000, 0.0) if LONG else (3_000, 0.002)
+"""Environment steps of a run in whose course somebody dies, and how long an environment takes for each."""
 AWAY_S = 5.0 if LONG else 1.5
 """13: how long there is no coordinator, while chunks pile up and beats go unanswered."""
 POINTS = None if LONG else 5

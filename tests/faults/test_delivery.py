@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 
 def test_each_chunk_is_delivered_up_to_five_times_and_counts_once(tmp_path: Path, herds: Herds) -> None:
     """Copies come before and after the original, and after a coordinator that had accepted it was killed."""
-    user = UserFolder.make(tmp_path / "user", {**LONG, "stop": {"max_env_steps": 1_200}})
+    user = UserFolder.make(tmp_path / "user", {**LONG, "env": {}, "stop": {"max_env_steps": 1_200}})
     with Repeating(seed=27, delay_s=0.1) as network:
         herd = herds(network=network)
         coordinator = herd.gather()

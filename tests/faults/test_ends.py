@@ -21,7 +21,7 @@ import pytest
 
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Journal, assert_exact, commander
-from remuda.tests.faults.sizes import RESUMES, within
+from remuda.tests.faults.sizes import LONG_STEPS, RESUMES, within
 from remuda.tests.faults.test_processes import CHUNK, ENDLESS, LONG, VECTOR
 from remuda.tests.faults.test_registration import link, register
 from remuda.tests.logbook.event_reader import curves
@@ -107,7 +107,7 @@ def test_a_worker_that_is_asked_to_end_hands_in_what_it_has(tmp_path: Path, herd
     herd.worker("collector")
     herd.wait_over("horse")
     herd.shut_down()
-    assert assert_exact(herd, run, user) >= 6_000
+    assert assert_exact(herd, run, user) >= LONG_STEPS
 
 
 def test_what_workers_hand_in_while_there_is_no_coordinator_counts_at_its_next_start(
@@ -127,7 +127,7 @@ def test_what_workers_hand_in_while_there_is_no_coordinator_counts_at_its_next_s
     herd.workers()
     herd.wait_over("horse")
     herd.shut_down()
-    assert assert_exact(herd, run, user) >= 6_000
+    assert assert_exact(herd, run, user) >= LONG_STEPS
     assert any("which nobody had announced" in text for text in commander(run))
 
 

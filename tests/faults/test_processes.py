@@ -18,7 +18,7 @@ import pytest
 from remuda.policy.files.policy_file import read_ref
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact, commander, kill
-from remuda.tests.faults.sizes import AWAY_S, within
+from remuda.tests.faults.sizes import AWAY_S, LONG_STEPS, PAUSE_S, within
 from remuda.tests.parallel import user_folder
 from remuda.tests.parallel.reading import Joined, progress, texts
 from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
@@ -32,9 +32,11 @@ IN_WORK = 2 * (CHUNK + VECTOR - 1)
 """What a killed collector may have taken and not announced: a chunk being filled, one being written. Each ends with the
 vector's step that fills it, which may bring all but one of its environments' steps too many."""
 LONG: dict[str, dict[str, object]] = {
-    "stop": {"max_env_steps": 6_000},
-    "evaluator": {**CONFIG["evaluator"], "interval_env_steps": 3_000},
+    "env": {"kwargs": {"pause_s": PAUSE_S}},
+    "stop": {"max_env_steps": LONG_STEPS},
+    "evaluator": {**CONFIG["evaluator"], "interval_env_steps": LONG_STEPS // 2},
 }
+"""A run in whose course somebody can die."""
 ENDLESS: dict[str, dict[str, object]] = {
     **user_folder.ENDLESS,
     "evaluator": {**CONFIG["evaluator"], "interval_env_steps": 20_000},
@@ -71,7 +73,7 @@ def test_coordinator_killed_with_eight_workers_and_started_again(tmp_path: Path,
     assert within(back_s, 10.0)
     herd.wait_over("horse")
     herd.shut_down()
-    assert assert_exact(herd, run, user) >= 6_000
+    assert assert_exact(herd, run, user) >= LONG_STEPS
     rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(run)]
     assert [epoch for epoch, _ in rows] == list(range(len(rows)))
     assert [env_step for _, env_step in rows] == sorted(env_step for _, env_step in rows)
@@ -263,7 +265,7 @@ def test_an_environment_that_never_resets_fails_its_run_and_no_other(tmp_path: P
     told = [text for text in commander(bad) if "Traceback (most recent call last)" in text]
     assert len(told) >= 5
     assert all("my_envs.py" in text and "does not get up" in text for text in told)
-    assert assert_exact(herd, good, user) >= 6_000
+    assert assert_exact(herd, good, user) >= LONG_STEPS
     assert {one.incarnation for one in herd.incarnations()} == {1}, "no process ended for it"
     assert {one.uuid for one in herd.incarnations()} > of_good
     counted = [text.split(":")[0] for text in commander(bad) if " failure of " in text]
@@ -324,7 +326,7 @@ def test_an_environment_that_ends_its_process_fails_its_run_and_the_next_one_is_
     herd.wait_over("good")
     herd.shut_down()
     assert any("ended with signal 6 (SIGABRT) and was started again" in text for text in commander(bad))
-    assert assert_exact(herd, good, user, alone=False) >= 6_000
+    assert assert_exact(herd, good, user, alone=False) >= LONG_STEPS
 
 
 def test_an_environment_that_hangs_is_named_with_its_stack_and_started_anew(tmp_path: Path, herds: Herds) -> None:
@@ -350,7 +352,7 @@ def test_an_environment_that_hangs_is_named_with_its_stack_and_started_anew(tmp_
     assert "my_envs.py" in told
     assert any("is stuck: beats, but no progress" in text for text in commander(run))
     assert [one.incarnation for one in herd.incarnations("collector")] == [1, 2]
-    assert assert_exact(herd, run, user, lost_at_most=IN_WORK) >= 6_000
+    assert assert_exact(herd, run, user, lost_at_most=IN_WORK) >= LONG_STEPS
 
 
 def test_workers_do_not_outlive_a_killed_nanny(herds: Herds) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace as changed
 
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact, beside
-from remuda.tests.faults.sizes import FLOOD_S, TWINS, within
+from remuda.tests.faults.sizes import FLOOD_S, LONG_STEPS, TWINS, within
 from remuda.tests.faults.test_processes import LONG
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
@@ -152,4 +152,4 @@ def test_a_wall_clock_that_jumps_kills_nobody(tmp_path: Path, herds: Herds) -> N
     herd.shut_down()
     assert "is lost" not in herd.said()
     assert {one.incarnation for one in herd.incarnations()} == {1}
-    assert assert_exact(herd, run, user) >= 6_000
+    assert assert_exact(herd, run, user) >= LONG_STEPS

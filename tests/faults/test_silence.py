@@ -11,7 +11,7 @@ import pytest
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact, kill
 from remuda.tests.faults.sizes import LONG as IN_FULL
-from remuda.tests.faults.sizes import SILENCE_S, within
+from remuda.tests.faults.sizes import LONG_STEPS, SILENCE_S, within
 from remuda.tests.faults.test_processes import ENDLESS, LONG
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.tests.patience import HANG_S, until
@@ -52,7 +52,7 @@ def test_a_herd_outlasts_a_silent_coordinator(how: str, tmp_path: Path, herds: H
     assert within(back_s, 10.0)
     herd.wait_over("horse")
     herd.shut_down()
-    assert assert_exact(herd, run, user) >= 6_000
+    assert assert_exact(herd, run, user) >= LONG_STEPS
     assert {one.incarnation for one in herd.incarnations()} == {1}, "no worker had to start again"
     if IN_FULL:
         assert "the coordinator has been silent for 2 min; waiting for it, at most 60 min" in herd.said()

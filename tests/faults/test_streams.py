@@ -69,7 +69,9 @@ def test_what_is_handed_in_while_the_coordinator_is_away_waits_for_the_next(tmp_
     yet, and their job still has time."""
     never_idle = {"env": ENDLESS["env"], "buffer": {**CONFIG["buffer"], "samples_per_insert": None}}
     user, herd = (
-        UserFolder.make(tmp_path / "user", {**SETTINGS, **never_idle, "stop": {"max_env_steps": 12_000}}),
+        UserFolder.make(
+            tmp_path / "user", {**SETTINGS, **never_idle, "stop": {"max_env_steps": 12_000 if LONG else 6_000}}
+        ),
         herds(),
     )
     coordinator = herd.coordinator()

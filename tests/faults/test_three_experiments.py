@@ -8,6 +8,7 @@ import pytest
 
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import assert_exact, commander
+from remuda.tests.faults.sizes import LONG_STEPS
 from remuda.tests.faults.test_processes import LONG
 from remuda.tests.parallel.reading import progress
 from remuda.tests.parallel.user_folder import HELD, UserFolder
@@ -43,10 +44,10 @@ def test_three_experiments_on_four_workers_survive_their_coordinator(tmp_path: P
     users["grey"].release()
     users["roan"].release()
     for name in NAMES:
-        assert herd.wait_over(name).env_step >= 6_000
+        assert herd.wait_over(name).env_step >= LONG_STEPS
     herd.shut_down()
     for name in NAMES:
-        assert assert_exact(herd, runs[name], users[name], alone=False) >= 6_000
+        assert assert_exact(herd, runs[name], users[name], alone=False) >= LONG_STEPS
         rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(runs[name])]
         assert [epoch for epoch, _ in rows] == list(range(len(rows)))
         assert [env_step for _, env_step in rows] == sorted(env_step for _, env_step in rows)

@@ -20,8 +20,9 @@ from remuda.wire.streams.sockets import StreamDealer
 
 WAIT_S = 0.25
 """Between two looks while there is no connection, or a queue is full."""
-LONGEST_WAIT_S = 1.0
-"""Between two looks where nothing is due. A herd has many such threads, and each look of theirs takes time."""
+LONGEST_WAIT_S, IDLE_WAIT_S = 1.0, 60.0
+"""Between two looks where nothing is due, while the server owes an answer and while it owes none. A herd has many such
+threads, and each look of theirs takes time."""
 RETRY_S = 1.0
 """Before a connection is tried again for which there is no key, or that was refused."""
 JOIN_S = 5.0
@@ -160,7 +161,9 @@ class StreamClient:
     def _wait_s(self, now_s: float) -> float:
         """Until something is due."""
         due_s = min((each.due_s for each in self._transfers.values()), default=math.inf)
-        return WAIT_S if due_s <= now_s else min(due_s - now_s, LONGEST_WAIT_S)
+        if due_s <= now_s:
+            return WAIT_S
+        return min(due_s - now_s, IDLE_WAIT_S if self._asked_s is None else LONGEST_WAIT_S)
 
     def _listen(self, server: StreamDealer, now_s: float) -> None:
         while (said := server.take()) is not None:

@@ -12,8 +12,8 @@ from remuda.wire.messages import Grant
 from remuda.wire.streams.messages import FromServer, LogAppend, LogHas, Refused
 
 LOG_PIECE_BYTES = 128 << 10
-LOG_INTERVAL_S = 1.0
-"""Between two looks at a log for more."""
+LOG_INTERVAL_S, LOG_LONGEST_S = 1.0, 4.0
+"""Between two looks at a log for more; doubled while it does not grow."""
 
 
 class LogStream:
@@ -27,6 +27,7 @@ class LogStream:
         self._asked = False
         """Whether a piece is on its way."""
         self._due_s = 0.0
+        self._pause_s = LOG_INTERVAL_S
         self.settled = False
         self.problem = ""
 
@@ -59,8 +60,9 @@ class LogStream:
             return
         data = self._read()
         if not data:
-            self._due_s = now_s + LOG_INTERVAL_S
+            self._due_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, LOG_LONGEST_S)
             return
+        self._pause_s = LOG_INTERVAL_S
         yield LogAppend(self._number, self._grant, self._there), [data]
         self._asked = True
 

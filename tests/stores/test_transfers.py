@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stores.log_stream import LOG_INTERVAL_S, LogStream
+from remuda.stores.log_stream import LOG_INTERVAL_S, LOG_LONGEST_S, LogStream
 from remuda.stores.transfers import FIRST_PAUSE_S, Upload
 from remuda.wire.messages import Grant
 from remuda.wire.streams.codec import decode, encode, of_workers
@@ -91,10 +91,14 @@ def test_a_log_is_due_when_it_is_looked_at_again(tmp_path: Path) -> None:
     log = LogStream(GRANT, path)
     log.open(1, 5.0)
     assert log.due_s == 5.0
-    assert list(log.say(5.0)) == []
-    assert log.due_s == 5.0 + LOG_INTERVAL_S
+    for pause_s in (LOG_INTERVAL_S, 2 * LOG_INTERVAL_S, LOG_LONGEST_S, LOG_LONGEST_S):
+        before_s = log.due_s
+        assert list(log.say(before_s)) == []
+        assert log.due_s == before_s + pause_s, "later and later, while it does not grow"
     path.write_text("line\n")
     assert len(list(log.say(log.due_s))) == 1
     assert log.due_s == math.inf, "until it is confirmed"
     log.hear(LogHas(1, 5), b"", 9.0)
     assert log.due_s == 9.0 + LOG_INTERVAL_S
+    assert list(log.say(log.due_s)) == []
+    assert log.due_s == 9.0 + 2 * LOG_INTERVAL_S, "soon again, since it has grown"

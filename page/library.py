@@ -20,7 +20,7 @@ REQUEST_S = 0.5
 _PAUSE_S = 0.002
 """Between two pieces of a long file: the requests of people go first."""
 _WAIT_S = 1.0
-FEW_BYTES = 1 << 20
+FEW_BYTES = 256 << 10
 """What is left of a file is read at once if it is no more than this."""
 SOME_BYTES = 8 << 20
 """And if there is time, if it is no more than this."""

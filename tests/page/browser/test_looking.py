@@ -70,7 +70,7 @@ def test_a_table_sorts_by_its_heads(stage: Stage, tab: Page) -> None:
 
 def test_a_run_shows_its_curves_and_waits(stage: Stage, tab: Page, pictures: Path) -> None:
     tab.open(stage.run("goes_on"))
-    tab.until_text("Environment steps", "Policy lag", "Samples per insert", "Where the time goes")
+    tab.until_text("Environment steps", "Policy lag", "Samples per insert", "Chunks lost", "Where the time goes")
     tab.until("document.querySelectorAll('.lane svg path').length > 4", "lanes")
     tab.until("document.querySelectorAll('.chart canvas').length >= 3", "curves and rates")
     kinds = tab.js("[...new Set([...document.querySelectorAll('.lane path')].map((path) => path.dataset.kind))]")

@@ -56,13 +56,21 @@ class Task:
         return " ".join([self.algorithm.upper(), *self.variant.split("_")]).strip()
 
 
-def _maze(algorithm: str, config: str, *, solvable: bool, variant: str = "", overrides: tuple[str, ...] = ()) -> Task:
+def _maze(
+    algorithm: str,
+    config: str,
+    *,
+    solvable: bool,
+    variant: str = "",
+    overrides: tuple[str, ...] = (),
+    max_env_steps: int = 200_000,
+) -> Task:
     """A maze that takes memory: without it 0 is the best possible mean return."""
     return Task(
         algorithm,
         "TMaze",
         0.95,
-        200_000 if solvable else 100_000,
+        max_env_steps,
         seeds=3,
         interval_env_steps=5_000,
         config=config,
@@ -112,7 +120,7 @@ TASKS = (
         variant="feed_forward",
         overrides=("policy.recurrent=null",),
     ),
-    _maze("dqn", "benchmarks/configs/t_maze_dqn.yaml", solvable=False),
+    _maze("dqn", "benchmarks/configs/t_maze_dqn.yaml", solvable=False, max_env_steps=100_000),
     Task(
         "ppo",
         "SpeakerListener",

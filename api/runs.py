@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from remuda.client import running
 from remuda.client.checking import check_launch
 from remuda.client.progress import open_view
+from remuda.client.sizing import as_before
 from remuda.config.load import LoadedConfig, load_config, load_settings
 from remuda.config.override import Override
 from remuda.config.schema import ExperimentConfig
@@ -102,7 +103,7 @@ def train(
     _require_main_thread("train")
     loaded = _loaded(config, overrides)
     with _shown(loaded.config, progress=progress) as seen:
-        running.train(loaded, run_dir=_run_dir(run_dir, loaded), on_exists=on_exists, on_progress=seen)
+        running.train(loaded, run_dir=_run_dir(run_dir, loaded), on_exists=on_exists, on_progress=seen, say=_warn)
     return _result(seen.last, log="evaluator/evaluator_logger.txt")
 
 
@@ -146,6 +147,7 @@ def launch(
     launcher = {} if on is None else {"launch.on": on}
     loaded = _loaded(config, {**overrides, **launcher})
     folder = _run_dir(run_dir, loaded)
+    loaded = as_before(loaded, folder) if on_exists == "resume" else loaded
     check_launch(loaded, folder, on_exists)
     with _shown(loaded.config, progress=progress) as seen:
         running.launch(loaded, run_dir=folder, on_exists=on_exists, on_progress=seen, say=_warn)

@@ -32,8 +32,10 @@ def show(
         print(_sources(config, sets, seed, as_json=as_json), end="")
         return
     loaded = load(config, sets=sets, seed=seed)
-    text = config_json_text(loaded.config, for_people=True) if as_json else yaml_text(loaded.config, loaded.provenance)
-    print(text, end="")
+    if as_json:
+        print(config_json_text(loaded.config, for_people=True, auto=loaded.auto), end="")
+    else:
+        print(yaml_text(loaded.config, loaded.provenance, auto=loaded.auto), end="")
 
 
 def _sources(config: Path, sets: list[str] | None, seed: int | None, *, as_json: bool) -> str:

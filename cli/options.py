@@ -114,6 +114,8 @@ class RunOptions:
 
         Raises InputError for options that contradict each other, and ConfigError.
         """
+        from remuda.client.sizing import as_before
+
         choice = resolve_on_exists(self.on_exists, resume=self.resume, force=self.force)
         beginning = resolve_beginning(self.initialize_from, inference=self.inference, resume=choice == "resume")
         sets = [*(self.sets or ()), *more_sets, *beginning]
@@ -122,7 +124,7 @@ class RunOptions:
         else:
             loaded = choose(str(self.config), self.env, sets=sets, seed=self.seed, device=self.device)
         folder = resolve_run_dir(self.run_dir, self.run_id, runs_dir=self.runs_dir, name=loaded.config.name)
-        return ResolvedRun(loaded, folder, choice)
+        return ResolvedRun(as_before(loaded, folder) if choice == "resume" else loaded, folder, choice)
 
 
 def with_run_options(verb: Callable[..., None]) -> Callable[..., None]:

@@ -51,6 +51,7 @@ def submit(
     from remuda.client.agents import with_agents
 
     resolved = run.resolved(*([] if name is None else [f"name={name}"]))
+    resolved.loaded.require_numbers("the workers may be on other machines")
     with asked_output():  # the environment is built
         check_input(resolved, mode="parallel")
     loaded = resolved.loaded

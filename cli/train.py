@@ -86,7 +86,12 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
     try:
         with ShutdownGuard(lifeline=lifeline, grace_s=GRACE_S) as guard:
             result = running.train(
-                asked.loaded, run_dir=asked.run_dir, on_exists=asked.on_exists, on_progress=show, stop=guard
+                asked.loaded,
+                run_dir=asked.run_dir,
+                on_exists=asked.on_exists,
+                on_progress=show,
+                say=lambda text: print(text, file=sys.stderr, flush=True),
+                stop=guard,
             )
         return result, last[0]
     except (

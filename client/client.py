@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -33,6 +33,7 @@ from remuda.wire.messages import (
     StopExperiment,
     Submit,
     Submitted,
+    shortened,
 )
 from remuda.wire.patience import Patience
 
@@ -74,6 +75,7 @@ class Client:
         on_exists: Literal["error", "resume", "force", "rename"] = "error",
         priority: int = 0,
         provenance: Mapping[str, Origin] | None = None,
+        notes: Sequence[str] = (),
     ) -> Submitted:
         """Submit an experiment.
 
@@ -85,6 +87,7 @@ class Client:
             on_exists: what to do with a run folder that is already there, see `remuda.train`.
             priority: experiments with a higher priority get workers first.
             provenance: where each setting came from, by dotted name; it is written to the run folder.
+            notes: lines for the commander's log.
         """
         answer = self._ask(
             Submit(
@@ -95,6 +98,7 @@ class Client:
                 priority=priority,
                 git=capture_git(Path.cwd()),
                 provenance=dict(provenance or {}),
+                notes=[shortened(note) for note in notes],
                 experiment=str(uuid4()),
             ),
             SUBMIT_DEADLINE_S,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from remuda.client.agents import with_agents
 from remuda.client.client import Client
-from remuda.config.load import LoadedConfig, Origin, load_config
+from remuda.client.sizing import as_before, request_of, settled
+from remuda.config.load import SETTINGS, LoadedConfig, load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.existing_folder import OnExists
 from remuda.wire.messages import ExperimentStatus
@@ -19,6 +20,7 @@ from remuda.wire.patience import Patience
 
 if TYPE_CHECKING:  # they import torch
     from remuda.deploy.launcher import Launcher, WorkerCounts
+    from remuda.deploy.sizing import SizeRequest
     from remuda.runner.components import StopRequest
     from remuda.runner.serial import RunResult
 
@@ -36,8 +38,7 @@ END_DEADLINE_S = 30.0
 
 @dataclass(frozen=True)
 class _Given:
-    config: ExperimentConfig
-    provenance: Mapping[str, Origin]
+    loaded: LoadedConfig
     run_dir: Path
 
 
@@ -48,6 +49,7 @@ def train(
     on_exists: OnExists = "error",
     overrides: Sequence[str] = (),
     on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
+    say: Callable[[str], None] = lambda text: None,
     stop: StopRequest | None = None,
 ) -> RunResult:
     """Train in this process until a stop condition of the config is reached, as `remuda train` does.
@@ -58,6 +60,7 @@ def train(
         on_exists: what to do with a run folder that is already there, see `remuda.train`.
         overrides: settings as `a.b=value`, for a config that is loaded from a file.
         on_progress: gets each status of the run.
+        say: shows a line to the user: which sizes were measured. Must not raise.
         stop: ends the run; needed outside the main thread (see remuda.worker.shutdown_guard.ShutdownGuard). Without it,
             Ctrl-C and SIGTERM save a checkpoint and end the run.
 
@@ -66,11 +69,16 @@ def train(
     from remuda.runner.serial import Start, run
     from remuda.worker.shutdown_guard import ShutdownGuard
 
-    given = _given(config, run_dir, overrides)
+    given = _given(config, run_dir, overrides, on_exists)
     with ExitStack() as stack:
         asked = stop if stop is not None else stack.enter_context(ShutdownGuard(grace_s=TRAIN_GRACE_S))
-        start = Start(given.run_dir, on_exists, given.provenance)
-        return run(given.config, start, stop=asked, on_progress=on_progress)
+        loaded, request = given.loaded, request_of(given.loaded, serial=True)
+        if request is not None:
+            from remuda.deploy.sizing import measured
+
+            loaded = _told(settled(loaded, request, measured(request)), say)
+        start = Start(given.run_dir, on_exists, loaded.provenance, loaded.notes)
+        return run(loaded.config, start, stop=asked, on_progress=on_progress)
 
 
 def launch(
@@ -95,8 +103,8 @@ def launch(
         on_exists: see `train`.
         overrides: see `train`.
         on_progress: see `train`.
-        say: shows a line to the user: that the coordinator has been silent for long (it is waited for as long as its
-            workers do), or what the launcher has to tell. Must not raise.
+        say: shows a line to the user: which sizes were measured; that the coordinator has been silent for long (it is
+            waited for as long as its workers do); what the launcher has to tell. Must not raise.
         limits: time limits for workers, such as `stuck_after_s=600` (see remuda.coordinator.limits.Limits).
         profile: a folder into which every process writes a profile.
         beside: is given the connection file once the run is submitted; what it returns is entered until the run is
@@ -106,17 +114,24 @@ def launch(
     """
     from remuda.worker.shutdown_guard import ShutdownGuard
 
-    given = _given(config, run_dir, overrides)
-    launcher = _launcher(given, limits, profile, say)
+    given = _given(config, run_dir, overrides, on_exists)
+    loaded, request = given.loaded, request_of(given.loaded, serial=False)
+    launcher = _launcher(given, request, limits, profile, say)
     with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, launcher:
         guard.on_forced_exit(launcher.kill)
-        launcher.start(_workers(given.config), given_up=lambda: guard.ending)
+        launcher.start(_workers(loaded.config), given_up=lambda: guard.ending)
+        if request is not None:
+            loaded = _told(settled(loaded, request, request.answer(launcher.connection_file.parent)), say)
         with Client(launcher.connection_file) as client:
             submitted = client.submit(  # first of all, so that the run's log says who joins the herd
-                with_agents(given.config), run_dir=given.run_dir, on_exists=on_exists, provenance=given.provenance
+                with_agents(loaded.config),
+                run_dir=given.run_dir,
+                on_exists=on_exists,
+                provenance=loaded.provenance,
+                notes=loaded.notes,
             )
             with beside(launcher.connection_file):
-                patience = Patience(given.config.launch.coordinator_timeout_s, say)
+                patience = Patience(loaded.config.launch.coordinator_timeout_s, say)
                 status = client.follow(
                     submitted.experiment,
                     on_progress,
@@ -140,17 +155,24 @@ def planned(
 
     Raises UserCodeError, LaunchError, ConfigError.
     """
-    given = _given(config, run_dir, overrides)
-    return _launcher(given, limits, None, lambda text: None).planned(_workers(given.config))
+    given = _given(config, run_dir, overrides, "error")
+    request = request_of(given.loaded, serial=False)
+    return _launcher(given, request, limits, None, lambda text: None).planned(_workers(given.loaded.config))
 
 
-def _launcher(given: _Given, limits: Sequence[str], profile: Path | None, say: Callable[[str], None]) -> Launcher:
+def _launcher(
+    given: _Given,
+    request: SizeRequest | None,
+    limits: Sequence[str],
+    profile: Path | None,
+    say: Callable[[str], None],
+) -> Launcher:
     from remuda.deploy.launcher import LaunchRequest
     from remuda.deploy.launchers import make_launcher
 
-    config = given.config
-    request = LaunchRequest(given.run_dir.parent, config.name, config.launch, limits, profile, say)
-    return make_launcher(request, source_dir=config.source_dir)
+    config = given.loaded.config
+    asked = LaunchRequest(given.run_dir.parent, config.name, config.launch, limits, profile, say, request)
+    return make_launcher(asked, source_dir=config.source_dir)
 
 
 def _workers(config: ExperimentConfig) -> WorkerCounts:
@@ -162,12 +184,20 @@ def _workers(config: ExperimentConfig) -> WorkerCounts:
     return WorkerCounts(config.collector.count, evaluators, learners, reanalyzers)
 
 
-def _given(config: Config, run_dir: str | os.PathLike[str] | None, overrides: Sequence[str]) -> _Given:
+def _given(
+    config: Config, run_dir: str | os.PathLike[str] | None, overrides: Sequence[str], on_exists: OnExists
+) -> _Given:
     if isinstance(config, ExperimentConfig | LoadedConfig) and overrides:
         raise ValueError("overrides need a config that is loaded from a file; this one is loaded already")
     if isinstance(config, ExperimentConfig):
-        loaded, provenance = config, dict[str, Origin]()
+        loaded = LoadedConfig(config, Path.cwd() / SETTINGS, {})
     else:
-        read = config if isinstance(config, LoadedConfig) else load_config(Path(config), overrides=overrides)
-        loaded, provenance = read.config, dict(read.provenance)
-    return _Given(loaded, provenance, Path(os.path.abspath(run_dir if run_dir is not None else RUNS_DIR / loaded.name)))
+        loaded = config if isinstance(config, LoadedConfig) else load_config(Path(config), overrides=overrides)
+    folder = Path(os.path.abspath(run_dir if run_dir is not None else RUNS_DIR / loaded.config.name))
+    return _Given(as_before(loaded, folder) if on_exists == "resume" else loaded, folder)
+
+
+def _told(loaded: LoadedConfig, say: Callable[[str], None]) -> LoadedConfig:
+    for note in loaded.notes:
+        say(note)
+    return loaded

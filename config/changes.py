@@ -31,16 +31,28 @@ def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
     """A line for each setting that the run's config.json has otherwise; none where there is no such file.
 
     Secrets are masked."""
-    try:
-        former = cast("JsonValue", json_of(_content(RunFolder(run_dir).config_json)))
-    except (OSError, ValueError):
+    former = _former(run_dir)
+    if not former:
         return []
-    if not isinstance(former, dict):
-        return []
-    former.pop(EXP_NAME, None)
     if not config.env.agents:  # nobody has looked up yet which there are
         _forget_agents(former)
     return changes(without_repeated(former), without_repeated(cast("dict[str, JsonValue]", plain(config))))
+
+
+def former_settings(run_dir: Path) -> dict[str, JsonValue]:
+    """What the run's config.json has, by dotted key; nothing where there is no such file."""
+    return flat(_former(run_dir))
+
+
+def _former(run_dir: Path) -> dict[str, JsonValue]:
+    try:
+        former = cast("JsonValue", json_of(_content(RunFolder(run_dir).config_json)))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(former, dict):
+        return {}
+    former.pop(EXP_NAME, None)
+    return former
 
 
 def _forget_agents(settings: dict[str, JsonValue]) -> None:

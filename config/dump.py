@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import pprint
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import cast
 
 from pydantic import JsonValue
 
+from remuda.config.auto import with_auto
 from remuda.config.changes import changed_settings, config_mode, keep_former, told
 from remuda.config.descriptions import descriptions
 from remuda.config.document import Loc, dotted
@@ -53,15 +54,15 @@ def write_custom_configs(run_dir: Path, settings: Mapping[str, JsonValue]) -> No
     write_text(run.config_json, text, durable=True, mode=mode)
 
 
-def config_json_text(config: ExperimentConfig, *, for_people: bool = False) -> str:
+def config_json_text(config: ExperimentConfig, *, for_people: bool = False, auto: Collection[str] = ()) -> str:
     """Every setting, sorted and indented; of each of several policies what differs from `policy`, `learner` and
     `buffer`. Never fails, even for a config that was made without validation. `for_people` secrets are masked, as in
-    all other texts here.
+    all other texts here. `auto` are settings (dotted keys) that are to be measured.
 
     The name stands there a second time as `exp_name`, under which Spinning Up's plotting groups and labels runs.
     """
     settings = _shown(config) if for_people else _settings(config)
-    return json_text({**settings, EXP_NAME: settings.get("name")})
+    return json_text({**with_auto(settings, auto), EXP_NAME: settings.get("name")})
 
 
 def total_config_text(config: ExperimentConfig) -> str:
@@ -76,9 +77,11 @@ def formatted_total_config_text(config: ExperimentConfig, provenance: Mapping[st
     return "\n".join(lines) + "\n"
 
 
-def yaml_text(config: ExperimentConfig, provenance: Mapping[str, Origin] | None = None) -> str:
-    """Every setting as YAML, with the origin of those that are no defaults behind them."""
-    return "\n".join(_yaml_lines(_shown(config), (), provenance or {})) + "\n"
+def yaml_text(
+    config: ExperimentConfig, provenance: Mapping[str, Origin] | None = None, *, auto: Collection[str] = ()
+) -> str:
+    """Every setting as YAML, with the origin of those that are no defaults behind them; `auto` as above."""
+    return "\n".join(_yaml_lines(with_auto(_shown(config), auto), (), provenance or {})) + "\n"
 
 
 def _settings(config: ExperimentConfig) -> dict[str, JsonValue]:

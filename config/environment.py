@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from remuda.config.numbers import Kwargs, NonNegative, Positive, PositiveFloat, no_bool
+from remuda.config.numbers import Kwargs, NonNegative, Positive, PositiveFloat, no_bool, or_auto
 from remuda.config.section import Section
 
 AgentName = Annotated[str, Field(min_length=1, max_length=200)]
@@ -22,8 +22,8 @@ class EnvConfig(Section):
     function is called with `kwargs` and returns a gymnasium.Env."""
     kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
     """Keyword arguments for the environment's constructor, or for your own function."""
-    num_envs: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 8
-    """Environments that each collector steps together."""
+    num_envs: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool), or_auto(10_000)] = 8
+    """Environments that each collector steps together. `auto`: see `collector.count`."""
     vectorization: Literal["auto", "native", "sync", "async", "envpool"] = "auto"
     """How the environments of a collector are stepped: `native` uses the environment's own vectorised class, `sync`
     objects in one process, `async` one process per core, `envpool` the threads of that package (`pip install

@@ -6,7 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from remuda.config.numbers import LARGEST_CAPACITY, LARGEST_REQUEST, Fraction, Positive, PositiveFloat, no_bool
+from remuda.config.numbers import (
+    LARGEST_CAPACITY,
+    LARGEST_REQUEST,
+    Fraction,
+    Positive,
+    PositiveFloat,
+    no_bool,
+    or_auto,
+)
 from remuda.config.section import Section
 
 Precision = Literal["float32", "bfloat16"]
@@ -29,9 +37,13 @@ class LearnerConfig(Section):
     segments_per_update: Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(no_bool)] | None = None
     """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) per update. Null is one
     segment from each environment of `collector.count` collectors, also in serial mode, where one collector makes all
-    of them."""
+    of them. Where these two are `auto`, null is what it would be with their defaults."""
     prefetch_batches: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 16
     """Replay only: batches per request. The next request is under way while the learner trains on these."""
+    threads: Annotated[int, Field(gt=0, le=64), BeforeValidator(no_bool), or_auto(64)] | None = None
+    """Threads that an update is computed with, on a CPU, by one rank. Null is one, and more for large updates on cores
+    that nothing else of the run needs meanwhile. `auto`: see `collector.count`. The number decides how sums are
+    rounded."""
     device: str = "cpu"
     """A torch device: cpu, cuda, cuda:1. With several ranks, cuda is a GPU for each of them."""
     ranks: Annotated[int, Field(gt=0, le=64), BeforeValidator(no_bool)] = 1

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
 from pydantic import JsonValue, ValidationError
 
+from remuda.config.auto import obstacle_to_auto, without_auto
 from remuda.config.custom import CustomSettingsError, completed, require_sinks
 from remuda.config.document import MAX_BYTES, Document, Loc, UnreadableError
 from remuda.config.errors import ConfigError
@@ -27,7 +28,7 @@ from remuda.config.yaml_source import read_yaml
 
 __all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config", "load_settings", "load_text"]
 
-Origin = Literal["file", "command line", "default"]
+Origin = Literal["file", "command line", "measured", "default"]
 
 EXP_NAME = "exp_name"
 """Key of a run folder's config.json, no setting: what Spinning Up's tools call `name`, written there beside it."""
@@ -51,6 +52,19 @@ class LoadedConfig:
     path: Path
     """Of settings that are in no file: SETTINGS in the folder that they are meant from."""
     provenance: Mapping[str, Origin]
+    auto: frozenset[str] = frozenset()
+    """Settings (dotted keys) that are to be measured; `config` has other numbers there. See remuda.config.auto."""
+    notes: tuple[str, ...] = ()
+    """Lines for the log of the run, about what was measured."""
+
+    def require_numbers(self, why: str) -> None:
+        """Raise ConfigError if a setting is to be measured; `why` it cannot be."""
+        if self.auto:
+            raise ConfigError(_refused(self.auto, self.path.name, why))
+
+
+def _refused(auto: Collection[str], place: str, why: str) -> list[str]:
+    return [f"{place}: {key}: cannot be auto here, since {why}: give a number" for key in sorted(auto)]
 
 
 def load_config(
@@ -112,7 +126,7 @@ def _validated(
     import_algorithm: bool = True,
 ) -> LoadedConfig:
     """The config that a document and what beats it make together. `path` is absolute, `shown` is for messages."""
-    values = apply_overrides(document.values, given)
+    values, auto = without_auto(apply_overrides(document.values, given), document.values)
     if not masks and (hidden := masks_in(values)):
         advice = "is masked in this copy: take config.json, or give it by --set"
         raise ConfigError([f"{shown}: {key}: {advice}" for key in hidden])
@@ -132,7 +146,9 @@ def _validated(
     except UserCodeError as error:
         place = where.of(tuple(error.setting.split(".")))
         raise ConfigError([f"{place}: {error}"]) from error
-    return LoadedConfig(config, path, _provenance(config, document, given))
+    if auto and (obstacle := obstacle_to_auto(config, auto)):
+        raise ConfigError(_refused(auto, str(shown), obstacle))
+    return LoadedConfig(config, path, _provenance(config, document, given), auto)
 
 
 def _with_absolute_weights(

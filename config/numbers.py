@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import Annotated, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, WithJsonSchema
 
 LARGEST_COUNT = 2**53
 """The largest integer every number of the wire and of a JSON reader holds exactly."""
@@ -25,6 +25,12 @@ def no_bool(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError(f"should be a number, not {str(value).lower()}")
     return value
+
+
+def or_auto(most: int) -> WithJsonSchema:
+    """Of a positive number, in whose place a file may say `auto`: see remuda.config.auto."""
+    number: dict[str, object] = {"type": "integer", "exclusiveMinimum": 0, "maximum": most}
+    return WithJsonSchema({"anyOf": [number, {"const": "auto"}]})
 
 
 _MAX_DEPTH = 32

@@ -151,6 +151,8 @@ class ExperimentConfig(Section):
 
     def _check_ranks(self) -> None:
         """Raise ValueError if several learner ranks could not learn together."""
+        if self.learner.threads is not None:
+            raise ValueError("learner.threads is for one rank: leave it out where learner.ranks is more than 1")
         if not self.policy.learns_from_parts:
             raise ValueError(
                 f"learner.ranks is {self.learner.ranks}, and policy.type {self.policy.type} cannot learn from parts of "

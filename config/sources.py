@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 from pydantic import JsonValue
 
+from remuda.config.auto import with_auto
 from remuda.config.document import dotted
 from remuda.config.load import LoadedConfig, Origin, load_config
 from remuda.config.plain import plain
@@ -42,7 +43,7 @@ def sources_text(loaded: LoadedConfig) -> str:
 
 def sources(loaded: LoadedConfig) -> dict[str, dict[str, JsonValue]]:
     """Value and source of every setting, by dotted key."""
-    settings = masked(plain(loaded.config))
+    settings = with_auto(cast("dict[str, JsonValue]", masked(plain(loaded.config))), loaded.auto)
     found: dict[str, dict[str, JsonValue]] = {}
     for key, loc in keys_of(loaded.config).items():
         value: JsonValue = settings

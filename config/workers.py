@@ -7,15 +7,19 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, model_validator
 
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
-from remuda.config.numbers import Cores, NonNegative, Positive, PositiveFloat, Workers, no_bool
+from remuda.config.numbers import Cores, NonNegative, Positive, PositiveFloat, Workers, no_bool, or_auto
 from remuda.config.section import Section
 
 
 class CollectorConfig(Section):
     """How experience is gathered."""
 
-    count: Workers = 2
-    """Collectors that the experiment asks for (serial mode has one)."""
+    count: Annotated[Workers, or_auto(100_000)] = 2
+    """Collectors that the experiment asks for (serial mode has one). With `auto`, also for `env.num_envs` and
+    `learner.threads`, `remuda train` and `remuda launch` measure on this machine, before the run begins, what a step,
+    an action and an update cost. They take the fewest processes and environments with which the run is nearly as fast
+    as it can be. The log has the numbers and what was measured. How much an update learns from does not change: see
+    `learner.segments_per_update`. A resumed run keeps its numbers."""
     minimum: Workers = 1
     """The experiment starts when this number of collectors is free. Collectors beyond it are lent to experiments of the
     same or a higher priority that wait for their own minimum."""

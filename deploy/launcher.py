@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from remuda.config.launching import LaunchConfig
+
+if TYPE_CHECKING:  # it imports gymnasium
+    from remuda.deploy.sizing import SizeRequest
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class LaunchRequest:
     """The folder that the coordinator and every worker write a profile to; None for no profiles."""
     say: Callable[[str], None] = lambda text: None
     """Shows a line to the user while the run goes on, such as why a job waits. Must not raise."""
+    sizes: SizeRequest | None = None
+    """Only if all processes are on this machine (`launch.on: local`): what to measure before the workers start. It says
+    how many collectors there are, in place of WorkerCounts; see remuda.deploy.sizing."""
 
 
 class LaunchError(Exception):

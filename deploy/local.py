@@ -21,6 +21,8 @@ from remuda.wire.connection_file import wait_for
 from remuda.worker.threads import bounded
 
 START_DEADLINE_S = 30.0
+MEASURE_DEADLINE_S = 120.0
+"""The process that measures is given up by its parent before."""
 STOP_DEADLINE_S = 15.0
 ORPHANS_DEADLINE_S = 10.0
 """How long workers of a killed nanny may take to end by themselves, after the lifeline was broken."""
@@ -53,11 +55,17 @@ class LocalLauncher:
         return "".join(f"{shlex.join(command)}\n" for command in self._commands(workers).values())
 
     def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool] = lambda: False) -> None:
-        """Start everything; returns once the coordinator can be reached."""
+        """Start everything; returns once the coordinator can be reached, and what was asked for is measured."""
         self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
         self._lifeline = os.pipe()
+        if self._request.sizes is not None:
+            self._request.sizes.write(self._folder)
         self._start_processes(workers, given_up)
         self._await(self.connection_file, START_DEADLINE_S, given_up, "the coordinator did not start")
+        if self._request.sizes is not None:
+            self._await(
+                self._request.sizes.answer_file(self._folder), MEASURE_DEADLINE_S, given_up, "nothing was measured"
+            )
         wait_for(self.connection_file, deadline_s=1.0)
 
     def check(self) -> None:
@@ -138,7 +146,10 @@ class LocalLauncher:
             "--reanalyzers": workers.reanalyzers,
             "--coordinator-timeout": request.settings.coordinator_timeout_s,
         }
+        if request.sizes is not None:
+            del counts["--collectors"]
         numbers = [str(part) for option in counts.items() for part in option]
+        numbers += [] if request.sizes is None else ["--measure"]
         python = [sys.executable, "-P", "-m"]
         common = ["--runs-dir", str(request.runs_dir), *profile]
         return {

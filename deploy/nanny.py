@@ -255,6 +255,11 @@ def main() -> None:
         "--runs-dir", type=Path, default=None, help="the runs folder (default: the folder of the connection file)"
     )
     parser.add_argument("--collectors", type=int, default=0)
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="measure first, as a file beside the connection file asks, and start as many collectors as the run needs",
+    )
     parser.add_argument("--evaluators", type=int, default=0)
     parser.add_argument("--learners", type=int, default=0)
     parser.add_argument("--reanalyzers", type=int, default=0)
@@ -281,6 +286,10 @@ def main() -> None:
         "evaluator": arguments.evaluators,
         "reanalyzer": arguments.reanalyzers,
     }
+    if arguments.measure:
+        from remuda.deploy.sizing import collectors_measured
+
+        counts["collector"] = collectors_measured(arguments.connection_file.parent)
     workers = new_workers(counts)
     exit_code = supervise(
         workers,

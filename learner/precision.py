@@ -98,7 +98,7 @@ def settle_precision(
     elif found is Hardware.NOTHING:
         _take(products, "float32", f"{products.device.type} has no instructions for bfloat16", say)
     elif timed:
-        return PrecisionTrial(algorithm.learn, products, say=say, clock=partial(_clock, products.device))
+        return PrecisionTrial(algorithm.learn, products, say=say, clock=partial(device_clock, products.device))
     elif found is Hardware.MATRIX_UNITS:
         _take(products, "bfloat16", f"{products.device.type} has matrix units for it; nothing is timed", say)
     else:
@@ -120,7 +120,8 @@ def _line(precision: Precision, why: str) -> str:
     return f"precision: products of {_LEAST} multiplications in bfloat16, the rest in float32 ({why})"
 
 
-def _clock(device: torch.device) -> float:
+def device_clock(device: torch.device) -> float:
+    """Seconds, once all that was asked of the device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

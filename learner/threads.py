@@ -32,7 +32,7 @@ def update_threads(
     threads decides how sums are rounded.
 
     Args:
-        config: the experiment.
+        config: the experiment; `learner.threads` beats all else.
         algorithm: whose network is looked at.
         plan: how many rows an update learns from.
         alone: serial mode.
@@ -41,13 +41,22 @@ def update_threads(
     """
     if config.learner.device != "cpu":
         return None
-    network = algorithm.network
-    convolves = any(isinstance(module, nn.Conv2d) for module in network.modules())
-    parameters = sum(parameter.numel() for parameter in network.parameters())
-    if not convolves and plan.rows_per_update * plan.slots_per_row * parameters < LARGE:
+    told = config.learner.threads
+    if told is not None:
+        say(f"threads: an update uses {told}, as learner.threads says")
+        return told
+    if not is_large(algorithm, plan):
         return None
     threads = most(config, alone=alone)
     if threads == 1:
         return None
     say(f"threads: an update uses {threads}, on cores that nothing else of this run needs meanwhile")
     return threads
+
+
+def is_large(algorithm: Algorithm, plan: RowPlan) -> bool:
+    """Whether an update may gain by several threads: convolutions, or more than LARGE rows times parameters."""
+    network = algorithm.network
+    convolves = any(isinstance(module, nn.Conv2d) for module in network.modules())
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    return convolves or plan.rows_per_update * plan.slots_per_row * parameters >= LARGE

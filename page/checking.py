@@ -53,7 +53,9 @@ def checked(text: str, sets: Sequence[str], folder: Path) -> Checked:
 def valid(text: str, sets: Sequence[str], folder: Path) -> LoadedConfig:
     """The config. Raises ConfigProblemsError."""
     try:
-        return load_text(text, folder=folder, overrides=sets, name=NAME, import_algorithm=False)
+        loaded = load_text(text, folder=folder, overrides=sets, name=NAME, import_algorithm=False)
+        loaded.require_numbers("the workers may be on other machines")
+        return loaded
     except ConfigError as error:
         raise ConfigProblemsError([problem(each) for each in error.problems]) from error
 

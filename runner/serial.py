@@ -80,6 +80,8 @@ class Start:
     on_exists: OnExists = "error"
     provenance: Mapping[str, Origin] | None = None
     """Where each setting came from, for formatted_total_config.py."""
+    notes: Sequence[str] = ()
+    """Lines for the collector's log, about what was measured to choose settings."""
 
 
 @dataclass(frozen=True)
@@ -317,5 +319,5 @@ def _describe(
         for warning in warnings:
             if warning is not None:
                 one.logbook.say("commander", warning, level="warning")
-        for line in built.said:
+        for line in (*start.notes, *built.said):
             one.logbook.say("collector", line)

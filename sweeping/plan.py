@@ -102,6 +102,7 @@ def changed(run: PlannedRun) -> list[str]:
 def _planned(grid: Grid, variant: Variant, seed: int | None, *, folder: Path, sets: Sequence[str]) -> PlannedRun:
     named = Override(("name",), variant.name, f"{grid.path}: the name of a variant")
     loaded = load_config(grid.config, overrides=[*sets, *variant.overrides, named], seed=seed)
+    loaded.require_numbers("the runs of a sweep share the machine")
     seed = loaded.config.seed
     name = run_name(variant.name, seed)
     arguments: list[str] = [str(loaded.path)]

@@ -161,7 +161,7 @@ class RunFolders:
                 log.describe(settings_of(own), train_iter=0 if counters is None else counters.train_iter)
                 if recovered is not None:
                     show_again(log, recovered.snapshot, own)
-                _warn(log, folder, submit, loss, changed)
+                _tell(log, folder, submit, loss, changed)
                 uncounted = () if recovered is None else uncounted_payloads(recovered, its_folder.data)
                 live = payload_files(recovered) | {meta.file for meta in uncounted}
                 sweep_orphans(its_folder.data, live, older_than_s=0.0)  # left by an earlier incarnation
@@ -319,8 +319,10 @@ def _run_files(
     return RunFiles(folders[0], next(iter(policies.values())), begins[0], files[0], others)
 
 
-def _warn(log: Logbook, folder: RunFolder, submit: Submit, loss: str | None, changed: str | None) -> None:
-    """Remove the chunks whose payload the run folder does not have."""
+def _tell(log: Logbook, folder: RunFolder, submit: Submit, loss: str | None, changed: str | None) -> None:
+    """Write what there is to say of the beginning: what was measured, and what went wrong."""
+    for note in submit.notes:
+        log.say("commander", note)
     without_git = write_git(folder.root, submit.git)
     warnings = [warning for warning in (without_git, changed) if warning is not None]
     if loss is not None:

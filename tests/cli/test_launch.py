@@ -129,6 +129,36 @@ def test_a_dry_run_prints_the_commands_and_starts_nothing(
     assert listing(folder) == before
 
 
+def test_a_dry_run_measures_nothing(terminal: Terminal, folder: Path) -> None:
+    before = listing(folder)
+    ended = terminal.remuda("launch", "good.yaml", "--dry-run", "--set", "collector.count=auto")
+    assert (ended.code, ended.err) == (0, "")
+    _, workers = ended.out.splitlines()
+    assert "-m remuda.deploy.nanny --give-up --evaluators 1" in workers
+    assert " --measure " in workers
+    assert listing(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (("submit",), "the workers may be on other machines"),
+        (("launch", "--on", "slurm", "--dry-run"), "launch.on is slurm"),
+        (("sweep", "--dry-run"), "the runs of a sweep share the machine"),
+    ],
+)
+def test_auto_is_refused_where_this_machine_is_not_that_of_one_run(
+    terminal: Terminal, folder: Path, command: tuple[str, ...], why: str
+) -> None:
+    (folder / "grid.yaml").write_text("name: sizes\nconfig: good.yaml\ngrid: {learner.batch_size: [8]}\n")
+    verb, *options = command
+    file = "grid.yaml" if verb == "sweep" else "good.yaml"
+    ended = terminal.remuda(verb, file, *options, "--set", "env.num_envs=auto")
+    assert ended.code == 2
+    assert "env.num_envs: cannot be auto here" in ended.err
+    assert why in ended.err
+
+
 def test_a_dry_run_shows_the_launcher_that_the_config_names(terminal: Terminal, folder: Path) -> None:
     (folder / "mine.py").write_text(
         "class Mine:\n"

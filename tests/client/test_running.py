@@ -15,6 +15,7 @@ from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.runner.runs import Flag, write_user_folder
 from remuda.wire.messages import ExperimentStatus
 
+AUTO = ("collector.count=auto", "env.num_envs=2")
 SHORT = ("stop.max_env_steps=60", "env.num_envs=1")
 
 
@@ -67,11 +68,17 @@ def test_train_ends_when_its_own_stop_says_so(config: Path) -> None:
 def test_launch_a_herd_of_its_own(tmp_path: Path) -> None:
     user = UserFolder.make(tmp_path / "user", {"stop": {"max_env_steps": 1000}})
     seen: list[ExperimentStatus] = []
-    status = launch(user.config, run_dir=tmp_path / "run", overrides=["collector.count=1"], on_progress=seen.append)
+    said: list[str] = []
+    status = launch(user.config, run_dir=tmp_path / "run", overrides=AUTO, on_progress=seen.append, say=said.append)
     assert (status.state, status.reason) == ("finished", "max_env_steps")
     assert status == seen[-1]
     assert status.run_dir == str(tmp_path / "run")
-    assert "'count': 1,  # command line" in (tmp_path / "run" / "formatted_total_config.py").read_text()
+    config = (tmp_path / "run" / "formatted_total_config.py").read_text()
+    assert "'num_envs': 2,  # command line" in config
+    assert "  # measured" in config
+    assert len(said) == 2
+    assert said[0].startswith("auto: collector.count ")
+    assert all(line in (tmp_path / "run/log/commander/commander_logger.txt").read_text() for line in said)
     with pytest.raises(ConfigError, match="no such setting"):
         launch(user.config, run_dir=tmp_path / "other", overrides=["collector.cont=1"])
     assert not (tmp_path / "other").exists()

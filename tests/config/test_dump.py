@@ -94,7 +94,7 @@ exp_config = {
         'make': None,
         # Keyword arguments for the environment's constructor, or for your own function.
         'kwargs': {},
-        # Environments that each collector steps together.
+        # Environments that each collector steps together. `auto`: see `collector.count`.
         'num_envs': 4,  # command line
 """)
     assert max(map(len, text.splitlines())) <= 120

@@ -127,6 +127,8 @@ def test_what_is_no_config_has_problems_with_lines(tmp_path: Path, text: str, li
 
 def test_settings_that_beat_the_text_are_checked_too(tmp_path: Path) -> None:
     assert checked(GOOD, ["learner.batch_size=128"], tmp_path).valid
+    (found,) = checked(GOOD, ["env.num_envs=auto"], tmp_path).problems
+    assert (found.key, "cannot be auto here, since the workers" in found.message) == ("env.num_envs", True)
     (found,) = checked(GOOD, ["learner.batch_size=x"], tmp_path).problems
     assert (found.line, "batch_size" in found.message) == (None, True)
 

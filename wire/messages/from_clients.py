@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from remuda.wire.messages.parts import LogPlace, LongText, Message, Part, PathText, ShortText, Uuid
 
-Origin = Literal["file", "command line", "default"]
+Origin = Literal["file", "command line", "measured", "default"]
 """Where a setting came from."""
 
 
@@ -43,6 +43,8 @@ class Submit(Message, frozen=True):
     """Of the client's working directory; null outside of a repository."""
     provenance: Annotated[dict[ShortText, Origin], Meta(max_length=10_000)] = field(default_factory=dict[str, Origin])
     """Where each setting came from, by dotted key."""
+    notes: Annotated[list[ShortText], Meta(max_length=10)] = field(default_factory=list[str])
+    """Lines for the commander's log: what was measured to choose settings."""
     experiment: Uuid | None = None
     """The id of the new experiment. With it, a submission that is repeated, for instance to a restarted coordinator, is
     the same experiment."""

@@ -69,6 +69,14 @@ def recorded(run: RunFolder, train_iter: int, *, keep: int = 0, interrupted: boo
 # --- prepare ---
 
 
+def test_what_the_client_measured_is_in_the_log(folders: RunFolders) -> None:
+    submit = replace(SUBMIT, notes=["auto: collector.count 3", "auto: measured on 4 cores"])
+    prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, submit))
+    assert isinstance(prepared, PreparedRun)
+    log = (RunFolder(Path(prepared.run_dir)).commander_log).read_text()
+    assert log.index("[INFO] auto: collector.count 3\n") < log.index("[INFO] auto: measured on 4 cores\n")
+
+
 def test_who_died_while_it_began_in_a_folder_of_a_dated_name_goes_on_there(tmp_path: Path) -> None:
     (tmp_path / "runs" / "mine" / "log").mkdir(parents=True)
     renamed = replace(SUBMIT, on_exists="rename")

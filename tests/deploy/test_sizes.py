@@ -1,0 +1,190 @@
+"""The sizes that are chosen from costs: bounds, what is given, and cases by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.deploy.sizes import (
+    GOOD_ENOUGH,
+    MOST_COLLECTORS,
+    MOST_ENVS,
+    Asked,
+    Costs,
+    Sizes,
+    at,
+    choose,
+    env_steps_per_s,
+    told,
+    without_dips,
+)
+from remuda.environments.vectorizing import ROUND_TRIP_S
+
+US = 1e-6
+ALL = Asked(collectors=None, num_envs=None)
+seconds = st.floats(1e-6, 1e-1)
+costs_of_any_kind = st.builds(
+    Costs,
+    cores=st.integers(1, 12),
+    vector_s=st.fixed_dictionaries({1: seconds}, optional={32: seconds}),
+    act_s=st.fixed_dictionaries({1: seconds, 8: seconds, 64: seconds}),
+    learn_s=st.fixed_dictionaries({1: seconds}, optional={2: seconds}),
+).map(without_dips)
+number = st.none() | st.integers(1, 20)
+asked_of_any_kind = st.builds(
+    Asked,
+    collectors=number,
+    num_envs=number,
+    least_collectors=st.integers(1, 3),
+    segments=st.none() | st.integers(1, 70),
+    serial=st.booleans(),
+    takes_turns=st.booleans(),
+    coupled=st.booleans(),
+    in_processes=st.booleans(),
+)
+
+
+def test_a_curve_is_a_line_between_what_was_measured_and_goes_on_beyond() -> None:
+    assert [at({1: 10.0, 5: 30.0}, size) for size in (1, 2, 3, 5, 7)] == [10, 15, 20, 30, 40]
+    assert [at({4: 8.0}, size) for size in (1, 4, 8)] == [8, 8, 16]
+
+
+def test_a_larger_size_that_took_less_time_was_disturbed_less() -> None:
+    noisy = Costs(2, {1: 5.0, 32: 4.0}, {1: 3.0, 8: 2.0, 64: 6.0}, {1: 1.0, 2: 2.0})
+    assert without_dips(noisy) == Costs(2, {1: 4.0, 32: 4.0}, {1: 2.0, 8: 2.0, 64: 6.0}, {1: 1.0, 2: 2.0})
+    assert choose(noisy, ALL) == choose(without_dips(noisy), ALL)
+
+
+@given(costs=costs_of_any_kind, asked=asked_of_any_kind)
+def test_what_is_given_stays_and_the_rest_is_within_its_bounds(costs: Costs, asked: Asked) -> None:
+    sizes = choose(costs, asked)
+    assert sizes.num_envs == (asked.num_envs or sizes.num_envs)
+    assert sizes.collectors == (1 if asked.serial else asked.collectors or sizes.collectors)
+    if asked.num_envs is None:
+        assert 1 <= sizes.num_envs <= MOST_ENVS
+    if asked.collectors is None and not asked.serial:
+        assert asked.least_collectors <= sizes.collectors <= max(costs.cores, asked.least_collectors)
+        assert sizes.collectors <= MOST_COLLECTORS
+    assert sizes.threads in costs.learn_s
+
+
+@given(costs=costs_of_any_kind, asked=asked_of_any_kind, segments=st.integers(1, 70))
+def test_a_round_of_all_environments_is_a_whole_part_of_an_update(costs: Costs, asked: Asked, segments: int) -> None:
+    sizes = choose(costs, replace(asked, num_envs=None, collectors=None, least_collectors=1, segments=segments))
+    assert segments % (sizes.collectors * sizes.num_envs) == 0
+
+
+@given(costs=costs_of_any_kind, asked=asked_of_any_kind.filter(lambda asked: asked.coupled))
+def test_it_is_nearly_as_fast_as_whatever_else_the_cores_allow(costs: Costs, asked: Asked) -> None:
+    asked = replace(asked, segments=None, in_processes=False)
+    rate = env_steps_per_s(costs, asked, choose(costs, asked))
+    collectors = [asked.collectors] if asked.collectors else range(asked.least_collectors, costs.cores + 1)
+    for count in [1] if asked.serial else collectors:
+        for num_envs in [asked.num_envs] if asked.num_envs else [1, 2, 4, 8, 16, 32, 64]:
+            for threads in costs.learn_s:
+                busy = max(count, threads) if asked.serial or asked.takes_turns else count + threads
+                if busy <= costs.cores:
+                    assert rate >= GOOD_ENOUGH * env_steps_per_s(costs, asked, Sizes(count, num_envs, threads)) * 0.999
+
+
+@given(costs=costs_of_any_kind, asked=asked_of_any_kind)
+def test_a_machine_that_is_slower_in_all_things_gets_the_same_sizes(costs: Costs, asked: Asked) -> None:
+    asked = replace(asked, in_processes=False)  # whose round trip is as long on every machine
+    slower = Costs(
+        costs.cores,
+        *({size: 4.0 * one for size, one in curve.items()} for curve in (costs.vector_s, costs.act_s, costs.learn_s)),
+    )
+    assert choose(slower, asked) == choose(costs, asked)
+
+
+@given(costs=costs_of_any_kind, factor=st.floats(1.0, 100.0))
+def test_a_learner_that_takes_longer_never_gets_more_collectors(costs: Costs, factor: float) -> None:
+    fast = replace(costs, learn_s={1: costs.learn_s[1]})
+    slow = replace(costs, learn_s={1: factor * costs.learn_s[1]})
+    asked = replace(ALL, num_envs=8)
+    assert choose(slow, asked).collectors <= choose(fast, asked).collectors
+
+
+def test_a_slow_learner_gets_one_collector_with_one_environment() -> None:
+    """SAC: an update of 4 ms per env step, and steps of 50 us: whatever collects more would wait."""
+    costs = Costs(8, {1: 50 * US}, {1: 100 * US, 8: 120 * US, 64: 300 * US}, {1: 4_000 * US})
+    assert choose(costs, ALL) == Sizes(1, 1, 1)
+
+
+def test_a_learner_gets_the_threads_that_make_it_faster() -> None:
+    costs = Costs(4, {1: 50 * US}, {1: 100 * US, 64: 300 * US}, {1: 8_000 * US, 2: 4_500 * US, 3: 4_400 * US})
+    assert choose(costs, ALL) == Sizes(1, 1, 2), "a third thread gives 2 %"
+
+
+def test_a_fast_learner_gets_as_many_collectors_as_keep_up() -> None:
+    """Collectors of 8 environments: 8 steps in 8 x 90 + 80 us, 10,000 a second. The learner takes 29,000 a second."""
+    costs = Costs(8, {1: 90 * US}, {1: 80 * US, 64: 80 * US}, {1: 1e6 / 29_000 * US})
+    assert choose(costs, replace(ALL, num_envs=8)) == Sizes(3, 8, 1), "29,000 of 30,000: three do"
+
+
+def test_no_more_processes_than_cores() -> None:
+    costs = Costs(4, {1: 1_000 * US}, {1: 50 * US, 64: 50 * US}, {1: 1 * US})
+    assert choose(costs, replace(ALL, num_envs=8)).collectors == 3, "the learner has the fourth"
+    turns = replace(ALL, num_envs=8, takes_turns=True)
+    assert choose(costs, turns).collectors == 4, "the learner works while they wait"
+    assert choose(replace(costs, cores=1), ALL).collectors == 1
+
+
+def test_environments_are_added_until_the_policys_calls_are_shared() -> None:
+    """A step of 1 us, a call of 99 us: n environments take n + 99 us, at most a step per us."""
+    costs = Costs(2, {1: 1 * US}, {1: 99 * US, 64: 99 * US}, {1: 0.0})
+    assert choose(costs, ALL).num_envs == 64
+    costly = replace(costs, vector_s={1: 1_000 * US})
+    assert choose(costly, ALL).num_envs == 1, "1 / 1,099 us is 0.91 of 64 / 64,099"
+
+
+def test_an_update_of_16_segments_is_brought_by_16_environments_or_parts_of_them() -> None:
+    """16 steps at once take 16 + 99 us, the next smaller part, 8, takes 2 x 107 for as many."""
+    costs = Costs(2, {1: 1 * US}, {1: 99 * US, 64: 99 * US}, {1: 0.0})
+    on_policy = replace(ALL, segments=16, takes_turns=True)
+    assert choose(costs, replace(on_policy, serial=True)) == Sizes(1, 16, 1)
+    slow = replace(costs, learn_s={1: 1_000 * US})
+    assert choose(slow, replace(on_policy, serial=True)) == Sizes(1, 16, 1), "one is as fast: experience is more varied"
+    assert choose(costs, on_policy) == Sizes(1, 16, 1), "115 us are 0.93 of the pace of two that take 107"
+    assert choose(costs, replace(on_policy, collectors=3)) == Sizes(3, 4, 1), "parts leave a remainder"
+    assert choose(costs, replace(on_policy, num_envs=20, serial=True)) == Sizes(1, 20, 1), "as it is given"
+
+
+def test_serial_takes_turns_in_one_process() -> None:
+    """n steps take n x 50 + 50 us, learning 50 each: 150 us a step with one, 112.5 with 4, 106 with 8, 101 with 64."""
+    costs = Costs(4, {1: 50 * US}, {1: 50 * US, 64: 50 * US}, {1: 50 * US})
+    asked = replace(ALL, serial=True)
+    assert choose(costs, asked) == Sizes(1, 8, 1)
+    assert env_steps_per_s(costs, asked, Sizes(1, 4, 1)) == pytest.approx(1e6 / 112.5)
+
+
+def test_environments_in_processes_share_the_cores_that_collectors_leave() -> None:
+    costs = Costs(4, {1: 2_000 * US}, {1: 100 * US, 64: 100 * US}, {1: 1 * US})
+    asked = replace(ALL, num_envs=8, serial=True, in_processes=True)
+    expected = 8 / (2 * 2_000 * US + ROUND_TRIP_S + 100 * US)
+    assert env_steps_per_s(costs, asked, Sizes(1, 8, 1)) == pytest.approx(1 / (1 / expected + 1 * US))
+    together = replace(costs, vector_s={1: 2_000 * US, 32: 64_000 * US})
+    in_turn = 8 / (8 * 2_000 * US + 100 * US)
+    assert env_steps_per_s(together, asked, Sizes(1, 8, 1)) == pytest.approx(1 / (1 / in_turn + 1 * US))
+
+
+def test_where_neither_waits_cores_are_worth_as_much_here_as_there() -> None:
+    """Four cores, and two threads that learn 1.9 times as fast: 2 x 1.9 is more than 3 x 1."""
+    costs = Costs(4, {1: 100 * US}, {1: 100 * US, 64: 100 * US}, {1: 1_900 * US, 2: 1_000 * US})
+    assert choose(costs, replace(ALL, num_envs=8, coupled=False)) == Sizes(2, 8, 2)
+    barely = replace(costs, learn_s={1: 1_100 * US, 2: 1_000 * US})
+    assert choose(barely, replace(ALL, num_envs=8, coupled=False)) == Sizes(3, 8, 1)
+
+
+def test_the_decision_and_its_figures_are_two_lines() -> None:
+    costs = Costs(4, {1: 50 * US}, {1: 80 * US, 64: 300 * US}, {1: 8_000 * US, 2: 4_500 * US})
+    asked = replace(ALL, num_envs=1)
+    decision, figures = told(costs, asked, Sizes(1, 1, 2), {"collector.count", "learner.threads"})
+    assert decision == "auto: collector.count 1, learner.threads 2, where about 220 env steps/s are expected"
+    assert figures == (
+        "auto: measured on 4 cores: a step of 1 environment 50 us; acting and recording for 1 observation 80 us, "
+        "64 300 us; learning from one env step with 1 thread 8 ms, 2 4.5 ms"
+    )

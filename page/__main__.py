@@ -34,7 +34,7 @@ NICENESS = 10
 """Everything else on the machine goes first."""
 _LONGEST_LINE_BYTES = 4_096
 _END_S = 1
-"""How long open streams may take to end."""
+"""How long open requests may take to end."""
 _MOST_CONNECTIONS = 256
 _KEEP_ALIVE_S = 30
 _Token = Annotated[str, Meta(min_length=20, max_length=200)]
@@ -66,19 +66,18 @@ def main() -> None:
     with socket.socket(fileno=arguments.listener) as listener:
         views = Views(arguments.runs_dir, CoordinatorLink(arguments.connection_file), arguments.depth)
         actions = Actions(views, arguments.connection_file)
+        ending = asyncio.Event()
+        app = make_app(views, actions, Tokens(start.viewer, start.operator), ending=ending)
         try:
-            asyncio.run(
-                _serve(
-                    make_app(views, actions, Tokens(start.viewer, start.operator)), listener, views.evaluations.close
-                )
-            )
+            asyncio.run(_serve(app, listener, ending, actions.close))
         finally:
+            actions.close()
             views.close()
 
 
-async def _serve(app: Guard, listener: socket.socket, first: Callable[[], None]) -> None:
-    """Serve until the parent has ended; then `first` comes before anything that may take longer than the parent waits,
-    such as a submission."""
+async def _serve(app: Guard, listener: socket.socket, ending: asyncio.Event, break_off: Callable[[], None]) -> None:
+    """Serve until the parent has ended. Then listen no more, so that the next page can have the port; set `ending`; and
+    call `break_off` in a thread: what goes on, such as a submission, may take longer than the parent waits."""
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -94,14 +93,12 @@ async def _serve(app: Guard, listener: socket.socket, first: Callable[[], None])
     )
     server, loop = uvicorn.Server(config), asyncio.get_running_loop()
 
-    def end() -> None:
-        first()
-        server.should_exit = True
-
     def parent_has_ended() -> None:
         if not os.read(sys.stdin.fileno(), _LONGEST_LINE_BYTES):
             loop.remove_reader(sys.stdin.fileno())
-            threading.Thread(target=end, name="remuda-page-end", daemon=True).start()
+            ending.set()
+            threading.Thread(target=break_off, name="remuda-page-end", daemon=True).start()
+            server.should_exit = True
 
     loop.add_reader(sys.stdin.fileno(), parent_has_ended)
     await server.serve(sockets=[listener])

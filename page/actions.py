@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from remuda.coordinator.rights import MAY_SAY
 from remuda.page.checking import NAME, Checked, ConfigProblemsError, checked, problem, valid
+from remuda.page.commands import BrokenOffError, Commands
 from remuda.page.coordinator_link import NoCoordinatorError
 from remuda.page.evaluations import AskedEvaluation
 from remuda.page.query import InvalidError
@@ -120,13 +121,19 @@ def allowed(right: PageRight) -> frozenset[str]:
 
 
 class Actions:
-    """Carries out actions. For any thread."""
+    """Carries out actions. For any thread; `close` it."""
 
     def __init__(self, views: Views, connection_file: Path | None) -> None:
         self._views = views
         self._connection_file = connection_file
         self._folder = Path.cwd()
         self._submissions = threading.BoundedSemaphore(_AT_ONCE)
+        self._commands = Commands()
+
+    def close(self) -> None:
+        """Break off submissions and evaluations, and begin no other. May be called again."""
+        self._commands.close()
+        self._views.evaluations.close()
 
     def names(self, right: PageRight) -> list[str]:
         """What somebody with this right may do here."""
@@ -138,7 +145,7 @@ class Actions:
         return checked(body.text, body.set, self._folder)
 
     def submit(self, body: SubmitBody) -> Submitted:
-        """Raises ConfigProblemsError, RefusedByCommandError, NoCoordinatorError, BusyError."""
+        """Raises ConfigProblemsError, RefusedByCommandError, NoCoordinatorError, BusyError, BrokenOffError."""
         loaded = valid(body.text, body.set, self._folder)
         options = [f"--priority={body.priority}", f"--on-exists={body.on_exists}"]
         options += [] if body.name is None else [f"--name={body.name}"]
@@ -189,18 +196,14 @@ class Actions:
         try:
             where = [f"--connection-file={self._connection_file}", f"--runs-dir={self._views.ids.runs_dir}"]
             sets_ = [f"--set={one}" for one in sets]
-            ended = subprocess.run(
-                command("submit", str(config), *where, *options, *sets_),
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=SUBMIT_S,
-                check=False,
+            ended = self._commands.run(
+                command("submit", str(config), *where, *options, *sets_), folder=self._folder, within_s=SUBMIT_S
             )
         except subprocess.TimeoutExpired as error:
             raise RefusedByCommandError(f"the submission took longer than {SUBMIT_S:g} s") from error
+        except BrokenOffError as error:
+            text = "the page was ended meanwhile: if remuda status does not show the experiment, submit it again"
+            raise BrokenOffError(text) from error
         finally:
             self._submissions.release()
         return self._outcome(ended, config)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from remuda.page.actions import BusyError, RefusedByCommandError
 from remuda.page.checking import ConfigProblemsError
+from remuda.page.commands import BrokenOffError
 from remuda.page.coordinator_link import NoCoordinatorError
 from remuda.page.curves import UnknownCurveError
 from remuda.page.films import NoFilmError
@@ -30,6 +31,7 @@ _STATUS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     FileNotFoundError: (HTTPStatus.NOT_FOUND, "unknown"),
     RefusedError: (HTTPStatus.CONFLICT, "refused"),
     NoCoordinatorError: (HTTPStatus.SERVICE_UNAVAILABLE, "coordinator"),
+    BrokenOffError: (HTTPStatus.SERVICE_UNAVAILABLE, "ended"),
 }
 
 

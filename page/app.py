@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import traceback
 from collections.abc import AsyncGenerator, Callable
@@ -46,9 +47,10 @@ _T = TypeVar("_T")
 class Page:
     """Answers requests. Everything that may wait for a disk or for the coordinator runs in one of a few threads."""
 
-    def __init__(self, views: Views, actions: Actions, *, round_s: float = ROUND_S) -> None:
+    def __init__(self, views: Views, actions: Actions, ending: asyncio.Event, *, round_s: float = ROUND_S) -> None:
         self._views = views
         self._actions = actions
+        self._ending = ending
         self._round_s = round_s
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._streams = 0
@@ -102,6 +104,8 @@ class Page:
     async def _events(self, request: Request) -> Response:
         if request.method != "GET":
             return failure(HTTPStatus.METHOD_NOT_ALLOWED, "method", "a stream is read with GET")
+        if self._ending.is_set():
+            return failure(HTTPStatus.SERVICE_UNAVAILABLE, "ended", "the page's server is ending")
         if self._streams >= MOST_STREAMS:
             text = f"{self._streams} streams are open: close one"
             return failure(HTTPStatus.TOO_MANY_REQUESTS, "busy", text)
@@ -115,18 +119,19 @@ class Page:
         return await self._answered(begun)
 
     async def _told(self, follower: Follower) -> AsyncGenerator[bytes]:
-        """What there is to tell, round by round, until the reader goes away."""
+        """What there is to tell, round by round, until the reader goes away or the server ends."""
         self._streams += 1
         try:
             silent_s = 0.0
-            while True:
+            while not self._ending.is_set():
                 messages = await self._in_thread(lambda: list[Message](follower.news()))
                 if messages:
                     yield batch(messages)
                 elif silent_s >= KEEP_ALIVE_S:
                     yield b": nothing new\n\n"
                 silent_s = 0.0 if messages or silent_s >= KEEP_ALIVE_S else silent_s + self._round_s
-                await anyio.sleep(self._round_s)
+                with anyio.move_on_after(self._round_s):
+                    await self._ending.wait()
         except (UnknownRunError, OSError):
             return  # the run was removed: whoever asks again is told
         finally:
@@ -149,10 +154,17 @@ class Page:
 
 
 def make_app(
-    views: Views, actions: Actions, tokens: Tokens, *, static: Path = STATIC, round_s: float = ROUND_S
+    views: Views,
+    actions: Actions,
+    tokens: Tokens,
+    *,
+    static: Path = STATIC,
+    round_s: float = ROUND_S,
+    ending: asyncio.Event | None = None,
 ) -> Guard:
-    """The application; `views` and `actions` are closed by whoever made them."""
-    routes = Page(views, actions, round_s=round_s).routes(static)
+    """The application; `views` and `actions` are closed by whoever made them. `ending` ends all streams, which would
+    else have no end of their own."""
+    routes = Page(views, actions, ending or asyncio.Event(), round_s=round_s).routes(static)
     return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _http_error}), tokens)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import tempfile
 import threading
@@ -16,6 +14,7 @@ from typing import IO, Literal, cast
 
 from msgspec import Struct, structs
 
+from remuda.page.commands import kill_group
 from remuda.page.numbers import finite
 from remuda.storage.untrusted import json_of
 from remuda.wire.child_end import KILLED_S, end_within
@@ -109,7 +108,7 @@ class Evaluations:
             self._closed = True
             going_on = list(self._going_on.values())
         for process, _ in going_on:
-            _kill(process)
+            kill_group(process)
         for _, thread in going_on:
             thread.join(KILLED_S)
 
@@ -126,7 +125,7 @@ class Evaluations:
                 code = process.wait(LONGEST_S)
                 found = _outcome(evaluation, code, output, errors)
             except subprocess.TimeoutExpired:
-                _kill(process)
+                kill_group(process)
                 end_within(process, 0.0)
                 found = structs.replace(evaluation, state="failed", message=f"it took longer than {LONGEST_S:g} s")
         with self._lock:
@@ -164,11 +163,6 @@ def outcome(evaluation: AskedEvaluation, code: int, output: str, errors: str) ->
         returns=returns[:MOST_RETURNS],
         length_mean=_number(told.get("avg_envstep_per_episode")),
     )
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _list(value: object) -> list[object]:

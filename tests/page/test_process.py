@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator
-from http.client import HTTPConnection
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -54,15 +55,18 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-P", "-m", "remuda.cli", *map(str, arguments)]
 
 
-def get(link: str, path: str) -> tuple[int, Any]:
+@contextmanager
+def asked(link: str, path: str) -> Generator[HTTPResponse]:
+    """The answer to a request, not read yet."""
     parts = urlsplit(link)
-    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=HANG_S)
-    try:
+    with closing(HTTPConnection(parts.hostname or "", parts.port, timeout=HANG_S)) as connection:
         connection.request("GET", path, headers={"Authorization": f"Bearer {parts.fragment.removeprefix('token=')}"})
-        answer = connection.getresponse()
+        yield connection.getresponse()
+
+
+def get(link: str, path: str) -> tuple[int, Any]:
+    with asked(link, path) as answer:
         return answer.status, json.loads(answer.read())
-    finally:
-        connection.close()
 
 
 def is_served(link: str) -> bool:
@@ -157,21 +161,26 @@ def answers(link: str) -> bool:
         return False
 
 
-def test_stored_runs_need_no_coordinator(tmp_path: Path) -> None:
+def test_stored_runs_need_no_coordinator_and_an_open_page_does_not_hold_up_the_end(tmp_path: Path) -> None:
     finished_run(tmp_path / "runs", "a")
     log = tmp_path / "page.txt"
     with log.open("wb") as output:
         process = subprocess.Popen(command("page", tmp_path / "runs"), stderr=output)
-    try:
-        until(lambda: "page: " in log.read_text(), "a line with the link")
-        (link,) = re.findall(r"^page: (\S+)$", log.read_text(), re.MULTILINE)
+    with ExitStack() as opened:
+        try:
+            until(lambda: "page: " in log.read_text(), "a line with the link")
+            (link,) = re.findall(r"^page: (\S+)$", log.read_text(), re.MULTILINE)
 
-        until(lambda: answers(link), "the page")
-        assert get(link, "/api/session")[1]["coordinator"] == "none"
-        assert get(link, "/api/run?run=a")[1]["run"]["best_return"] == 100.0
-        served = psutil.Process(process.pid).children()
-    finally:
-        process.send_signal(signal.SIGINT)
-        code = process.wait(HANG_S)
+            until(lambda: answers(link), "the page")
+            assert get(link, "/api/session")[1]["coordinator"] == "none"
+            assert get(link, "/api/run?run=a")[1]["run"]["best_return"] == 100.0
+            stream = opened.enter_context(asked(link, "/api/events"))
+            assert stream.readline().startswith(b"id: ")
+            served = psutil.Process(process.pid).children()
+        finally:
+            process.send_signal(signal.SIGINT)
+            code = process.wait(HANG_S)
+        stream.read()  # raises if it was cut off
     assert code == 0
     until_gone(served)
+    assert log.read_text().splitlines() == [f"page: {link}"]

@@ -2,7 +2,7 @@
 
 const KEPT = "remuda.token";
 
-// The server says no: `status` of HTTP, a sentence, and the problems of a config.
+// The server says no: `status` of HTTP, 0 without an answer; a sentence, and the problems of a config.
 export class Refusal extends Error {
 	constructor(status, { message, problems = [] } = {}) {
 		super(message || `The page's server answered ${status}.`);
@@ -38,10 +38,10 @@ export class Api {
 		return this.store.getItem(KEPT) ?? "";
 	}
 
-	// The answer as it is. Throws a Refusal, an Error if nobody answers, or an AbortError.
+	// The answer as it is. Throws a Refusal or an AbortError.
 	async raw(path, { headers, ...options } = {}) {
 		const answer = await fetch(path, { cache: "no-store", ...options, headers: { Authorization: `Bearer ${this.token}`, ...headers } }).catch((error) => {
-			throw error.name === "AbortError" ? error : new Error("The page's server does not answer.");
+			throw error.name === "AbortError" ? error : new Refusal(0, { message: "The page's server does not answer." });
 		});
 		if (answer.ok) return answer;
 		throw new Refusal(answer.status, (await answer.json().catch(() => ({}))).error);

@@ -9,6 +9,7 @@ import { step } from "./table.js";
 
 const VIEWS = ["queue", "runs", "herd", "compare", "submit", "run"];
 const AGAIN_MS = 2000;
+const load = (name) => import(`./view_${name}.js`);
 const [main, line, away, said] = ["main", "state", "away", "said"].map((id) => document.getElementById(id));
 const context = {
 	api: new Api(sessionStorage),
@@ -18,11 +19,10 @@ const context = {
 	said: (text) => say(said, text),
 	// Why an action is not offered; "" if it is.
 	why(action) {
-		const { right, live, coordinator, actions, operator_command } = context.session;
+		const { right, actions, operator_command } = context.session;
 		if (actions.includes(action)) return "";
 		if (right === "viewer") return `This link only shows. For a link that allows actions, run: ${operator_command}`;
-		if (!live) return "There is no coordinator here: these are the folders of runs alone.";
-		return coordinator === "up" ? "The coordinator does not offer this." : "The coordinator is away.";
+		return "There is no coordinator here: these are the folders of runs alone.";
 	},
 };
 let [open, turn, stands, away_s, letIn] = [null, 0, true, null, false];
@@ -39,13 +39,14 @@ async function show() {
 		link.toggleAttribute("aria-current", link.hash === `#/${route.view === "run" ? "runs" : route.view}`);
 	}
 	try {
-		const { view } = await import(`./view_${route.view}.js`);
+		const { view } = await load(route.view);
 		const made = await view(context, route);
 		if (mine !== turn) return made.close?.();
 		open = { on: {}, ...made, abort: new AbortController() };
 		document.title = `${made.title} · Remuda`;
 		fill(main, made.element);
 		scrollTo(0, 0);
+		for (const name of VIEWS) load(name).catch(() => null); // so that they open while the server is away, too
 		await stream(open);
 	} catch (error) {
 		if (mine === turn) failed(error);
@@ -96,13 +97,21 @@ function state() {
 	say(away, silent ? `The ${who} has not answered since ${clock(away_s)}. This page shows what was known then, and continues by itself.` : "");
 	line.className = silent ? "bad" : live ? "good live" : "still";
 	say(line, silent ? "away" : `${live ? "live" : "no coordinator"}${host ? ` on ${host}` : ""}${right === "viewer" ? ", looking only" : ""}`);
+	document.querySelector("[href='#/submit']").hidden = right === "viewer";
 	line.title = version ? `Remuda ${version}, runs in ${runs_dir}` : "";
 }
 
 function failed(error) {
 	if (error.status === 401) return asked();
-	return fill(main, h("h1", "This did not work"), h("p.bad", { role: "alert" }, sentence(error.message)),
-		h("div.row", h("button.first", { type: "button", onclick: letIn ? show : begin }, "Try again")));
+	const text = sentence(error.message);
+	if (main.querySelector("[role=alert]")?.textContent !== text) {
+		fill(main, h("h1", "This did not work"), h("p.bad", { role: "alert" }, text), h("div.row", h("button.first", { onclick: begin }, "Try again")));
+	}
+	if (error.status !== 0) return null;
+	const mine = turn;
+	stands = false;
+	state();
+	return setTimeout(() => mine === turn && begin(), AGAIN_MS);
 }
 
 function asked() {
@@ -122,11 +131,7 @@ async function begin() {
 		letIn = true;
 		await show();
 	} catch (error) {
-		stands = Boolean(error.status);
 		failed(error);
-		if (stands) return;
-		state();
-		setTimeout(begin, AGAIN_MS);
 	}
 }
 

@@ -40,7 +40,7 @@ function dialog(title, ...parts) {
 export function shortcuts() {
 	const made = dialog("Shortcuts",
 		h("dl.keys", SHORTCUTS.map(([keys, what]) => [h("dt", keys.split(" ").map((key) => [h("kbd", key), " "])), h("dd", what)])),
-		h("button", { type: "button", onclick: () => made.close() }, "Close"));
+		h("button", { onclick: () => made.close() }, "Close"));
 }
 
 export const field = (text, input, hint = null) => h("label.field", text, input, hint ? h("span.quiet", hint) : null);

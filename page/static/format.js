@@ -2,14 +2,11 @@
 
 export const NONE = "–";
 const known = Number.isFinite;
+const english = new Intl.NumberFormat("en", { maximumFractionDigits: 20 });
 const two = (value) => String(value).padStart(2, "0");
 
 // 1234567 → "1,234,567", in every language of a browser, as in the logs.
-export function count(value) {
-	if (!known(value)) return NONE;
-	const [whole, rest] = String(Math.abs(value)).split(".");
-	return `${value < 0 ? "−" : ""}${whole.replace(/\B(?=(\d{3})+$)/g, ",")}${rest ? `.${rest}` : ""}`;
-}
+export const count = (value) => (known(value) ? english.format(value).replace("-", "−") : NONE);
 
 // With at most this many significant digits, without zeros at the end.
 export function digits(value, most = 4) {
@@ -25,10 +22,9 @@ export const number = (value) => digits(value);
 // 1234567 → "1.23 M", for axes.
 export function short(value) {
 	const size = Math.abs(value);
-	for (const [from, of, unit] of [[1e12, 1e12, "T"], [1e9, 1e9, "G"], [1e6, 1e6, "M"], [1e4, 1e3, "k"]]) {
-		if (size >= from && known(value)) return `${digits(value / of, 3)} ${unit}`;
-	}
-	return digits(value);
+	if (!(known(value) && size >= 1e4)) return digits(value);
+	const [of, unit] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([from]) => size >= from);
+	return `${digits(value / of, 3)} ${unit}`;
 }
 
 export const rate = (value) => (known(value) ? `${value < 10 ? digits(value, 2) : count(Math.round(value))}/s` : NONE);
@@ -63,18 +59,18 @@ export function age(seconds) {
 
 export const ago = (time_s, now_s = Date.now() / 1000) => (known(time_s) ? `${age(now_s - time_s)} ago` : NONE);
 
+const local = new Intl.DateTimeFormat("sv", { dateStyle: "short", timeStyle: "medium" });
+
 // The time of day here; with its date if that is another day than `now_s`.
 export function clock(time_s, now_s = Date.now() / 1000) {
 	if (!known(time_s)) return NONE;
-	const [then, now] = [new Date(time_s * 1000), new Date(now_s * 1000)];
-	const time = [then.getHours(), then.getMinutes(), then.getSeconds()].map(two).join(":");
-	if (then.toDateString() === now.toDateString()) return time;
-	return `${then.getFullYear()}-${two(then.getMonth() + 1)}-${two(then.getDate())} ${time}`;
+	const [then, now] = [time_s, now_s].map((each) => local.format(1000 * each));
+	return then.slice(0, 10) === now.slice(0, 10) ? then.slice(11) : then;
 }
 
 export const plural = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
 
-export const list = (words) => [words.slice(0, -1).join(", "), words.at(-1)].filter(Boolean).join(" and ");
+export const list = (words) => new Intl.ListFormat("en-GB").format(words);
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 

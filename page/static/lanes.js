@@ -7,7 +7,8 @@ import { KINDS, WAITS, because, binAt, lanesOf, marks, name, outlines, spoken } 
 const WIDTH = 1000;
 const HEIGHT = 54;
 const ORDER = ["learner", "collector", "evaluator", "reanalyzer", "serial", "coordinator"];
-const colour = (kind) => `var(--k-${kind.replace("wait_", "")})`;
+const COLOURS = { work: "c0", wait_batches: "c1", wait_policy: "c3", wait_disk: "bad", wait_workers: "c2" };
+const colour = (kind) => `var(--${COLOURS[kind] ?? kind.replace("wait_", "")})`;
 
 export function lanes() {
 	const rows = h("div");

@@ -7,11 +7,11 @@ import { runAddress } from "./api.js";
 export const badge = (state) => h(`span.badge.${TONES[state] ?? "still"}`, state);
 export const runLink = (run, text = run) => (run ? h("a", { href: runAddress(run), title: run }, text) : text);
 
-export const fact = (term, value, note = null) => h("div", h("dt", term), h("dd", value, note ? h("small", ` ${note}`) : null));
+export const fact = (term, value, note = null) => h("div", h("dt", term), h("dd", value, note && h("small", note)));
 
 export function action(context, name, text, act, kind = "") {
 	const why = context.why(name);
-	return h(`button${kind}`, { type: "button", disabled: Boolean(why), title: why || null, "data-action": name, onclick: act }, text);
+	return context.session.right === "viewer" ? null : h(`button${kind}`, { disabled: Boolean(why), title: why || null, onclick: act }, text);
 }
 
 // A field to search by. `has(...texts)` says whether all words in it are in these texts.

@@ -13,14 +13,14 @@ export async function section(context, about) {
 	const film = h("figure.card", { hidden: true });
 	const others = h("div.row");
 	let source = "";
-	const play = (train_iter, text) => h("button", { type: "button", onclick: () => show(train_iter) }, text);
+	const play = (train_iter, text) => h("button", { onclick: () => show(train_iter) }, text);
 	const offers = (train_iter, one) => h("span.row", one.film && play(train_iter, "Film"), action(context, "evaluate", "Evaluate …", () => evaluate(context, about.run, train_iter)));
 	const updates = column("train_iter", "Update", (value) => (Number.isFinite(value) ? count(value) : value), "number");
 	const list = table("Checkpoints", [
 		updates, column("env_step", "Steps", count, "number"), column("return_mean", "Mean return", number, "number"),
-		column("best", "", (best, { last }) => [best && "best", last && "last"].filter(Boolean).join(", "), "plain"), column("wall_s", "Time", duration, "number wide"),
+		column("best", "", (best, { last }) => [best && "★ best", last && "last"].filter(Boolean).join(", "), "plain"), column("wall_s", "Time", duration, "number wide"),
 		column("file", "File", (file) => h("code", file), "wide"), column("size_bytes", "Size", bytes, "number wide"), column("train_iter", "", offers, "plain"),
-	], { key: ({ file }) => file, order: { key: "train_iter", descending: true }, mark: ({ best }) => (best ? "best" : ""), empty: "No checkpoint has been saved yet." });
+	], { key: ({ file }) => file, order: { key: "train_iter", descending: true }, empty: "No checkpoint has been saved yet." });
 	const evaluations = table("Evaluations", [
 		column("began_s", "Asked for", (began_s) => ago(began_s), "number"), updates, column("episodes", "Episodes", count, "number"), column("state", "State", badge),
 		column("return_mean", "Mean return", (mean, { return_std }) => (Number.isFinite(mean) ? `${digits(mean)} ± ${digits(return_std)}` : "–"), "number"),

@@ -18,9 +18,9 @@ export async function section({ api, go }, { name: run }, route) {
 	const which = choose(h("select", { onchange: () => go(runAddress(run, "logs", { file: which.value })) }), inGroups(files).map((one) => [one.file, named(one)]), file);
 	const search = h("input.grow", { type: "search", placeholder: "search", "aria-label": "Search in the log", oninput: () => typed() });
 	const everywhere = h("input", { type: "checkbox", onchange: () => typed() });
-	const following = h("button", { type: "button", "aria-pressed": "true", onclick: () => follow(!follows()) }, "Follow");
-	const earlier = h("button", { type: "button", onclick: () => before() }, "Earlier lines");
-	const later = h("button", { type: "button", hidden: true, onclick: () => after() }, "Later lines");
+	const following = h("button", { "aria-pressed": "true", onclick: () => follow(!follows()) }, "Follow");
+	const earlier = h("button", { onclick: () => before() }, "Earlier lines");
+	const later = h("button", { hidden: true, onclick: () => after() }, "Later lines");
 	const abort = new AbortController();
 	// The pieces that are shown, with their first bytes; `end` is where the last one ends.
 	let [pieces, end, timer, turn, next] = [[], 0, 0, 0, null];

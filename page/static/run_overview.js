@@ -75,6 +75,7 @@ export async function section({ api }, about) {
 			const [newer] = await Promise.all([got("api/run", { run }), curves.draw(), drawTime()]);
 			Object.assign(detail, newer);
 			numbers();
+			about.show();
 			timer = 0;
 		}, Math.max(0, drawn_ms + CALM_MS - performance.now()));
 	}

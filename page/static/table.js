@@ -1,14 +1,34 @@
 // A table that sorts by its heads, and keeps the elements of its rows, so that the focus stays.
 
 import { fill, h, keep } from "./dom.js";
-import { sorted, turned } from "./sorting.js";
+import { written } from "./format.js";
+
+const natural = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+const missing = (value) => value === null || value === undefined || Number.isNaN(value);
+
+// Numbers by size, all else as text in which numbers count as numbers: "run 9" before "run 10".
+const compare = (a, b) =>
+	typeof a === "number" && typeof b === "number" ? a - b : natural.compare(written(a), written(b));
+
+// A new list; equal rows keep their order. `order`: null or {key, descending}; `value(row)` is what is compared.
+export function sorted(rows, order, value) {
+	if (!order) return [...rows];
+	return [...rows].sort((left, right) => {
+		const [a, b] = [value(left), value(right)];
+		if (missing(a) || missing(b)) return Number(missing(a)) - Number(missing(b));
+		return (order.descending ? -1 : 1) * compare(a, b);
+	});
+}
+
+export const turned = (order, key, descending) =>
+	({ key, descending: order?.key === key ? !order.descending : descending });
 
 // A column: `show(value, row)` gives a text or an element. `kinds`: "number" (the largest first), "wide" (not on phones),
 // "long" (wraps), "name", "plain" (does not sort). It sorts by row[key].
 export const column = (key, head, show = (value) => value, kinds = "", title = null) => ({ key, head, show, kinds, title });
 
-// `key(row)` names a row; `link(row)` is where Enter leads, `mark(row)` a class.
-export function table(caption, columns, { key, order = null, link = null, mark = null, empty = "Nothing here yet." }) {
+// `key(row)` names a row; `link(row)` is where Enter leads.
+export function table(caption, columns, { key, order = null, link = null, empty = "Nothing here yet." }) {
 	let rows = [];
 	const heads = h("tr");
 	const body = h("tbody");
@@ -26,7 +46,7 @@ export function table(caption, columns, { key, order = null, link = null, mark =
 				shown();
 				heads.children[at].firstChild.focus();
 			};
-			return h("th", { scope: "col", class: one.kinds, "aria-sort": sort, title: one.title }, plain ? one.head : h("button", { type: "button", onclick: turn }, one.head));
+			return h("th", { scope: "col", class: one.kinds, "aria-sort": sort, title: one.title }, plain ? one.head : h("button", { onclick: turn }, one.head));
 		}));
 	}
 
@@ -37,7 +57,6 @@ export function table(caption, columns, { key, order = null, link = null, mark =
 			line.shown = row;
 			columns.forEach((one, at) => put(line.children[at], one.show(row[one.key], row)));
 			if (link) line.dataset.link = link(row) ?? "";
-			line.className = mark?.(row) ?? "";
 		});
 		nothing.hidden = rows.length > 0;
 		grid.hidden = !nothing.hidden;

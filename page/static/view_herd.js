@@ -25,7 +25,7 @@ export async function view(context) {
 		column("rss_bytes", "Memory", (used, host) => of(bytes(used), bytes(host.memory_bytes || null)), "number"), again("restarts"),
 	], { key: ({ host }) => host, empty: "No host has a worker." });
 	const ofWorkers = table("Workers", [
-		column("uuid", "Worker", (uuid, { incarnation }) => h("span.mono", { title: uuid }, `${uuid.slice(0, 8)}.${incarnation}`)),
+		column("uuid", "Worker", (uuid, { incarnation }) => h("code", { title: uuid }, `${uuid.slice(0, 8)}.${incarnation}`)),
 		column("role", "Role"), column("state", "State", badge),
 		column("activity", "Does", (activity, { waits_for }) => h(waits_for ? "span.wait" : "span", activity || "–")), run,
 		column("host", "Host", undefined, "wide"), column("pid", "Process", String, "number wide"), column("cpu_cores", "Cores", (used) => digits(used, 2), "number"),

@@ -17,7 +17,7 @@ export async function view(context) {
 	let queue = context.queue ?? { experiments: [], free: {} };
 	const head = h("p.quiet");
 	const name = column("run", "Run", (run, one) => runLink(run, one.name), "name");
-	const state = column("state", "State", badge);
+	const state = column("state", "State", badge, "wide");
 	const steps = column("env_step", "Steps", count, "number wide");
 	const best = column("best_return", "Best return", number, "number wide");
 	const why = (_, run) => {
@@ -26,10 +26,10 @@ export async function view(context) {
 	};
 	const options = { key: (one) => one.id ?? runKey(one), link: ({ run }) => run && runAddress(run) };
 	const waits = table("Queue", [
-		column("place", "Place", count, "number"), name, state, column("", "Why", why, "long plain"), column("priority", "Priority", count, "number"),
+		column("place", "Place", count, "number wide"), name, state, column("", "Why", why, "long plain"), column("priority", "Priority", count, "number"),
 		steps, column("env_steps_per_s", "Steps/s", rate, "number wide"), best, column("wall_s", "Time", duration, "number wide"),
 	], { ...options, empty: "Nothing runs and nothing waits." });
-	const ended = table("Ended last", [name, state, column("", "Why it ended", why, "long plain"), best, steps], { ...options, empty: "No run has ended yet." });
+	const ended = table("Ended last", [column("run", "Run", (run, one) => runLink(run, run ?? one.name), "name"), state, column("", "Why it ended", why, "long plain"), best, steps], { ...options, empty: "No run has ended yet." });
 	const { runs, take } = allRuns(show);
 
 	function show() {

@@ -7,6 +7,8 @@ import { OVER, headline } from "./reasons.js";
 import { runAddress } from "./api.js";
 
 const PARTS = { "": "Overview", logs: "Logs", checkpoints: "Checkpoints", config: "Config" };
+const load = (part) => import(`./run_${part || "overview"}.js`);
+for (const part in PARTS) load(part).catch(() => null);
 
 export async function view(context, route) {
 	const [name, part = ""] = route.parts;
@@ -38,7 +40,7 @@ export async function view(context, route) {
 			button("evaluate", "Evaluate …", evaluate), h("span.quiet", context.why(over ? "resume" : "stop")));
 	}
 
-	const { section } = await import(`./run_${part || "overview"}.js`);
+	const { section } = await load(part);
 	const shown = await section(context, about, route);
 	show();
 	const to = (key) => runAddress(name, key);

@@ -12,7 +12,7 @@ export async function view(context) {
 	const chosen = new Set();
 	const head = h("p.quiet");
 	const sought = search("name, environment, algorithm, state", () => show());
-	const compare = h("button", { type: "button", onclick: () => context.go(address(["compare"], { run: [...chosen] })) });
+	const compare = h("button", { onclick: () => context.go(address(["compare"], { run: [...chosen] })) });
 	const sweeps = h("div.row");
 	const tick = (run) => run && h("input", { type: "checkbox", "aria-label": `Compare ${run}`, onchange({ target }) {
 		chosen[target.checked ? "add" : "delete"](run);

@@ -6,10 +6,13 @@ import { plural } from "./format.js";
 import { runAddress } from "./api.js";
 
 const AFTER_MS = 250;
-const EXISTS = [["error", "refuse"], ["resume", "go on with it"], ["rename", "take another name"], ["force", "begin it again"]];
+const EXISTS = [["error", "refuse"], ["resume", "go on with it (--resume)"], ["rename", "take another name (--on-exists rename)"], ["force", "begin it again (--force)"]];
 
-export async function view({ api, go, said, why }) {
+const title = "Submit an experiment";
+
+export async function view({ api, go, said, session, why }) {
 	const not = why("submit");
+	if (session.right === "viewer") return { title, element: [h("h1", title), h("p", not)] };
 	const { examples } = await api.get("api/examples").catch(() => ({ examples: [] }));
 	const numbers = h("ol", { "aria-hidden": "true" });
 	const text = h("textarea", { spellcheck: "false", autocapitalize: "off", wrap: "off", rows: "24", "aria-label": "Config (YAML)", "aria-describedby": "problems", oninput: () => typed() });
@@ -78,6 +81,7 @@ export async function view({ api, go, said, why }) {
 		send.disabled = true;
 		clearTimeout(timer);
 		checking?.abort();
+		tell("", "The environment is built once, to see that it works. This takes some seconds …");
 		try {
 			const body = { text: text.value, set: settingsIn(set.value), name: name.value.trim() || null, priority: Number(priority.value), on_exists: exists.value };
 			const { run } = await api.post("api/submit", body);
@@ -97,8 +101,8 @@ export async function view({ api, go, said, why }) {
 		h("div.row", send, h("span.quiet", not || "Ctrl-Enter submits, too.")));
 	number();
 	return {
-		title: "Submit",
-		element: [h("h1", "Submit an experiment"), form],
+		title,
+		element: [h("h1", title), form],
 		close() {
 			clearTimeout(timer);
 			checking?.abort();

@@ -36,6 +36,7 @@ _FLAGS = (
     "--force-color-profile=srgb",
     "--window-size=1280,900",
 )
+_CONTROL = 2
 _KEYS = {"Enter": ("Enter", 13, "\r"), "Escape": ("Escape", 27, ""), "Tab": ("Tab", 9, "")} | {
     name: (name, code, "") for name, code in (("ArrowLeft", 37), ("ArrowUp", 38), ("ArrowRight", 39), ("ArrowDown", 40))
 }
@@ -80,11 +81,20 @@ class Browser:
         """Those that no page has taken yet."""
 
     def __enter__(self) -> Browser:
+        try:
+            self.call("Browser.getVersion")  # once it answers, all processes of its start are there
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill it."""
         children = psutil.Process(self._process.pid).children(recursive=True)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -146,11 +156,12 @@ class Page:
         self._browser = browser
         self._context = context
         self._session = session
+        self._open: dict[str, str] = {}
         self.requested: list[str] = []
         """The addresses of all requests."""
         self.wrong: list[str] = []
         """Errors on the console: exceptions, what the policy for content refused, missing files. Not refused
-        requests for data, which are the affair of the page."""
+        requests for data, and what nobody answered, which are the affair of the page."""
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         self.size(1280, 900)
@@ -166,22 +177,32 @@ class Page:
     def listen(self) -> None:
         """Bring `requested` and `wrong` up to date."""
         self._browser.listen()
-        own = [event for event in self._browser.events if event.get("sessionId") == self._session]
-        self._browser.events = [event for event in self._browser.events if event not in own]
-        for event in own:
+        events, self._browser.events = self._browser.events, []
+        for event in events:
+            if event.get("sessionId") != self._session:
+                self._browser.events.append(event)
+                continue
             what: Mapping[str, Any] = event["params"]
             match event["method"]:
                 case "Network.requestWillBeSent":
                     self.requested.append(what["request"]["url"])
+                    self._open[what["requestId"]] = what["request"]["url"]
+                case "Network.loadingFinished" | "Network.loadingFailed":
+                    self._open.pop(what["requestId"], None)
                 case "Runtime.exceptionThrown":
                     details = what["exceptionDetails"]
                     self.wrong.append(details.get("exception", {}).get("description", details["text"]))
-                case "Log.entryAdded" if what["entry"]["level"] == "error" and "/api/" not in what["entry"].get(
-                    "url", ""
-                ):
-                    self.wrong.append(f"{what['entry']['text']} {what['entry'].get('url', '')}")
+                case "Log.entryAdded" if what["entry"]["level"] == "error":
+                    text = f"{what['entry']['text']} {what['entry'].get('url', '')}"
+                    if "/api/" not in text and "net::ERR_CONNECTION" not in text:
+                        self.wrong.append(text)
                 case _:
                     pass
+
+    def streams(self) -> list[str]:
+        """The addresses of the streams of events that are open now."""
+        self.listen()
+        return [address for address in self._open.values() if "/api/events" in address]
 
     def open(self, address: str) -> None:
         """Load a page as a new one, also if only its fragment differs from the present one."""
@@ -251,10 +272,12 @@ class Page:
         self.js(f"((one) => ({change}))(document.querySelector({json.dumps(selector)}))")
 
     def press(self, *keys: str) -> None:
-        """Press keys one after another, as a keyboard does."""
-        for key in keys:
+        """Press keys one after another, as a keyboard does; `Control+Enter` is one."""
+        for held in keys:
+            key = held.removeprefix("Control+")
             name, code, text = _KEYS.get(key, (key, ord(key.upper()), key) if len(key) == 1 else (key, 0, ""))
             told = {"key": name, "windowsVirtualKeyCode": code, **({"text": text} if text else {})}
+            told |= {"modifiers": 0 if key == held else _CONTROL}
             self.call("Input.dispatchKeyEvent", type="keyDown", **told)
             self.call("Input.dispatchKeyEvent", type="keyUp", **told)
 
@@ -263,6 +286,10 @@ class Page:
         self.find(selector)
         field = f"document.querySelector({json.dumps(selector)})"
         self.js(f"((field) => (field.focus(), field.select?.(), 1))({field})")
+        self.insert(text)
+
+    def insert(self, text: str) -> None:
+        """Type into the field that has the focus."""
         self.call("Input.insertText", text=text)
 
     def size(self, width: int, height: int, *, phone: bool = False) -> None:

@@ -10,10 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
+
 from remuda.config.load import load_config
 from remuda.tests.faults.herd import ENV, Herd
 from remuda.tests.parallel.user_folder import ENDLESS, FILMED, UserFolder
-from remuda.tests.patience import HANG_S, until
+from remuda.tests.patience import HANG_S, until, until_gone
 from remuda.tests.warm.program import REMUDA
 
 HARM = "<img src=x onerror=window.harmed=1>"
@@ -33,11 +35,15 @@ class Stage:
         self.folder = folder
         self.herd = Herd(folder / "herd")
 
-    def fill(self) -> None:
-        """Start everything; returns once all runs are in their states."""
+    def gather(self) -> None:
+        """Start a coordinator with its page, and the four workers that a run wants."""
         self.restart()
         self.herd.workers()
         self.herd.wait_members(4)
+
+    def fill(self) -> None:
+        """Start everything; returns once all runs are in their states."""
+        self.gather()
         prints = {**ENDLESS["env"], "kwargs": {"says": HARM}}
         short = UserFolder.make(self.folder / "short", {**FILMED, "env": prints, "stop": {"max_env_steps": 2000}})
         self.user = UserFolder.make(self.folder / "user", ENDLESS)
@@ -61,8 +67,18 @@ class Stage:
 
     def restart(self) -> None:
         """Start a coordinator, by the same command every time, with its page."""
+        before = len(self._links())
         self.process = self.herd.coordinator({"REMUDA_PAGE": "1"})  # herds of other tests serve none
-        until(lambda: self._links(), f"a link\n{self.herd.said()}")
+        until(lambda: len(self._links()) > before, "a link")
+
+    def kill(self) -> None:
+        """Kill the coordinator, if it lives. Its page ends, too, and its port is free for the next one."""
+        if self.process.poll() is not None:
+            return
+        pages = [each for each in psutil.Process(self.process.pid).children() if "remuda.page" in each.cmdline()]
+        self.process.kill()
+        self.process.wait()
+        until_gone(pages)
 
     @cached_property
     def operators_link(self) -> str:

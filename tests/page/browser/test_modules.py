@@ -129,23 +129,23 @@ def test_rows_are_sorted_with_what_is_missing_last(
     modules: Page, values: list[object], descending: bool, order: list[object]
 ) -> None:
     expression = f"sorted({json.dumps(values)}, {{key: 'x', descending: {json.dumps(descending)}}}, (row) => row)"
-    assert call(modules, "sorting", expression) == order
+    assert call(modules, "table", expression) == order
 
 
 def test_equal_rows_keep_their_order_and_a_click_turns_it(modules: Page) -> None:
     rows = [{"a": 1, "b": at} for at in range(5)]
     for descending in ("true", "false"):
         found = call(
-            modules, "sorting", f"sorted({json.dumps(rows)}, {{key: 'a', descending: {descending}}}, (row) => row.a)"
+            modules, "table", f"sorted({json.dumps(rows)}, {{key: 'a', descending: {descending}}}, (row) => row.a)"
         )
         assert found == rows
-    assert call(modules, "sorting", "sorted([2, 1], null, (row) => row)") == [2, 1]
-    assert call(modules, "sorting", "turned(null, 'a', true)") == {"key": "a", "descending": True}
-    assert call(modules, "sorting", "turned({key: 'a', descending: true}, 'a', true)") == {
+    assert call(modules, "table", "sorted([2, 1], null, (row) => row)") == [2, 1]
+    assert call(modules, "table", "turned(null, 'a', true)") == {"key": "a", "descending": True}
+    assert call(modules, "table", "turned({key: 'a', descending: true}, 'a', true)") == {
         "key": "a",
         "descending": False,
     }
-    assert call(modules, "sorting", "turned({key: 'b', descending: true}, 'a', false)") == {
+    assert call(modules, "table", "turned({key: 'b', descending: true}, 'a', false)") == {
         "key": "a",
         "descending": False,
     }

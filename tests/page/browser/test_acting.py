@@ -1,0 +1,228 @@
+"""What an operator does by the page: submit, evaluate, resume, change priorities, stop; by mouse, and by keys alone."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from pathlib import Path
+
+import pytest
+
+from remuda.tests.page.browser.devtools import Page
+from remuda.tests.page.browser.stage import HARM, Stage
+from remuda.tests.parallel.user_folder import CONFIG, ENDLESS, UserFolder
+from remuda.tests.patience import until
+from remuda.wire.messages import OVER
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
+
+SHORT: dict[str, dict[str, object]] = {**CONFIG, "stop": {"max_env_steps": 2000}}
+SUBMIT = "button.first"
+EDITOR = ".editor textarea"
+RIGHT = "This config has no problems"
+WHY = ".why"
+"""Where a run says why it waits, or how it ended."""
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stage]:
+    """A herd of its own, whose workers are free before each test."""
+    made = Stage(tmp_path_factory.mktemp("acting"))
+    try:
+        made.gather()
+        yield made
+    finally:
+        made.herd.end()
+
+
+@pytest.fixture(autouse=True)
+def free(stage: Stage) -> Generator[None]:
+    """At the end nothing runs, and nothing waits."""
+    yield
+    with stage.herd.client() as client:
+        for each in client.status().experiments:
+            if each.state not in OVER:
+                client.stop(each.id, now=True)
+    until(lambda: all(each.state in OVER for each in stage.herd.status().experiments), "the end of all runs")
+
+
+@pytest.fixture(scope="module")
+def short(stage: Stage) -> UserFolder:
+    return UserFolder.make(stage.folder / "short", SHORT)
+
+
+@pytest.fixture(scope="module")
+def endless(stage: Stage) -> UserFolder:
+    return UserFolder.make(stage.folder / "endless", ENDLESS)
+
+
+@pytest.fixture(scope="module")
+def trained(stage: Stage, short: UserFolder) -> str:
+    """A run that has finished."""
+    stage.herd.submit(short, "trained")
+    stage.herd.wait_over("trained")
+    return "trained"
+
+
+def typed(user: UserFolder, name: str, changes: Mapping[str, str] | None = None) -> str:
+    """A user's config as they type it into the page: under a name, with the folder of their code."""
+    text = user.config.read_text().replace("name: horse", f"name: {name}")
+    for before, after in (changes or {}).items():
+        assert before in text
+        text = text.replace(before, after)
+    return f"{text}source_dir: {user.root}\n"
+
+
+def test_problems_are_shown_with_their_lines_as_a_config_is_typed(
+    stage: Stage, short: UserFolder, tab: Page, pictures: Path
+) -> None:
+    wrong = typed(short, "wrong", {"batch_size: 32": "batch_sise: 32"})
+    line = wrong.splitlines().index("  batch_sise: 32") + 1
+    tab.open(stage.link("submit"))
+    tab.type(EDITOR, wrong)
+    tab.until_text("1 problem:", f"Line {line}", "batch_sise", within="form")
+    assert tab.js("document.querySelector('.editor li.wrong').innerText") == str(line)
+    tab.screenshot(pictures / "submit_problem.png")
+    tab.click("button", f"Line {line}")
+    selected = "(({value, selectionStart, selectionEnd}) => value.slice(selectionStart, selectionEnd))"
+    assert tab.js(f"{selected}(document.querySelector({EDITOR!r}))") == "  batch_sise: 32"
+    tab.click(SUBMIT)
+    tab.until(f"!document.querySelector({SUBMIT!r}).disabled", "the answer")
+    tab.until_text("the config has problems", f"Line {line}", within="form")
+    assert tab.js("location.hash") == "#/submit"
+    assert stage.herd.status().experiments == []
+
+    tab.type(EDITOR, wrong + f"{HARM!r}: 1\n")
+    tab.until_text("2 problems:", HARM, within="form")
+    assert tab.js("window.harmed === undefined && document.querySelector('main img') === null")
+    tab.type(EDITOR, typed(short, "wrong"))
+    tab.until_text(f"{RIGHT}: wrong.", within="form")
+    assert tab.js("document.querySelectorAll('li.wrong, .errors li').length") == 0
+
+
+def test_what_only_building_the_environment_shows_is_told_too(stage: Stage, tab: Page) -> None:
+    tab.open(stage.link("submit"))
+    tab.type(EDITOR, "name: wrong\nenv: {id: Nothing-v1}\npolicy: {type: dqn}\n")
+    tab.until_text(f"{RIGHT}: wrong.")
+    tab.click(SUBMIT)
+    tab.until_text("Nothing", within="#problems")
+    assert not (stage.herd.runs / "wrong").exists()
+    tab.until(f"!document.querySelector({SUBMIT!r}).disabled", "another attempt")
+
+
+def test_a_config_is_submitted_and_trains_to_its_end(stage: Stage, short: UserFolder, tab: Page) -> None:
+    tab.open(stage.link("submit"))
+    tab.type(EDITOR, typed(short, "by_page"))
+    tab.until_text(f"{RIGHT}: by_page.")
+    tab.click(SUBMIT)
+    tab.until("location.hash === '#/run/by_page'")
+    tab.until_text("Finished: it has made 2,000 environment steps.", within=WHY)
+    assert stage.herd.experiment("by_page").state == "finished"
+
+    tab.open(stage.link("submit"))
+    tab.type(EDITOR, typed(short, "by_page"))
+    tab.until_text(f"{RIGHT}: by_page.")
+    tab.click(SUBMIT)
+    tab.until("document.querySelector('form [role=status]').className === 'bad'", "a refusal")
+    assert "by_page" in tab.text("form [role=status]")
+    assert "exist" in tab.text("form [role=status]")
+    tab.choose("form .cards select", "rename")
+    tab.click(SUBMIT)
+    tab.until("location.hash.startsWith('#/run/by_page') && location.hash !== '#/run/by_page'", "another name")
+
+
+def test_an_example_is_a_config_to_begin_with(stage: Stage, tab: Page) -> None:
+    tab.open(stage.link("submit"))
+    tab.choose("select", "cartpole_dqn.yaml")
+    tab.until_text(f"{RIGHT}: cartpole_dqn.")
+
+
+def test_a_checkpoint_is_evaluated(stage: Stage, trained: str, tab: Page, pictures: Path) -> None:
+    tab.open(stage.run(trained))
+    tab.click("button", "Evaluate …")
+    tab.type("dialog input[type=number]", "3")
+    tab.screenshot(pictures / "evaluate.png")
+    tab.click("dialog button", "Evaluate")
+    tab.until(f"location.hash === '#/run/{trained}/checkpoints'")
+    tab.until_text("done", "±", within="section:last-of-type")
+
+
+def test_an_evaluation_of_what_is_not_there_says_so(stage: Stage, trained: str, tab: Page) -> None:
+    tab.open(stage.run(trained))
+    tab.click("button", "Evaluate …")
+    tab.until("document.querySelector('dialog select')")
+    tab.js("document.querySelector('dialog select').add(new Option('gone', '999999'))")
+    tab.choose("dialog select", "999999")
+    tab.click("dialog button", "Evaluate")
+    tab.until_text("failed", "999,999", within="section:last-of-type")
+    assert len(tab.text("section:last-of-type tbody td:last-child")) > 20, "why"
+
+
+def test_a_run_is_resumed_with_another_bound(stage: Stage, trained: str, tab: Page) -> None:
+    tab.open(stage.run(trained))
+    tab.until_text("Finished:", within=WHY)
+    tab.click("button", "Resume …")
+    tab.type("dialog textarea", "stop.max_env_steps=0.5")
+    tab.click("dialog button", "Resume")
+    tab.until_text("max_env_steps", within="dialog [role=alert]")
+    tab.type("dialog textarea", "stop.max_env_steps=3000")
+    tab.click("dialog button", "Resume")
+    tab.until("!document.querySelector('dialog')", "it is in the queue again")
+    tab.until_text("Finished: it has made 3,000 environment steps.", within=WHY)
+    assert stage.herd.experiment(trained).env_step >= 3000
+
+
+def test_who_is_next_follows_the_priority_once_a_run_is_stopped(
+    stage: Stage, endless: UserFolder, tab: Page, pictures: Path
+) -> None:
+    for name in ("first", "second", "third"):
+        stage.herd.submit(endless, name)
+    stage.herd.wait_env_step("first", 100)
+    tab.open(stage.run("third"))
+    tab.until_text("Waits for 1 learner, ", "first has them; it is number 2 in the queue.", within=WHY)
+    tab.click("button", "Priority …")
+    tab.type("dialog input", "7")
+    tab.screenshot(pictures / "priority.png")
+    tab.press("Enter")
+    tab.until_text("it is number 1 in the queue.", within=WHY)
+    tab.until_text("priority 7")
+
+    tab.open(stage.run("first"))
+    tab.click("button", "Stop …")
+    tab.click("dialog button", "Cancel")
+    tab.until("!document.querySelector('dialog')")
+    assert stage.herd.experiment("first").state == "running"
+    tab.click("button", "Stop …")
+    tab.click("dialog input[type=checkbox]")
+    tab.click("dialog button", "Stop it")
+    tab.until_text("Stopped: somebody asked for it.", within=WHY)
+    tab.open(stage.link("queue"))
+    tab.until("[...document.querySelectorAll('tbody tr')][0].innerText.match(/third[^]*running/)", "third has workers")
+    assert stage.herd.experiment("second").state == "queued"
+
+
+def test_an_experiment_is_submitted_and_stopped_by_keys_alone(stage: Stage, endless: UserFolder, tab: Page) -> None:
+    tab.open(stage.link("queue"))
+    tab.until_text("Nothing runs and nothing waits.")
+    tab.press("n")
+    tab.until("document.querySelector('.editor')")
+    tab_to(tab, "one.matches('.editor textarea')")
+    tab.insert(typed(endless, "keys"))
+    tab.until_text(f"{RIGHT}: keys.")
+    tab.press("Control+Enter")
+    tab.until("location.hash === '#/run/keys'")
+    until(lambda: stage.herd.experiment("keys").state == "running", "it runs")
+    tab_to(tab, "one.innerText === 'Stop …'")
+    tab.press("Enter")
+    tab.until("document.querySelector('dialog')")
+    tab_to(tab, "one.innerText === 'Stop it'")
+    tab.press("Enter")
+    tab.until_text("Stopped: somebody asked for it.", within=WHY)
+
+
+def tab_to(tab: Page, condition: str) -> None:
+    """Press Tab until the condition holds of the element that has the focus."""
+    for _ in range(60):
+        if tab.js(f"((one) => {condition})(document.activeElement)"):
+            return
+        tab.press("Tab")
+    raise AssertionError(f"no Tab leads to where {condition}")

@@ -168,7 +168,7 @@ class Team:
             started=self.state != "queued",
             patient=all(demand.patient for demand in demands),
             yields=all(demand.yields for demand in demands),
-            resting=frozenset().union(*(demand.resting for demand in demands)),
+            resting=frozenset(role for demand in demands for role in demand.resting),
         )
 
     def holding(self) -> Holding:

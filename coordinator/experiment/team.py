@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import (
-    Broken,
     CloseRun,
     DeleteChunks,
     OfPolicy,
@@ -24,6 +23,7 @@ from remuda.coordinator.effects import (
     SendToLease,
     Step,
 )
+from remuda.coordinator.experiment import team_chunks
 from remuda.coordinator.experiment.bulkhead import bulkhead
 from remuda.coordinator.experiment.claims import Speaker
 from remuda.coordinator.experiment.experiment import Experiment
@@ -226,7 +226,7 @@ class Team:
         """A chunk is believed if all of it is."""
         match message:
             case ChunkReady():
-                return self._disbelief_of_chunk(message, speaker)
+                return team_chunks.disbelief(self.members, message, speaker)
             case CollectorReport() | EvaluationDone() if message.place >= len(self.members):
                 return f"it speaks of policy {message.place}, and there are {len(self.members)}"
             case _:
@@ -309,49 +309,19 @@ class Team:
 
     # --- a chunk counts for all policies or for none ---
 
-    def _disbelief_of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
-        metas = [message.meta, *message.others]
-        if len(metas) != len(self.members):
-            return f"its chunk {message.meta.file} is of {len(metas)} policies, and there are {len(self.members)}"
-        whole = (message.meta.chunk, message.meta.env_steps)
-        if any((meta.chunk, meta.env_steps) != whole for meta in metas):
-            return f"its chunk {message.meta.file} is not the same for all policies"
-        each = (member.disbelief(own, speaker) for member, own in self._shares(message))
-        return next((why for why in each if why is not None), None)
-
     def _chunk(self, message: ChunkReady, speaker: Speaker, now_s: float) -> list[Step]:
         """The first policy comes last: it lets collectors go on, once all know what has come."""
-        why = self._refusal_of_late(message, speaker)
+        why = team_chunks.refusal_of_late(self.members, message, speaker)
         if why is not None:
             return [refused(message, why)]
-        if (why := self._too_large(message)) is not None:
+        if (why := team_chunks.too_large(self.members, message)) is not None:
             return [*self._refuse(message, why), refused(message, why)]
-        shares = list(enumerate(self._shares(message)))
+        shares = list(enumerate(team_chunks.shares(self.members, message)))
         return [
             step
             for place, (member, own) in reversed(shares)
             for step in self._of(place, member.receive(own, speaker, now_s), now_s)
         ]
-
-    def _shares(self, message: ChunkReady) -> list[tuple[Experiment, ChunkReady]]:
-        """What each policy gets of it. The first one's says what the others get, for the account of the collector."""
-        others = [ChunkReady(message.lease, meta) for meta in message.others]
-        return list(zip(self.members, [message, *others], strict=True))
-
-    def _refusal_of_late(self, message: ChunkReady, speaker: Speaker) -> str | None:
-        if self._lead.parts.books.leases.find(message.lease) is not None:
-            return None
-        if (why := self._disbelief_of_chunk(message, speaker)) is not None:
-            return why
-        if not self._lead.parts.claims.is_late_word_of(speaker, message.lease):
-            return None  # each refuses it
-        each = (member.parts.claims.of_chunk(own, speaker) for member, own in self._shares(message))
-        return next((why for why in each if why is not None), None)
-
-    def _too_large(self, message: ChunkReady) -> str | None:
-        """Why the buffer of a policy can never hold its part; a config that asks for that is hopeless."""
-        each = (member.replay.misfit(own.meta) for member, own in self._shares(message))
-        return next((why for why in each if why is not None), None)
 
     def _refuse(self, message: ChunkReady, why: str) -> list[Step]:
         reason = f"chunks are refused: {why}"
@@ -451,8 +421,6 @@ class Team:
                 return step if place == 0 or not self._shares_lease(place, step.lease) else None
             case Reply():
                 return step if place == 0 else None
-            case Broken():
-                return step
             case _:
                 return step
 

@@ -81,8 +81,8 @@ def test_every_interface_of_ipv6_is_every_interface_of_ipv4(host: str, reached: 
     """Workers go to an address of IPv4 where the machine has one."""
     with listen(host, 0) as listener:
         for each in reached:
-            with socket.create_connection((each, listener.getsockname()[1]), timeout=HANG_S):
-                pass
+            with socket.create_connection((each, listener.getsockname()[1]), timeout=HANG_S) as connection:
+                assert connection.getpeername()[0] == each
 
 
 def test_a_closed_one_that_never_started_leaves_nothing(ranch: Ranch) -> None:

@@ -79,7 +79,10 @@ def test_on_policy_an_update_has_a_segment_of_each_agent_of_all_copies_of_all_co
 def test_lost_and_repeated_messages_and_deaths_lose_no_step_that_was_acknowledged(
     settings: ExperimentConfig, seed: int
 ) -> None:
-    finished(settings, seed=seed, faults=Faults(loss=0.1, repeat=0.2, delay_s=0.2), dies="collector")
+    world = finished(settings, seed=seed, faults=Faults(loss=0.1, repeat=0.2, delay_s=0.2), dies="collector")
+    assert world.mishaps["lost"]
+    assert world.mishaps["repeated"]
+    assert world.experiment().env_step >= settings.stop.max_env_steps
 
 
 def test_the_same_after_the_coordinator_was_killed() -> None:

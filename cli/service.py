@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -93,15 +95,9 @@ def coordinator(
     A first Ctrl-C stops every experiment cleanly, saves, and ends. A second one ends at once; the next start continues.
     """
     from remuda.coordinator.__main__ import GRACE_S
-    from remuda.coordinator.listening import CannotListenError
-    from remuda.coordinator.monitoring.address import HttpAddressError
     from remuda.coordinator.service import Service
     from remuda.coordinator.settings import Settings
     from remuda.logbook.best_effort import best_effort_stderr
-    from remuda.storage.ownership import FolderOwnedError
-    from remuda.training.journal_database import JournalError
-    from remuda.wire.keys.pair import NoCurveError
-    from remuda.wire.keys.secret_file import KeyFileError
     from remuda.worker.gc_freeze import gc_frozen
     from remuda.worker.shutdown_guard import ShutdownGuard
 
@@ -119,25 +115,37 @@ def coordinator(
         http=http,
         allowed_code=tuple(folder.absolute() for folder in allow_code or []),
     )
+    with _explained(), best_effort_stderr(), ShutdownGuard(grace_s=GRACE_S) as guard:
+        with gc_frozen():
+            service = Service(settings, guard)
+        others = "" if service.address == service.listens_on else f", reached at {service.address}"
+        print(f"coordinator listens on {service.listens_on}{others}; connection file {file}", file=sys.stderr)
+        print(f"workers join with: remuda worker collector --connection-file {file}", file=sys.stderr, flush=True)
+        for line in service.monitoring_lines:
+            print(line, file=sys.stderr, flush=True)
+        with coordinator_page(
+            page,
+            page_at,
+            coordinator=service.id,
+            runs_dir=settings.runs_dir,
+            connection_file=file,
+            keys_dir=settings.keys_dir,
+        ):
+            service.run()
+
+
+@contextmanager
+def _explained() -> Generator[None]:
+    """Say what was wrong with the options, or with the machine, when a coordinator cannot be served."""
+    from remuda.coordinator.listening import CannotListenError
+    from remuda.coordinator.monitoring.address import HttpAddressError
+    from remuda.storage.ownership import FolderOwnedError
+    from remuda.training.journal_database import JournalError
+    from remuda.wire.keys.pair import NoCurveError
+    from remuda.wire.keys.secret_file import KeyFileError
+
     try:
-        with best_effort_stderr(), ShutdownGuard(grace_s=GRACE_S) as guard:
-            with gc_frozen():
-                service = Service(settings, guard)
-            others = "" if service.address == service.listens_on else f", reached at {service.address}"
-            print(f"coordinator listens on {service.listens_on}{others}; connection file {file}", file=sys.stderr)
-            print(f"workers join with: remuda worker collector --connection-file {file}", file=sys.stderr, flush=True)
-            for line in service.monitoring_lines:
-                print(line, file=sys.stderr, flush=True)
-            keys_dir = settings.keys_dir
-            with coordinator_page(
-                page,
-                page_at,
-                coordinator=service.id,
-                runs_dir=settings.runs_dir,
-                connection_file=file,
-                keys_dir=keys_dir,
-            ):
-                service.run()
+        yield
     except HttpAddressError as error:
         raise InputError(f"--http {error}") from error
     except CannotListenError as error:

@@ -32,7 +32,7 @@ from remuda.tests.collector.test_rollout import (
     naive_rows,
     rows_of,
 )
-from remuda.tests.environments.counting import Counting, CountsAlong
+from remuda.tests.environments.counting import Counting, CountsAlong, LosesCount
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step
 from remuda.tests.policy.algorithms.untaught import Still
 
@@ -176,21 +176,9 @@ def test_sequences_go_on_over_it_with_the_broken_step_as_a_reset() -> None:
     assert chunk.columns["terminated"][:2].tolist() == [[False] * 4, [False, False, False, True]]
 
 
-class BreakingCount(Counting):
-    """Its third step in all raises."""
-
-    steps = 0
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        if self.steps == 3:
-            raise RuntimeError("lost count")
-        return super().step(action)
-
-
 def test_a_policy_that_carries_a_state_begins_again_with_0() -> None:
     """CountsAlong fails if what it carries is not what it has seen of the episode."""
-    left: list[SingleEnv] = [BreakingCount(5, terminates=True), Counting(5, terminates=True)]
+    left: list[SingleEnv] = [LosesCount(5, terminates=True), Counting(5, terminates=True)]
     vector = replaceable([lambda: left.pop(0), lambda: Counting(4, terminates=False)])
     rollout = rollout_in(vector, NStepRows(n_step=2, discount=0.9), CountsAlong())
     for _ in range(5):

@@ -34,6 +34,18 @@ class Counting(gymnasium.Env[np.ndarray, Any]):
         return np.array([float(self._step)], np.float32), float(self._step), terminated, truncated, {}
 
 
+class LosesCount(Counting):
+    """Its third step in all raises."""
+
+    steps = 0
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        if self.steps == 3:
+            raise RuntimeError("lost count")
+        return super().step(action)
+
+
 class CountsAlong(Untaught):
     """Carries how many observations of the episode it has seen, twice: in `Counting` that is the observation itself,
     and anything else is an error. Exploration of any name makes it fail."""

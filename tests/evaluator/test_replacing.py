@@ -16,7 +16,7 @@ from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.seeding import replacement_seed
 from remuda.environments.spaces import Array
 from remuda.evaluator.evaluate import Episode, evaluate
-from remuda.tests.environments.counting import Counting, CountsAlong
+from remuda.tests.environments.counting import Counting, CountsAlong, LosesCount
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv
 
 SEEDS = [5, 6, 7, 8, 9]
@@ -89,19 +89,7 @@ def test_beyond_the_limit_the_evaluation_fails_with_the_cause() -> None:
         play(partial(Picky, at_reset=False), 1, per_hour=1)
 
 
-class Lost(Counting):
-    """Its third step in all raises."""
-
-    steps = 0
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        if self.steps == 3:
-            raise RuntimeError("lost count")
-        return super().step(action)
-
-
 def test_a_policy_that_carries_a_state_begins_again_with_0() -> None:
-    left: list[SingleEnv] = [Lost(5, terminates=True), Counting(5, terminates=True)]
+    left: list[SingleEnv] = [LosesCount(5, terminates=True), Counting(5, terminates=True)]
     episodes = play(lambda: left.pop(0), 1, policy=CountsAlong())
     assert [(episode.return_, episode.length) for episode in episodes] == [(15.0, 5)] * 5

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import yaml
 
+from remuda.tests.parallel.command import Command, Ended
+from remuda.tests.parallel.conftest import wait_until_held
+from remuda.tests.parallel.test_deaths import kill_first
 from remuda.tests.parallel.user_folder import HOLD_AFTER, UserFolder
+
+Survived = tuple[Path, UserFolder, Ended]
+"""A run folder, its user's folder, and what the command has printed."""
 
 GAME = '''"""Two horses pull left or right, as the first number that each sees says. The small one is tired first."""
 
@@ -85,3 +91,21 @@ def make_game_folder(root: Path, policies: dict[str, object] | None = None) -> U
     if policies is not None:
         user.config.write_text(user.config.read_text() + yaml.safe_dump({"policies": policies}))
     return user
+
+
+def launched_with_deaths(place: Path, policies: dict[str, object] | None = None) -> Survived:
+    """The game, launched and played to its end, though a collector and a learner are killed."""
+    user = make_game_folder(place / "user", policies)
+    user.hold()  # the run cannot end while its environments wait, so both deaths fall in its midst
+    run = place / "run"
+    command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
+    try:
+        wait_until_held(command, run, user)
+        kill_first(run, "collector")
+        kill_first(run, "learner")
+        user.release()
+        ended = command.ended()
+        assert ended.code == 0, ended.err
+        return run, user, ended
+    finally:
+        command.end()

@@ -4,40 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from remuda.buffer.chunk import read_meta
 from remuda.config.load import load_config
-from remuda.tests.parallel.command import Command, Ended
-from remuda.tests.parallel.conftest import wait_until_held
-from remuda.tests.parallel.game_folder import make_game_folder
+from remuda.tests.parallel.game_folder import Survived, launched_with_deaths
 from remuda.tests.parallel.reading import index, pids, progress, texts
-from remuda.tests.parallel.test_deaths import kill_first
-from remuda.tests.parallel.user_folder import UserFolder
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a game with deaths")]
-Survived = tuple[Path, UserFolder, Ended]
 
 
 @pytest.fixture(scope="module")
 def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
-    place = tmp_path_factory.mktemp("game")
-    user = make_game_folder(place / "user")
-    user.hold()  # the run cannot end while its environments wait, so both deaths fall in its midst
-    run = place / "run"
-    command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
-    try:
-        wait_until_held(command, run, user)
-        kill_first(run, "collector")
-        kill_first(run, "learner")
-        user.release()
-        ended = command.ended()
-        assert ended.code == 0, ended.err
-        return run, user, ended
-    finally:
-        command.end()
+    return launched_with_deaths(tmp_path_factory.mktemp("game"))
 
 
 def test_it_is_learned(survived: Survived) -> None:

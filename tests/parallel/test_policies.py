@@ -9,12 +9,8 @@ from pathlib import Path
 import pytest
 
 from remuda.buffer.chunk import read_meta
-from remuda.tests.parallel.command import Command, Ended
-from remuda.tests.parallel.conftest import wait_until_held
-from remuda.tests.parallel.game_folder import make_game_folder
+from remuda.tests.parallel.game_folder import Survived, launched_with_deaths
 from remuda.tests.parallel.reading import Index, pids, texts
-from remuda.tests.parallel.test_deaths import kill_first
-from remuda.tests.parallel.user_folder import UserFolder
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a game of two policies with deaths")]
 POLICIES = ("little", "long")
@@ -22,7 +18,6 @@ TWO: dict[str, object] = {
     "little": {"agents": ["small"]},
     "long": {"agents": ["tall"], "learner": {"learning_rate": 0.004}},
 }
-Survived = tuple[Path, UserFolder, Ended]
 
 
 def index_of(run: Path, policy: str) -> Index:
@@ -32,21 +27,7 @@ def index_of(run: Path, policy: str) -> Index:
 
 @pytest.fixture(scope="module")
 def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
-    place = tmp_path_factory.mktemp("policies")
-    user = make_game_folder(place / "user", TWO)
-    user.hold()  # the run cannot end while its environments wait, so both deaths fall in its midst
-    run = place / "run"
-    command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
-    try:
-        wait_until_held(command, run, user)
-        kill_first(run, "collector")
-        kill_first(run, "learner")
-        user.release()
-        ended = command.ended()
-        assert ended.code == 0, ended.err
-        return run, user, ended
-    finally:
-        command.end()
+    return launched_with_deaths(tmp_path_factory.mktemp("policies"), TWO)
 
 
 def test_both_are_learned(survived: Survived) -> None:

@@ -11,6 +11,7 @@ from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.envelope import Envelope
 from remuda.wire.keys.own import caller_keys, keys_again, no_exchange, not_authorized
 from remuda.wire.messages import AnyMessage, ClientMessage, Rejected
+from remuda.wire.patience import spoken
 from remuda.wire.sockets import SILENCE_S, Arrival, DealerSocket, client_identity
 
 _LOOK_S = 0.2
@@ -45,7 +46,7 @@ def no_answer(connection: ConnectionFile, deadline_s: float) -> UnreachableError
     """The error for a coordinator that does not answer: which one, and what may be wrong."""
     return UnreachableError(
         f"the coordinator at {connection.address} (process {connection.pid} on {connection.host}) did not answer "
-        f"within {deadline_s:g} s: it may have ended, or the network may be blocked"
+        f"within {spoken(deadline_s)}: it may have ended, or the network may be blocked"
     )
 
 

@@ -22,7 +22,7 @@ from remuda.tests.worker.proxy import Proxy
 from remuda.wire import sockets
 from remuda.wire.codec import CodecError, encode
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.conversation import RefusedError, UnreachableError, no_answer
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
@@ -127,6 +127,11 @@ def test_a_refusal_may_come_later() -> None:
         coordinator.to_send.append(Rejected("dismissed", "stuck"))
         with pytest.raises(RefusedError, match="stuck"):
             receive(link)
+
+
+def test_how_long_was_waited_is_said_as_people_say_it() -> None:
+    with FakeCoordinator() as coordinator:
+        assert "did not answer within 10 s: it may" in str(no_answer(coordinator.connection, 9.99999))
 
 
 def test_nobody_there_is_unreachable() -> None:

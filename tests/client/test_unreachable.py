@@ -49,7 +49,7 @@ def test_after_an_answer_that_did_not_come_the_next_question_is_answered(tmp_pat
             coordinator.silent = False
             client._answer_deadline_s = HANG_S
             client.stop("y")
-        assert coordinator.heard == [StopExperiment("y")]
+        assert coordinator.heard_from_newest == [StopExperiment("y")]
 
 
 def test_without_a_coordinator_every_question_says_that_there_is_none(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_who_follows_a_run_looks_for_the_cause_all_the_while_that_nobody_answers
                 client.follow("x", lambda status: None, check=check)
             coordinator.silent = False
             client.stop("y")
-        assert coordinator.heard == [StopExperiment("y")], "the question that nobody answered is not asked any more"
+        assert coordinator.heard_from_newest == [StopExperiment("y")], "the other is not asked any more"
 
 
 def test_a_run_that_is_to_stop_is_asked_to_until_that_is_answered(tmp_path: Path) -> None:

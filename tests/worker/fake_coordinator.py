@@ -30,6 +30,7 @@ class FakeCoordinator(Serving):
         self.registered = Registered(UUID, 0.05)
         self.heard: list[AnyMessage] = []
         self.peers: list[bytes] = []
+        self._heard_from: dict[bytes, list[AnyMessage]] = {}
         self.malformed: list[CodecError] = []
         self.answer: Callable[[AnyMessage], Reply] = self._usual_answer
         self.lose: Callable[[Envelope], bool] = lambda envelope: False
@@ -51,6 +52,11 @@ class FakeCoordinator(Serving):
 
     def heard_of(self, kind: type[AnyMessage]) -> list[AnyMessage]:
         return [message for message in self.heard if isinstance(message, kind)]
+
+    @property
+    def heard_from_newest(self) -> list[AnyMessage]:
+        """Of the connection that came last. What one from before has sent may come late."""
+        return self._heard_from[self.peers[-1]]
 
     def _usual_answer(self, message: AnyMessage) -> Reply:
         match message:
@@ -90,6 +96,7 @@ class FakeCoordinator(Serving):
         out = [*received.answers]
         if received.message is not None:
             self.heard.append(received.message)
+            self._heard_from.setdefault(event.peer, []).append(received.message)
             answer = self.answer(received.message)
             if answer is not None:
                 out.append(channel.post(answer, now_s, reply_to=received.id))

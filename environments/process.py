@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import functools
 import io
 import mmap
@@ -37,6 +38,7 @@ from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.shared_step import SharedStep
 from remuda.environments.vectors import Vector, reset_with_info, single_spaces
 
+_STDERR = 2  # the owner's, since sys.stderr is sent to it by Python code, which a crash ends
 GRACE_S = 1.0
 """How long a step may still take after the owner is gone."""
 
@@ -88,7 +90,8 @@ class Printing(io.TextIOBase):
 
 
 def main(connection: int, shared_memory: int) -> None:
-    """Carry out the owner's commands until it is gone."""
+    """Carry out the owner's commands until it is gone; a crash in C prints the stack that led to it."""
+    faulthandler.enable(_STDERR, all_threads=False)
     owner = Owner(socket.socket(fileno=connection))
     sys.stdout, sys.stderr = Printing(owner, PRINTED), Printing(owner, WARNED)
     threading.Thread(target=_end_with_the_owner, args=(connection,), daemon=True).start()

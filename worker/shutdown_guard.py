@@ -28,6 +28,7 @@ class ShutdownGuard:
     The first SIGTERM or SIGINT, the end of the lifeline, or `end` sets `ending`: the main thread finishes its work and
     returns. If it has not left the context `grace_s` seconds later, all stacks are printed and the process exits with
     code 1. At a second signal (SAME_REQUEST_S later or more) it exits at once with code 130. SIGUSR1 prints all stacks.
+    A crash in C, such as an environment's, prints the stack that led to it; its signal ends the process all the same.
 
     Signals are read by a separate thread, so all this also works while the main thread is stuck in C code.
     """
@@ -43,6 +44,7 @@ class ShutdownGuard:
         self._last_acts: list[Callable[[], None]] = []
         self._written: socket.socket | None = None
         self._former: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+        self._tells_crashes = not faulthandler.is_enabled()  # by python -X faulthandler, or by a test
 
     @property
     def ending(self) -> bool:
@@ -92,6 +94,8 @@ class ShutdownGuard:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: dead children would go unnoticed
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         faulthandler.register(signal.SIGUSR1, file=_STDERR, all_threads=True, chain=False)
+        if self._tells_crashes:
+            faulthandler.enable(_STDERR, all_threads=False)
         self._left = False
         self._watcher = threading.Thread(target=self._watch, name="remuda-shutdown", daemon=True)
         self._watcher.start()
@@ -106,6 +110,8 @@ class ShutdownGuard:
         self._nudge()
         self._watcher.join()
         faulthandler.unregister(signal.SIGUSR1)
+        if self._tells_crashes:
+            faulthandler.disable()
         for number, handler in self._former.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._former_wakeup)

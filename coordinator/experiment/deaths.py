@@ -18,6 +18,8 @@ GOOD_LEASE_S = 30.0
 """A lease whose worker still hands in work this long after it was ready shows that the role can do its work: deaths
 before it are forgotten, and its own death does not count."""
 
+_CONTAINED = "; an environment in a process of its own (env.vectorization: async) ends no collector when it crashes"
+
 
 @dataclass
 class _Served:
@@ -97,6 +99,7 @@ class Deaths:
                 return shortened(
                     f"{of_role.streak.count} deaths of {role}s in a row, none of which had worked for "
                     f"{GOOD_LEASE_S:g} s; the last: {hows}; what they wrote to standard error may say why"
+                    + (_CONTAINED if role == "collector" else "")
                 )
         return None
 

@@ -25,7 +25,7 @@ from remuda.tests.patience import HANG_S
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked")]
 
 MODULE = """
-    import os, sys, time
+    import ctypes, os, sys, time
     import numpy as np
     from remuda.tests.environments.scripted import ScriptedEnv
 
@@ -39,6 +39,8 @@ MODULE = """
                 raise RuntimeError("the simulator broke")
             if action == 2 and self.trouble == "die":
                 os._exit(7)
+            if action == 2 and self.trouble == "crash":
+                ctypes.string_at(0)
             if self.trouble == "print":
                 print("a step", "in two lines", sep="\\n")
                 print("a warning", file=sys.stderr)
@@ -144,6 +146,17 @@ def test_a_process_that_ends_is_an_error_that_says_how(folder: Path, how: str) -
         vector.step(np.array([2, 0, 0, 0]))
     vector.close()
     assert not children()
+
+
+def test_a_crash_prints_the_stack_that_led_to_it(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    vector = vector_of(folder, 2, 1, "crash")
+    reset_vector(vector, [1, 2])
+    with pytest.raises(BrokenEnvironmentError, match=r"its process ended unexpectedly \(signal 11\)"):
+        vector.step(np.array([0, 2]))
+    vector.close()
+    errors = capfd.readouterr().err
+    assert "Segmentation fault" in errors
+    assert "slice_env.py" in errors
 
 
 def test_an_environment_that_cannot_be_built_says_so_before_any_process(folder: Path) -> None:

@@ -121,6 +121,16 @@ def test_stacks_are_printed_on_request() -> None:
         assert process.poll() is None
 
 
+def test_a_crash_prints_the_stack_that_led_to_it() -> None:
+    """Of an environment in the same process, for instance, which nothing else would name."""
+    crash = "def step(): import ctypes; ctypes.string_at(0)\n    step()"
+    with child(crash) as process:
+        _, errors = process.communicate(timeout=HANG_S)
+        assert process.returncode == -signal.SIGSEGV
+        assert "Segmentation fault" in errors
+        assert 'File "<string>", line 6 in step' in errors
+
+
 def test_a_forked_child_has_its_own_signals() -> None:
     """An environment's process, ended with SIGTERM, must really end and must not end its worker."""
     body = """pid = os.fork()

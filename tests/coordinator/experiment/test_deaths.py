@@ -42,6 +42,7 @@ def test_work_of_short_leases_does_not_excuse_their_deaths() -> None:
     assert (
         f"5 deaths of collectors in a row, none of which had worked for 30 s; the last: {ABORTED} (5 times)" in ends[-1]
     )
+    assert "(env.vectorization: async)" in ends[-1], "what would contain an environment that crashes"
 
 
 def test_a_week_in_which_a_worker_is_lost_every_few_minutes_is_no_failure() -> None:

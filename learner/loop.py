@@ -17,6 +17,7 @@ from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.denormals import denormals_are_zero
+from remuda.policy.networks.freed_memory import keep_freed_memory
 from remuda.policy.networks.tensors import threads
 from remuda.policy.row_plan import RowPlan
 
@@ -83,6 +84,7 @@ class LearnerLoop:
     ) -> None:
         """`with_statistics` is the declaration's. `learn` is called with each batch in place of the algorithm's, which
         several ranks do together. `update_threads` are torch's in an update; None: as they are."""
+        keep_freed_memory()
         self.algorithm = algorithm
         self._learn = learn or algorithm.learn
         self.train_iter = train_iter

@@ -23,6 +23,7 @@ from remuda.learner.ranks.parts import packed, told, unpacked
 from remuda.learner.start import new_algorithm
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.denormals import denormals_are_zero
+from remuda.policy.networks.freed_memory import keep_freed_memory
 from remuda.policy.ranks import RankLostError
 from remuda.worker.affinity import settle
 from remuda.worker.serve import leaves_doubt
@@ -81,6 +82,7 @@ def follow(line: Line, begin: Body, rank: int, local_rank: int) -> None:
     config, state = _begun(begin)
     line.timeout_s = config.limits.rank_s
     settle(config, "learner", 0)
+    keep_freed_memory()
     own = config.model_copy(
         update={"learner": config.learner.model_copy(update={"device": device_of(config, local_rank)})}
     )

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from remuda.environments.packed_part import PackedPart
+from remuda.policy.networks.folding import Folding
 from remuda.policy.networks.images import ImageLayout, Pixels
 from remuda.policy.networks.parts import ImagePart, InputLayout, PartsLayout, one_hot_places, scale, width
 
@@ -34,11 +35,18 @@ class ConvolutionTrunk(nn.Sequential):
             layers += [nn.Conv2d(layer.channels, layer.filters, layer.kernel, layer.stride), nn.ReLU()]
         super().__init__(*layers)
         self._pixels = layout.pixels
+        self._folding = Folding.of(layout.pixels, layout.layers[0]) if layout.layers else None
+
+    def folded(self, images: torch.Tensor) -> torch.Tensor:
+        """Images in the form in which they are read fastest while the network learns: `forward` takes it, too. Worth
+        a call where the same images are read several times."""
+        return images if self._folding is None else self._folding.blocks(images)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Read images as the environment gives them. Under autocast it computes in, and gives, the lower precision."""
         lower = torch.is_autocast_enabled(input.device.type)
-        if not (self.training and (lower or torch.is_grad_enabled())):  # a trace could not count the images
+        # a trace could not count the images
+        if not (self.training and (lower or torch.is_grad_enabled() or self._is_folded(input))):
             return self._read(input)
         number = torch.get_autocast_dtype(input.device.type) if lower else torch.float32
         with torch.autocast(input.device.type, enabled=False):
@@ -56,17 +64,30 @@ class ConvolutionTrunk(nn.Sequential):
         is part of the first filters, which are smaller than the images."""
         layers = [layer for layer in self if isinstance(layer, nn.Conv2d)]
         weights = [layer.weight * (1.0 if index else self._pixels.scale) for index, layer in enumerate(layers)]
+        strides = [layer.stride for layer in layers]
+        if self._folding is not None:
+            weights[0], strides[0] = self._folding.filters(weights[0]), (1, 1)
         weights = [weight.to(number, memory_format=torch.channels_last) for weight in weights]
         biases = [None if layer.bias is None else layer.bias.to(number) for layer in layers]
         bytes_each = images[:1].numel() * number.itemsize
         parts: list[torch.Tensor] = []
         for part in torch.split(images, max(1, _BYTES_AT_ONCE // max(1, bytes_each))):
-            bytes_last = part if self._pixels.channels_last else part.permute(0, 2, 3, 1).contiguous()
-            hidden = bytes_last.to(number).permute(0, 3, 1, 2)
-            for layer, weight, bias in zip(layers, weights, biases, strict=True):
-                hidden = torch.relu(functional.conv2d(hidden, weight, bias, layer.stride))
+            hidden = self._bytes_last(part).to(number).permute(0, 3, 1, 2)
+            for weight, bias, stride in zip(weights, biases, strides, strict=True):
+                hidden = torch.relu_(functional.conv2d(hidden, weight, bias, stride))
             parts.append(hidden.flatten(1))
         return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+    def _bytes_last(self, images: torch.Tensor) -> torch.Tensor:
+        """[n, height, width, channels], folded where that is possible."""
+        if self._is_folded(images):
+            return images
+        if self._folding is not None:
+            return self._folding.blocks(images)
+        return images if self._pixels.channels_last else images.permute(0, 2, 3, 1).contiguous()
+
+    def _is_folded(self, images: torch.Tensor) -> bool:
+        return self._folding is not None and images.shape[1:] == self._folding.shape
 
 
 def as_channels(images: torch.Tensor, pixels: Pixels) -> torch.Tensor:

@@ -114,7 +114,7 @@ class ActorCritic(Algorithm):
         if self._shared.normalize_observations and moments is not None:  # after they were used, see the class
             moments.store(moments.load().joined(Moments.of_all(self.ranks, encoded[steps])))
         return Segments(
-            self._in_order(observations, batch) if self._shared.recurrent else observations,
+            self._in_order(observations, batch) if self._shared.recurrent else self._outputs.prepared(observations),
             outcome,
             to_tensor(steps, self._device),
             to_tensor(self._as_drawn(batch["action"][valid]), self._device),

@@ -209,7 +209,7 @@ class Ppo(ActorCritic):
             own = (order >= 0) & (order < len(steps.log_prob))
             sizes = [int(share.sum()) for share in np.array_split(own, minibatches)]
             drawn = to_tensor(order[own], self._device)
-            yield from steps.at(steps.observations[drawn], drawn).split(sizes)
+            yield from steps.at(steps.observations.index_select(0, drawn), drawn).split(sizes)
 
     def _of_segments(self, steps: _Steps, seen: Unrolled, rng: np.random.Generator) -> Iterator[_Steps]:
         """One epoch of a recurrent network: every segment once, in shares of whole segments."""

@@ -21,8 +21,8 @@ class Segments:
     """A batch of B segments of T slots, of which n are valid, ready to learn from."""
 
     observations: Seen
-    """float32 [B * (T + 1), features], normalised; or images as they are, [B * (T + 1), …]; for recurrent networks,
-    to be unrolled."""
+    """float32 [B * (T + 1), features], normalised; or bytes of images, [B * (T + 1), …]; for recurrent networks, to be
+    unrolled."""
     outcome: Outcome
     """Each [B, T]; rewards scaled."""
     steps: torch.Tensor
@@ -45,7 +45,7 @@ class Segments:
         """The observations of the valid slots."""
         if isinstance(self.observations, Unrolled):
             return replace(self.observations, steps=self.steps)
-        return self.observations[self.steps]
+        return self.observations.index_select(0, self.steps)  # for images several times as fast as by [ ]
 
     def per_slot(self, values: torch.Tensor) -> NDArray[np.float32]:
         """Values [B * (T + 1)] of the observations as float32 [B, T + 1] on the host."""

@@ -180,6 +180,16 @@ def test_many_images_are_read_in_parts_with_the_same_outcome() -> None:
         torch.testing.assert_close(one, other)
 
 
+@images
+@pytest.mark.parametrize("learns", [False, True], ids=["values", "gradients"])
+def test_folded_images_are_read_as_the_images_themselves(observation: ObservationSpec, *, learns: bool) -> None:
+    layout = ImageLayout.of(observation, None)
+    assert layout is not None
+    trunk, seen = ConvolutionTrunk(layout), torch.from_numpy(observation.encode(some(observation, 9)))
+    with torch.set_grad_enabled(learns):
+        torch.testing.assert_close(trunk(trunk.folded(seen)), trunk(seen))
+
+
 def test_pixels_are_scaled_to_at_most_one() -> None:
     layout = ImageLayout.of(ObservationSpec((1, 3, 3), "uint8", 0.0, 255.0), ((1, 3, 1),))
     assert layout is not None

@@ -18,8 +18,9 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
+from remuda.logbook.event_messages import event_messages
 from remuda.tests.warm import popen
-from remuda.tests.warm.command_line import set_command_line
+from remuda.tests.warm.command_line import set_command_line, show_environment
 from remuda.tests.warm.order import LENGTH_BYTES, Order, received
 from remuda.tests.warm.program import Program
 from remuda.worker.gc_freeze import gc_frozen
@@ -36,6 +37,7 @@ IMPORTED = (
     "remuda.deploy.roles",
     "remuda.learner.ranks.leading",
     "remuda.policy.algorithms",
+    "remuda.policy.algorithms.dqn.learning",
     "remuda.runner.serial",
     "remuda.stores.server.service",
 )
@@ -52,6 +54,7 @@ def main() -> None:
     with gc_frozen():
         for module in IMPORTED:
             importlib.import_module(module)
+        event_messages()  # it imports as well
     set_command_line([NAME])
     if (ordered := fork_for_orders(control)) is not None:
         be(*ordered)
@@ -85,9 +88,13 @@ def fork_for_orders(control: socket.socket) -> tuple[Order, list[int]] | None:
 
 
 def _prepare(order: Order) -> None:
-    """What others may count on once a process is started: they find it by its command, and send it signals."""
+    """What others may count on once a process is started: they find it by its command and its environment, and send it
+    signals."""
     if order.new_session:
         os.setsid()
+    os.environ.clear()
+    os.environ.update(order.env)
+    show_environment(order.env)
     set_command_line(order.command)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -98,8 +105,6 @@ def be(order: Order, descriptors: Sequence[int]) -> NoReturn:
     assert program is not None
     _place(descriptors, order.descriptors)
     os.chdir(order.cwd)
-    os.environ.clear()
-    os.environ.update(order.env)
     tempfile.tempdir = None  # it is looked for once, in the environment of the time
     if order.places is not None:
         sys.path[:] = order.places

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from remuda.tests.warm.command_line import ROOM_BYTES, fits
+from remuda.tests.warm.command_line import ROOM, ROOM_BYTES, fits
 from remuda.tests.warm.order import LENGTH_BYTES, Order, receive
 from remuda.tests.warm.program import Program
 from remuda.worker.threads import ONE_THREAD
@@ -80,7 +80,7 @@ def warm() -> Generator[None]:
     command = [sys.executable, "-P", "-m", "remuda.tests.warm.forking", str(theirs.fileno()), " " * ROOM_BYTES]
     process = subprocess.Popen(
         command,
-        env={**os.environ, **ONE_THREAD},
+        env={**os.environ, **ONE_THREAD, **ROOM},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=(theirs.fileno(),),
@@ -123,7 +123,7 @@ def _order(asked: Mapping[str, Any]) -> Order | None:
     cwd = os.path.abspath(asked["cwd"] or ".")
     env = {os.fsdecode(name): os.fsdecode(value) for name, value in (asked["env"] or os.environ).items()}
     one_thread = all(env.get(name, value) == value for name, value in ONE_THREAD.items())
-    if Program.of(command) is None or not fits(command) or not one_thread or not os.path.isdir(cwd):
+    if Program.of(command) is None or not fits(command, env) or not one_thread or not os.path.isdir(cwd):
         return None
     return Order(command, cwd, env, [0, 1, 2, *asked["pass_fds"]], asked["start_new_session"], _places(env))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,8 +30,8 @@ class Program:
     def of(cls, command: Sequence[str]) -> Program | None:
         """None if it is another command, or has options of Python's that count before anything is imported."""
         first, *rest = command
-        if first == str(REMUDA):
-            return cls("script", first, tuple(rest))
+        if str(REMUDA) in (first, shutil.which(first)):
+            return cls("script", str(REMUDA), tuple(rest))
         isolated = rest[:1] == ["-P"]
         rest = rest[isolated:]
         if first != sys.executable or len(rest) < 2 or rest[0] not in ("-m", "-c"):
@@ -39,9 +40,10 @@ class Program:
 
     @property
     def starts_others(self) -> bool:
-        """Whether Remuda's processes that it starts are to be forked, too."""
+        """Whether Remuda's processes that it starts are to be forked, too: those of a herd, and a learner's ranks."""
         verb = self.kind == "script" or self.what == "remuda.cli"
-        return verb and self.arguments[:1] in (("launch",), ("sweep",))
+        herd = verb and self.arguments[:1] in (("launch",), ("sweep",))
+        return herd or (self.kind == "module" and self.what == "torch.distributed.run")
 
     def run(self) -> None:
         """Run it as `__main__`, as Python would; ends as the program ends."""

@@ -118,6 +118,7 @@ def test_others_find_it_by_its_command_and_in_its_own_session() -> None:
     process = Popen(command, start_new_session=True)
     seen = psutil.Process(process.pid)
     assert [part for part in seen.cmdline() if part] == command
+    assert seen.environ() == dict(os.environ)
     assert seen.name() == Path(sys.executable).name
     assert os.getpgid(process.pid) == os.getsid(process.pid) == process.pid
     os.killpg(process.pid, signal.SIGKILL)
@@ -140,12 +141,16 @@ def test_descriptors_keep_their_numbers_and_no_others_are_passed() -> None:
         os.close(number)
 
 
-def test_the_remuda_command_runs_as_its_script_does() -> None:
-    both: list[bytes] = []
-    for start in (Popen, subprocess.Popen):
-        with start([REMUDA, "--version"], stdout=subprocess.PIPE) as process:
-            both.append(process.communicate(timeout=HANG_S)[0])
-    assert both[0] == both[1] != b""
+def test_the_remuda_command_runs_as_its_script_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its path, and by its name."""
+    monkeypatch.setenv("PATH", str(REMUDA.parent), prepend=os.pathsep)
+    said: set[bytes] = set()
+    for start, command in ((Popen, REMUDA), (Popen, "remuda"), (subprocess.Popen, REMUDA)):
+        with start([command, "--version"], stdout=subprocess.PIPE) as process:
+            said.add(process.communicate(timeout=HANG_S)[0])
+    assert Program.of(["remuda"]) == Program.of([str(REMUDA)]) is not None
+    assert len(said) == 1
+    assert b"" not in said
 
 
 def test_what_a_launch_starts_is_forked_too_and_is_its_own(tmp_path: Path) -> None:
@@ -185,7 +190,7 @@ def child_with(process: psutil.Process, part: str) -> psutil.Process | None:
     "command", [["true"], [sys.executable, "-I", "-c", "pass"], [sys.executable, "-c", "#" * ROOM_BYTES]]
 )
 def test_other_commands_are_started(command: list[str]) -> None:
-    assert Program.of(command) is None or not fits(command)
+    assert Program.of(command) is None or not fits(command, {})
     assert ended(Popen(command)) == 0
 
 

@@ -91,16 +91,28 @@ class Products:
         self.lowered |= lower
         return lower
 
-    def multiply(self, left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    def multiply(self, left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
         """Multiply matrices [count, rows, inputs] by [count, inputs, outputs], in bfloat16 if that is called for; all
         are float32, and the product adds up in float32. `out` is overwritten."""
         if not self.lowers(left.shape[1], left.shape[2], right.shape[2]):
-            return torch.bmm(left, right) if out is None else torch.bmm(left, right, out=out)
+            return torch.bmm(left, right, out=out)
         if self.device.type != "cpu":
-            product = torch.bmm(left.bfloat16(), right.bfloat16())
-            return product.float() if out is None else out.copy_(product)
+            return out.copy_(torch.bmm(left.bfloat16(), right.bfloat16()))
         with rounding(True):
-            return torch.bmm(left, right) if out is None else torch.bmm(left, right, out=out)
+            return torch.bmm(left, right, out=out)
+
+    def multiply_transposed(self, left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        """Likewise matrices [count, rows, inputs], transposed, by [count, rows, outputs].
+
+        On a CPU one by one: of several that are transposed, or have gaps between them, oneDNN gets copies, which take
+        longer than the product.
+        """
+        if self.device.type != "cpu" or not self.lowers(left.shape[1], left.shape[2], right.shape[2]):
+            return self.multiply(left.transpose(1, 2), right, out=out)
+        with rounding(True):
+            for one, other, product in zip(left, right, out, strict=True):
+                torch.mm(one.t(), other, out=product)
+        return out
 
     def of_modules(self) -> AbstractContextManager[object]:
         """A context in which torch's modules compute in this precision; those that end with an OutputLayer give float32

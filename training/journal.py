@@ -86,12 +86,17 @@ def is_queued(path: Path) -> bool:
         return False  # a process has it open, or was killed while it had
     try:
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
-            head = db.execute("select body from memory").fetchone()
-        if head is None:  # nothing is written before the run is accepted
-            return any(path.parent.glob(".begun_*"))
-        return msgspec.msgpack.decode(head[0])[0] == FORMAT and _decoded(head[0], HeadSnapshot).state == "queued"
+            found = [db.execute(f"select body from {_prefix(name)}memory").fetchone() for name in _policies_in(db)]
+        heads = [head for (head,) in (row for row in found if row is not None)]
+        if not heads:  # nothing is written before the run is accepted
+            return bool(found) and any(path.parent.glob(".begun_*"))
+        return all(_says_queued(head) for head in heads)
     except (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, LookupError):
         return False  # there is none, or it is damaged
+
+
+def _says_queued(head: bytes) -> bool:
+    return msgspec.msgpack.decode(head)[0] == FORMAT and _decoded(head, HeadSnapshot).state == "queued"
 
 
 def open_for_policies(
@@ -120,11 +125,20 @@ def journaled_policies(path: Path) -> list[str]:
     Raises JournalError, also if another process has it open."""
     with contextlib.closing(open_database(path, "")) as db:
         try:
-            tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table'")]
+            return _policies_in(db)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise JournalDamagedError(f"{path} is damaged: {error}") from error
+
+
+def _policies_in(db: sqlite3.Connection) -> list[str]:
+    tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table'")]
     found = [re.fullmatch(r"(?:of_([a-z][a-z0-9_]*)__)?memory", name) for name in tables]
     return sorted(match[1] or "" for match in found if match is not None)
+
+
+def _prefix(policy: str) -> str:
+    """What the names of a policy's tables begin with."""
+    return f"of_{policy}__" if policy else ""
 
 
 def _opened(path: Path, policies: Sequence[str]) -> list[RunJournal]:
@@ -155,7 +169,7 @@ class RunJournal:
         if not _PREFIX.fullmatch(policy):
             raise ValueError(f"{policy!r} cannot be part of a table's name: small letters, digits and underscores only")
         self._path = path
-        self._prefix = f"of_{policy}__" if policy else ""
+        self._prefix = _prefix(policy)
         self._chunks, self._episodes = _CHUNKS, _EPISODES
         self._written: dict[str, bytes] = {}
         """The parts of the snapshot that were committed last."""

@@ -104,9 +104,9 @@ def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, entries: list[
     assert len(found.snapshot.experiment.leases.leases) == 4
 
 
-def write_state(path: Path, entries: list[JournalEntry], state: ExperimentState) -> None:
+def write_state(path: Path, entries: list[JournalEntry], state: ExperimentState, policy: str = "") -> None:
     snapshot = entries[0].snapshot
-    with closing(RunJournal(path)) as journal:
+    with closing(RunJournal(path, policy=policy)) as journal:
         journal.write(JournalEntry("x", replace(snapshot, experiment=replace(snapshot.experiment, state=state))))
 
 
@@ -122,9 +122,22 @@ def test_a_journal_that_is_closed_tells_whether_its_run_waits_for_workers(
     assert [entry.name for entry in tmp_path.iterdir()] == ["journal.sqlite"], "it leaves no trace"
 
 
-def test_a_run_that_begins_waits_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_run_with_several_policies_waits_for_workers_while_all_of_them_do(
+    tmp_path: Path, entries: list[JournalEntry]
+) -> None:
     path = tmp_path / "journal.sqlite"
-    RunJournal(path).close()
+    for policy in ("hare", "owl_2"):
+        write_state(path, entries, "queued", policy)
+    assert is_queued(path)
+    write_state(path, entries, "running", "owl_2")
+    assert not is_queued(path)
+
+
+@pytest.mark.parametrize("policies", [[""], ["hare", "owl_2"]])
+def test_a_run_that_begins_waits_before_anything_is_written(tmp_path: Path, policies: list[str]) -> None:
+    path = tmp_path / "journal.sqlite"
+    ((first, _), *_), _ = open_for_policies(path, policies)
+    first.close()
     assert not is_queued(path)
     (tmp_path / ".begun_0000-1111").touch()
     assert is_queued(path)

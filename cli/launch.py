@@ -148,7 +148,7 @@ def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None, pag
 
 def _tell(status: ExperimentStatus, config: Path) -> None:
     """Print how the run ended and what to type next."""
-    from remuda.client.progress import ending
+    from remuda.client.progress import commander_log, ending
 
     shown = Path(status.run_dir)
     if shown.is_relative_to(Path.cwd()):
@@ -156,14 +156,13 @@ def _tell(status: ExperimentStatus, config: Path) -> None:
     print(ending(status))
     print(f"env_step {status.env_step}, train_iter {status.train_iter}, {status.wall_s:.1f} s")
     print(f"run folder: {shown}")
+    log = commander_log(status, shown)
     if status.state == "failed":
-        raise RunFailedError(
-            f"the run failed: {status.reason}\nread why in {shown / 'log' / 'commander' / 'commander_logger.txt'}"
-        )
+        raise RunFailedError(f"the run failed: {status.reason}\nread why in {log}")
     typed = quote(str(shown))
     print("next:")
     print(f"  remuda evaluate {typed} -i best -n 20 -d")
     print(f"  tensorboard --logdir {quote(str(shown / 'log'))}")
-    print(f"  less {quote(str(shown / 'log' / 'commander' / 'commander_logger.txt'))}")
+    print(f"  less {quote(str(log))}")
     if status.state == "stopped":
         print(f"  remuda launch {quote(str(config))} --run-dir {typed} --resume")

@@ -48,7 +48,8 @@ def logs(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Print the log of an experiment. If a source has several files, each line names its worker.
+    """Print the log of an experiment. If a source has several files, each line names its worker, or its
+    policy.
 
     Without a coordinator, for instance after `remuda shutdown`, the run folders in --runs-dir are read."""
     last_lines = FOLLOWED_LINES if follow and lines is None else lines
@@ -100,6 +101,6 @@ def _serial_hint(run: RunFolder) -> str:
 def show(pieces: Iterable[LogPiece]) -> None:
     """Print each piece as it comes."""
     for piece in pieces:
-        head = f"[{piece.label}] " if piece.label.count(" ") else ""
+        head = f"[{piece.label}] " if " " in piece.label or "/" in piece.label else ""
         text = piece.text if not head else "".join(head + line for line in piece.text.splitlines(keepends=True))
         print(text, end="" if text.endswith("\n") else "\n", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -110,9 +111,9 @@ def _follow(client: Client, experiment: str, budget: StopConfig) -> None:
 
 
 def _tell(status: ExperimentStatus) -> None:
-    from remuda.client.progress import ending
+    from remuda.client.progress import commander_log, ending
 
     text = ending(status)
     if status.state == "failed":
-        raise RunFailedError(f"{text}\nread why in {status.run_dir}/log/commander/commander_logger.txt")
+        raise RunFailedError(f"{text}\nread why in {commander_log(status, Path(status.run_dir))}")
     print(text, file=sys.stderr)

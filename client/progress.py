@@ -7,6 +7,7 @@ import math
 import sys
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import IO, Protocol, cast
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.text import Text
 
 from remuda.config.recording import StopConfig
 from remuda.logbook.lines import one_line
+from remuda.storage.run_folder import folder_of_policy
 from remuda.wire.messages import ExperimentStatus
 
 PLAIN_INTERVAL_S = 10.0
@@ -51,6 +53,11 @@ def outlook(status: ExperimentStatus, stop: StopConfig) -> Outlook:
             shares.append((min(value / bound, 1.0), left / per_s if per_s > 0 else None))
     known = [left for _, left in shares if left is not None]
     return Outlook(max(share for share, _ in shares), min(known) if known else None)
+
+
+def commander_log(status: ExperimentStatus, run_dir: Path) -> Path:
+    """Where a run's decisions are told; of several policies those of the first, as each has a log of its own."""
+    return folder_of_policy(run_dir, status.policies[0].name if status.policies else "").commander_log
 
 
 def ending(status: ExperimentStatus) -> str:

@@ -355,15 +355,23 @@ class Service:
                 case PrepareRun() | ReadLog() | JournalEntry():
                     raise AssertionError("handed over before")
                 case _:
-                    told = effect.effect if isinstance(effect, OfPolicy) else effect
-                    if isinstance(told, LogLine):
-                        print(unforgeable(told.text), file=sys.stderr, flush=True)
+                    self._print(effect)
                     writes.append(effect)
         if entries or writes:
             self._disk.write(entries, writes)
             self._hear_of_journals()
         for send in sends:
             self._outbox.put(send)
+
+    def _print(self, effect: DiskEffect) -> None:
+        """What logs say stands in the coordinator's own output, too: of several policies with the name of each."""
+        match effect:
+            case LogLine():
+                print(unforgeable(effect.text), file=sys.stderr, flush=True)
+            case OfPolicy(effect=LogLine() as line):
+                print(unforgeable(f"{effect.policy}: {line.text}"), file=sys.stderr, flush=True)
+            case _:
+                pass
 
     def _send(self, send: Send) -> None:
         """Send an envelope. One that cannot be sent is logged; its recipient misses it."""

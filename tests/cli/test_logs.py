@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from remuda.client.stored_logs import NoSuchRunError, find_run, stored_logs
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.logbook.tail import NoSuchSourceError
-from remuda.storage.run_folder import RunFolder
+from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.client.statuses import status
 from remuda.training.identity import Identity
@@ -69,6 +70,24 @@ def test_all_lines_or_the_last_of_one_file_or_several(runs: Path) -> None:
     assert {piece.label for piece in pieces} == {"collector 01234567.1", "collector 01234567.2"}
     with pytest.raises(NoSuchSourceError, match="there is no log 'nobody'"):
         list(stored_logs(run, "nobody", None))
+
+
+def test_each_line_names_its_policy_where_there_are_several(terminal: Terminal, runs: Path) -> None:
+    for policy in ("hare", "owl"):
+        folder = PolicyFolder(runs / "pole_2", policy)
+        log = folder.commander_log
+        for made in (log, folder.learner_log):
+            made.parent.mkdir(parents=True)
+        log.write_text(f"the {policy} is evaluated\nbest is 1\n")
+    shutil.rmtree(RunFolder(runs / "pole_2").commander_log.parent)
+    ended = terminal.remuda("logs", "swing", "--runs-dir", runs)
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines() == [
+        "[hare/commander] the hare is evaluated",
+        "[hare/commander] best is 1",
+        "[owl/commander] the owl is evaluated",
+        "[owl/commander] best is 1",
+    ]
 
 
 def test_the_verb_reads_them_where_there_is_no_coordinator(terminal: Terminal, runs: Path) -> None:

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
 from remuda.buffer.chunk import read_meta
+from remuda.client.agents import with_agents
 from remuda.client.client import Client
 from remuda.config.load import load_config
 from remuda.tests.faults.network import Between
@@ -198,12 +200,15 @@ class Herd:
         experiment = self.experiment(name).id
         return next(worker for worker in self.members(role) if worker.experiment == experiment)
 
-    def submit(self, config: UserFolder | Path, name: str = "horse", priority: int = 0, *overrides: str) -> Path:
+    def submit(
+        self, config: UserFolder | Path, name: str = "horse", priority: int = 0, *overrides: str, resume: bool = False
+    ) -> Path:
         """Hand a config, or a user's, in under this name, changed by `--set` overrides; returns the run folder."""
         path = config if isinstance(config, Path) else config.config
-        loaded = load_config(path, overrides=[f"name={name}", *overrides])
+        loaded = with_agents(load_config(path, overrides=[f"name={name}", *overrides]).config)
+        on_exists: Literal["resume", "error"] = "resume" if resume else "error"
         with self.client() as client:
-            return Path(client.submit(loaded.config, run_dir=name, priority=priority).run_dir)
+            return Path(client.submit(loaded, run_dir=name, priority=priority, on_exists=on_exists).run_dir)
 
     def wait_members(self, count: int) -> None:
         self.wait_until(
@@ -315,35 +320,46 @@ class Journal:
     chunks: Sequence[IndexedChunk]
 
     @classmethod
-    def of(cls, run: Path) -> Journal:
-        with contextlib.closing(RunJournal(run / "journal.sqlite")) as journal:
+    def of(cls, run: Path, policy: str = "") -> Journal:
+        with contextlib.closing(RunJournal(run / "journal.sqlite", policy=policy)) as journal:
             found = journal.read()
         assert found is not None
         return cls(found.snapshot, found.chunks)
 
 
 def assert_exact(
-    herd: Herd, run: Path, user: UserFolder | None, *, lost_at_most: int = 0, all_kept: bool = True, alone: bool = True
+    herd: Herd,
+    run: Path,
+    user: UserFolder | None,
+    *,
+    lost_at_most: int = 0,
+    all_kept: bool = True,
+    alone: bool = True,
+    policies: Sequence[str] = ("",),
 ) -> int:
     """As assert_exact_run, and no step was lost or counted twice; returns env_step.
 
     `user`: whose environments counted their steps; None where they do not. `lost_at_most`: environment steps that
-    killed collectors may have taken without announcing them. For `all_kept` and `alone` see assert_exact_run. Once
-    the herd is shut down."""
-    env_step = assert_exact_run(run, all_kept=all_kept, alone=alone)
+    killed collectors may have taken without announcing them. `policies`: the names of several, which have all counted
+    the same chunks. For `all_kept` and `alone` see assert_exact_run. Once the herd is shut down."""
+    (env_step,) = {assert_exact_run(run, all_kept=all_kept, alone=alone, policy=policy) for policy in policies}
+    first, *others = [Journal.of(run, policy).snapshot.experiment.replay.ledger.counted for policy in policies]
+    assert all(other == first for other in others), "a chunk counts for all policies or for none"
     if user is not None:
         taken = sum(user.steps(one.pid) for one in herd.incarnations("collector"))
         assert env_step <= taken <= env_step + lost_at_most, f"{env_step} counted, {taken} taken"
     return env_step
 
 
-def assert_exact_run(run: Path, *, all_kept: bool = True, alone: bool = True) -> int:
-    """Counters are the unique accepted chunks, and nothing else lies in data/; returns env_step.
+def assert_exact_run(run: Path, *, all_kept: bool = True, alone: bool = True, policy: str = "") -> int:
+    """Counters of the run, or of one of its policies, are the unique accepted chunks, and nothing else lies in data/;
+    returns env_step.
 
     `all_kept`: no chunk of the run was evicted, so the headers of the payload files say what was collected in all.
     `alone`: its collectors had no other run before, whose chunks they numbered. Once no coordinator has the run."""
-    env_step = index(run)["checkpoints"][-1]["env_step"]
-    journal = Journal.of(run)
+    data = run / "data" / policy
+    env_step = index(run, policy)["checkpoints"][-1]["env_step"]
+    journal = Journal.of(run, policy)
     ledger = journal.snapshot.experiment.replay.ledger
     assert ledger.env_steps == env_step
     incarnations = _numbers_of_incarnations(ledger)
@@ -355,12 +371,12 @@ def assert_exact_run(run: Path, *, all_kept: bool = True, alone: bool = True) ->
     for one in incarnations:
         assert len(one) == len(set(one)), "chunks are counted under two leases"
         assert not alone or sorted(one) == [*range(len(one))], "chunks between others are missing"
-    files = {path.name for path in (run / "data").iterdir()}
+    files = {path.name for path in data.iterdir()}
     listed = [chunk.meta.file for chunk in journal.chunks]
     assert len(listed) == len(set(listed))
     assert files == set(listed), "data/ holds what the journal lists"
     if all_kept:
-        metas = [read_meta(run / "data" / file) for file in files]
+        metas = [read_meta(data / file) for file in files]
         assert len({meta.chunk for meta in metas}) == len(metas) == ledger.chunks
         assert sum(meta.env_steps for meta in metas) == env_step
     return env_step

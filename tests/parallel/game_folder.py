@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -28,8 +29,8 @@ LENGTHS = {"small": 6, "tall": 10}
 class Pull:
     possible_agents = tuple(LENGTHS)
 
-    def __init__(self, hold_after):
-        self.hold_after = hold_after
+    def __init__(self, hold_after, pause_s):
+        self.hold_after, self.pause_s = hold_after, pause_s
         self.agents = []
 
     def observation_space(self, agent):
@@ -45,6 +46,7 @@ class Pull:
         return self.look(), {agent: {} for agent in self.agents}
 
     def step(self, actions):
+        time.sleep(self.pause_s)
         steps = count()
         while self.hold_after is not None and steps > self.hold_after and (HERE / "hold").exists():
             time.sleep(0.01)
@@ -64,8 +66,8 @@ class Pull:
         return self.seen
 
 
-def make_game(hold_after=None):
-    return Pull(hold_after)
+def make_game(hold_after=None, pause_s=0.0):
+    return Pull(hold_after, pause_s)
 '''
 HELD_GAME: dict[str, dict[str, object]] = {
     "env": {
@@ -82,11 +84,18 @@ HELD_GAME: dict[str, dict[str, object]] = {
     "stop": {"max_env_steps": 5000},
 }
 """All agents share a policy that learns all there is, and no payload file is deleted."""
+TWO: dict[str, object] = {
+    "little": {"agents": ["small"]},
+    "long": {"agents": ["tall"], "learner": {"learning_rate": 0.004}},
+}
+"""`policies`: one for each agent."""
 
 
-def make_game_folder(root: Path, policies: dict[str, object] | None = None) -> UserFolder:
-    """As UserFolder.make, with the game."""
-    user = UserFolder.make(root, HELD_GAME)
+def make_game_folder(
+    root: Path, policies: dict[str, object] | None = None, changes: Mapping[str, Mapping[str, object]] | None = None
+) -> UserFolder:
+    """As UserFolder.make, with the game; `changes` go over HELD_GAME, section by section."""
+    user = UserFolder.make(root, {**HELD_GAME, **(changes or {})})
     (root / "my_game.py").write_text(GAME)
     if policies is not None:
         user.config.write_text(user.config.read_text() + yaml.safe_dump({"policies": policies}))

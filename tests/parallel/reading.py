@@ -101,9 +101,9 @@ def pids(run: Path, role: str) -> list[int]:
     return [one.pid for one in joined(run / "log" / "coordinator_logger.txt") if one.role == role]
 
 
-def index(run: Path) -> Index:
-    """Read ckpt/index.json."""
-    content: Index = json.loads((run / "ckpt" / "index.json").read_text())
+def index(run: Path, policy: str = "") -> Index:
+    """Read ckpt/index.json, or that of one of several policies."""
+    content: Index = json.loads((run / "ckpt" / policy / "index.json").read_text())
     return content
 
 

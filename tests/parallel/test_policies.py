@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from remuda.buffer.chunk import read_meta
-from remuda.tests.parallel.game_folder import Survived, launched_with_deaths
-from remuda.tests.parallel.reading import Index, pids, texts
+from remuda.tests.parallel.game_folder import TWO, Survived, launched_with_deaths
+from remuda.tests.parallel.reading import index, pids, texts
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a game of two policies with deaths")]
 POLICIES = ("little", "long")
-TWO: dict[str, object] = {
-    "little": {"agents": ["small"]},
-    "long": {"agents": ["tall"], "learner": {"learning_rate": 0.004}},
-}
-
-
-def index_of(run: Path, policy: str) -> Index:
-    found: Index = json.loads((run / "ckpt" / policy / "index.json").read_text())
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +24,14 @@ def test_both_are_learned(survived: Survived) -> None:
     run, _, ended = survived
     assert "horse finished: max_env_steps; best returns: little " in ended.out
     for policy in POLICIES:
-        last = index_of(run, policy)["checkpoints"][-1]
+        last = index(run, policy)["checkpoints"][-1]
         assert last["reward"] is not None
         assert last["reward"] > 0.9, "of 1; 0.5 by chance"
 
 
 def test_a_step_counts_once_for_both_and_none_is_lost_that_was_announced(survived: Survived) -> None:
     run, user, ended = survived
-    (env_step,) = {index_of(run, policy)["checkpoints"][-1]["env_step"] for policy in POLICIES}
+    (env_step,) = {index(run, policy)["checkpoints"][-1]["env_step"] for policy in POLICIES}
     assert f"env_step {env_step}, " in ended.out
     found = {policy: [read_meta(path) for path in (run / "data" / policy).iterdir()] for policy in POLICIES}
     for metas in found.values():
@@ -53,6 +43,13 @@ def test_a_step_counts_once_for_both_and_none_is_lost_that_was_announced(survive
     rows = {policy: sum(meta.rows for meta in metas) for policy, metas in found.items()}
     assert rows["long"] == pytest.approx(env_step, rel=0.02)
     assert rows["little"] == pytest.approx(0.6 * env_step, rel=0.05), "6 steps of 10"
+
+
+def test_the_command_names_a_log_that_is_there(survived: Survived) -> None:
+    run, _, ended = survived
+    (log,) = [Path(line.split()[1]) for line in ended.out.splitlines() if line.startswith("  less ")]
+    assert log == run / "log" / "little" / "commander" / "commander_logger.txt"
+    assert texts(log, "the run is over after")
 
 
 def test_each_policy_has_logs_and_curves_of_its_own(survived: Survived) -> None:

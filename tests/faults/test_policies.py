@@ -1,0 +1,102 @@
+"""The coordinator of a run with several policies dies, or all of its processes: a step counts once for each policy."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from remuda.tests.faults.conftest import Herds
+from remuda.tests.faults.herd import Journal, assert_exact
+from remuda.tests.faults.sizes import AWAY_S, LONG_STEPS, PAUSE_S
+from remuda.tests.parallel.command import Command
+from remuda.tests.parallel.conftest import wait_until_held
+from remuda.tests.parallel.game_folder import HELD_GAME, TWO, make_game_folder
+from remuda.tests.parallel.reading import index, pids, progress, texts
+from remuda.tests.patience import until
+from remuda.training.snapshot import LedgerSnapshot
+
+pytestmark = pytest.mark.processes
+
+POLICIES = tuple(TWO)
+IN_WORK = 2 * (32 + 4 - 1)
+"""What a killed collector may have taken and not announced: a chunk being filled, one being written."""
+
+
+def ledger_of(run: Path, policy: str) -> LedgerSnapshot:
+    return Journal.of(run, policy).snapshot.experiment.replay.ledger
+
+
+def assert_rows_are_there_once(run: Path) -> None:
+    for policy in POLICIES:
+        rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(run / "log" / policy)]
+        assert [number for number, _ in rows] == list(range(len(rows)))
+        assert [env_step for _, env_step in rows] == sorted(env_step for _, env_step in rows)
+
+
+def test_coordinator_killed_and_then_the_run_is_resumed(tmp_path: Path, herds: Herds) -> None:
+    """All workers go on in the same processes. Both policies have counted the same chunks, none twice, and none is
+    lost. The run that is over goes on with `submit --resume`: both policies from where they were."""
+    env = {**HELD_GAME["env"], "kwargs": {"pause_s": PAUSE_S}}
+    changes: dict[str, dict[str, object]] = {"env": env, "stop": {"max_env_steps": LONG_STEPS}}
+    user, herd = make_game_folder(tmp_path / "user", TWO, changes), herds()
+    coordinator = herd.coordinator()
+    herd.workers(collectors=2, evaluators=1, learners=2)
+    herd.wait_members(5)
+    run = herd.submit(user)
+    herd.wait_env_step("horse", 1_000)
+    coordinator.kill()
+    coordinator.wait()
+    time.sleep(AWAY_S)
+    herd.coordinator()
+    herd.wait_members(5)
+    first = herd.wait_over("horse")
+    assert [one.name for one in first.policies] == list(POLICIES)
+    assert all(one.train_iter > 0 for one in first.policies)
+
+    herd.submit(user, "horse", 0, f"stop.max_env_steps={LONG_STEPS + 1_000}", resume=True)
+    second = herd.wait_over("horse")
+    herd.shut_down()
+    assert {one.incarnation for one in herd.incarnations()} == {1}, "no worker had to restart"
+    env_step = assert_exact(herd, run, user, alone=False, policies=POLICIES)
+    assert env_step == second.env_step >= LONG_STEPS + 1_000 > first.env_step
+    assert_rows_are_there_once(run)
+    for policy, before in zip(POLICIES, first.policies, strict=True):
+        (said,) = texts(run / "log" / policy / "learner" / "learner_logger.txt", "loaded checkpoint")
+        assert said.endswith(f"{policy}/iteration_{before.train_iter}.pth.tar")
+        assert f"{policy}: evaluation of iteration_0.pth.tar" in herd.said()
+
+
+def test_a_launch_that_was_killed_is_resumed_with_all_policies(tmp_path: Path) -> None:
+    """Both go on from their newest checkpoints and with their replays; at most what collectors had not announced is
+    lost."""
+    user, run = make_game_folder(tmp_path / "user", TWO), tmp_path / "run"
+    user.hold()
+    command = Command(tmp_path / "first", user.root, "launch", user.config, "--run-dir", run)
+    try:
+        wait_until_held(command, run, user)
+        command.process.kill()
+        command.process.wait()
+        user.release()
+        until(lambda: not command.family(), "nothing outlives it")
+    finally:
+        command.end()
+    counted = {policy: ledger_of(run, policy).env_steps for policy in POLICIES}
+    assert counted["little"] == counted["long"] > 0
+
+    command = Command(tmp_path / "second", user.root, "launch", user.config, "--run-dir", run, "--resume")
+    try:
+        ended = command.ended()
+        assert ended.code == 0, ended.err
+    finally:
+        command.end()
+    (env_step,) = {index(run, policy)["checkpoints"][-1]["env_step"] for policy in POLICIES}
+    assert f"env_step {env_step}, " in ended.out
+    assert {ledger_of(run, policy).env_steps for policy in POLICIES} == {env_step}
+    assert env_step >= 5_000
+    taken = sum(map(user.steps, pids(run, "collector")))
+    assert env_step <= taken <= env_step + 2 * IN_WORK, "of the two that were killed"
+    assert_rows_are_there_once(run)
+    for policy in POLICIES:
+        assert index(run, policy)["checkpoints"][-1]["reward"] is not None

@@ -94,11 +94,20 @@ class RainbowConfig(QLearningConfig):
     wide tells near returns apart less well."""
     noisy: bool = True
     """Explore by learned noise in the weights of the last two layers (Fortunato et al. 2018) instead of by random
-    actions: `epsilon_…` is then not used."""
+    actions: `epsilon_…` is then not used, unless `noisy_epsilon` is true."""
+    noisy_epsilon: bool = False
+    """With `noisy`, take random actions as well: a share epsilon of them, as without noise. Noise leads through states
+    like those that the newest policy reaches. Where that is too little to learn from at first, as on CartPole, let
+    epsilon fall from 1 to 0."""
     noisy_sigma: PositiveFloat = 0.5
     """Size of that noise at first, relative to that of the weights."""
     adam_epsilon: PositiveFloat = 1.5e-4
     """Added to the root of Adam's mean square: larger values make steps smaller where gradients are small."""
+
+    @property
+    def takes_random_actions(self) -> bool:
+        """Whether collectors take a share epsilon of random actions."""
+        return not self.noisy or self.noisy_epsilon
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> RainbowConfig:

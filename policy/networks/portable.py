@@ -110,12 +110,17 @@ class QActing(PortablePolicy):
         return self.to_environment(self.forward(observation).argmax(1))
 
     def sample(self, observation: torch.Tensor) -> torch.Tensor:
-        """The best actions, and with probability epsilon any."""
-        values = self.forward(observation)
+        """The best actions by `exploring_values`, and with probability epsilon any."""
+        values = self.exploring_values(observation)
         choices = values.shape[1]
         explores = torch.rand_like(values[:, 0]) < self._epsilon
         chance = (torch.rand_like(values[:, 0]) * choices).long().clamp(max=choices - 1)
         return self.to_environment(torch.where(explores, chance, values.argmax(1)))
+
+    def exploring_values(self, observation: torch.Tensor) -> torch.Tensor:
+        """The values by which `sample` chooses."""
+        values: torch.Tensor = self.forward(observation)
+        return values
 
     def value(self, observation: torch.Tensor) -> torch.Tensor:
         """The value of the best action."""

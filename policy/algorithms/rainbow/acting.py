@@ -20,6 +20,8 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 NOISE = "noise"
 """The exploration of Policy.act that is the size of the noise, relative to what was learned."""
+NOISE_SIGMA = "noise_sigma"
+"""The metric that says how large the learned noise is now, as RainbowConfig.noisy_sigma says how large it was first."""
 HIDDEN = (128, 128)
 """Units of the hidden layers where nobody says otherwise."""
 

@@ -1,4 +1,4 @@
-"""Rainbow as the roles know it: single steps, replayed; collectors with noise in their weights, or epsilon-greedy."""
+"""Rainbow as the roles know it: single steps, replayed; collectors act with noisy weights, epsilon, or both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from remuda.config.declaration import Declaration, Schedule, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_policy import EPSILON
 from remuda.policy.algorithms.q_value_reports import LOSS_COLUMNS, MONITORED, WITH_STATISTICS
-from remuda.policy.algorithms.rainbow.acting import NOISE, RainbowPolicy
+from remuda.policy.algorithms.rainbow.acting import NOISE, NOISE_SIGMA, RainbowPolicy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 from remuda.policy.schedules import epsilon_schedule
@@ -19,11 +19,11 @@ class RainbowEntry(AlgorithmEntry[RainbowConfig]):
     settings = RainbowConfig
 
     def declaration(self, config: ExperimentConfig, settings: RainbowConfig) -> Declaration:
-        """With noisy layers nothing else explores; with `learner.inference` there is no noise."""
+        """With `learner.inference` there is no noise."""
         return Declaration(
             rows=Steps(n_step=settings.n_step, discount=settings.discount),
             reuse="replay",
-            monitored=MONITORED,
+            monitored=(*MONITORED, NOISE_SIGMA) if settings.noisy else MONITORED,
             loss_columns=LOSS_COLUMNS,
             with_statistics=WITH_STATISTICS,
             exploration=_exploration(config, settings),
@@ -42,6 +42,6 @@ class RainbowEntry(AlgorithmEntry[RainbowConfig]):
 
 
 def _exploration(config: ExperimentConfig, settings: RainbowConfig) -> dict[str, Schedule]:
-    if settings.noisy:
-        return {NOISE: ((0, 0.0 if config.learner.inference else 1.0),)}
-    return {EPSILON: epsilon_schedule(config, settings)}
+    noise: Schedule = ((0, 0.0 if config.learner.inference else 1.0),)
+    by_noise = {NOISE: noise} if settings.noisy else {}
+    return by_noise | ({EPSILON: epsilon_schedule(config, settings)} if settings.takes_random_actions else {})

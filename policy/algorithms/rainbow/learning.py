@@ -14,7 +14,7 @@ from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_learner import QLearner
 from remuda.policy.algorithms.q_policy import layout, number_of_actions
-from remuda.policy.algorithms.rainbow.acting import HIDDEN
+from remuda.policy.algorithms.rainbow.acting import HIDDEN, NOISE_SIGMA
 from remuda.policy.algorithms.rainbow.distribution import return_distribution
 from remuda.policy.algorithms.rainbow.network import Noise, RainbowNetwork
 from remuda.policy.algorithms.rainbow.portable import PortableRainbow
@@ -55,7 +55,7 @@ class Rainbow(QLearner[RainbowNetwork]):
 
     def portable(self) -> PortableRainbow:
         """See Algorithm."""
-        epsilon = None if self._policy.noisy else self._policy.epsilon_end
+        epsilon = self._policy.epsilon_end if self._policy.takes_random_actions else 0.0
         return PortableRainbow(self._online, self.observation, self.action, self._distribution, epsilon=epsilon)
 
     # --- the update rule
@@ -87,6 +87,8 @@ class Rainbow(QLearner[RainbowNetwork]):
             "td_error": (q_value - target_q_value).abs(),
             "grad_norm": grad_norm,
         }
+        if self._policy.noisy:
+            metrics[NOISE_SIGMA] = self._online.relative_sigma()
         return LearnResult(metrics, losses.clamp(min=0.0))
 
     @torch.no_grad()

@@ -40,6 +40,12 @@ class NoisyLinear(nn.Module):
         weight = torch.addcmul(self.weight, self.weight_sigma * of_outputs.unsqueeze(1), of_inputs)
         return functional.linear(inputs, weight, torch.addcmul(self.bias, self.bias_sigma, of_outputs))
 
+    @torch.no_grad()
+    def relative_sigma(self) -> torch.Tensor:
+        """The mean size of the weights' noise as `sigma` gives it, which it is at first."""
+        size: torch.Tensor = torch.linalg.vector_norm(self.weight_sigma, ord=1)
+        return size * (math.sqrt(self.weight.shape[1]) / self.weight.numel())
+
 
 def _shaped(drawn: torch.Tensor) -> torch.Tensor:
     return drawn.sign() * drawn.abs().sqrt()
@@ -81,6 +87,11 @@ class RainbowNetwork(nn.Module):
         hidden = torch.relu(_apply(self.streams, self.torso(hidden), noise))
         with torch.autocast(hidden.device.type, enabled=False):  # the last layers are float32 always
             return self._outputs(hidden.float(), noise)
+
+    def relative_sigma(self) -> torch.Tensor:
+        """The mean of that of its noisy layers; it has some."""
+        layers = (self.streams, self.advantage, self.value)
+        return torch.stack([layer.relative_sigma() for layer in layers if isinstance(layer, NoisyLinear)]).mean()
 
     def _outputs(self, hidden: torch.Tensor, noise: Noise) -> torch.Tensor:
         if self.value is None:

@@ -23,19 +23,15 @@ class PortableRainbow(QActing):
         action: ActionSpec,
         distribution: ReturnDistribution,
         *,
-        epsilon: float | None,
+        epsilon: float,
     ) -> None:
-        """`epsilon` is the share of random actions in `sample`; None: its layers are noisy."""
-        super().__init__(observation, action, epsilon=epsilon or 0.0)
-        self._noisy = epsilon is None
+        """`epsilon` is the share of random actions in `sample`."""
+        super().__init__(observation, action, epsilon=epsilon)
         self.network, self._distribution = network, distribution
 
-    def sample(self, observation: torch.Tensor) -> torch.Tensor:
-        """The best actions by weights with noise, as collectors take them; without noisy layers see QActing."""
-        if not self._noisy:
-            return super().sample(observation)
-        values = self._distribution.expectation(self.network(self.encoded(observation), torch.randn_like))
-        return self.to_environment(values.argmax(1))
+    def exploring_values(self, observation: torch.Tensor) -> torch.Tensor:
+        """By weights with noise, if its layers are noisy, as collectors value actions."""
+        return self._distribution.expectation(self.network(self.encoded(observation), torch.randn_like))
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         """The expected return of each action."""

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from remuda.policy.algorithms.rainbow.acting import NoisyDense
 from remuda.policy.algorithms.rainbow.network import NoisyLinear
 from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, rainbow
+from remuda.tests.policy.cases import batch
 
 DRAWS = 20_000
 ABSOLUTE_NORMAL = float(np.sqrt(2.0 / np.pi))
@@ -63,6 +65,20 @@ def test_a_layer_starts_with_the_noise_that_is_asked_for() -> None:
     assert torch.all(layer().weight_sigma == 0.5 / np.sqrt(3.0))
 
 
+def test_the_size_of_the_noise_is_reported_as_the_setting_gives_it() -> None:
+    assert float(layer().relative_sigma()) == pytest.approx(0.5)
+    algorithm = rainbow(SMALL.model_copy(update={"noisy_sigma": 0.3}))
+    rows = batch(np.random.default_rng(0))
+    told = algorithm.learn(rows).metrics["noise_sigma"]
+    sizes = []
+    for name, inputs in (("streams", 16), ("advantage", 8), ("value", 8)):  # weights of the parts that have noise
+        sigma = algorithm.acting_state()[f"{name}.weight_sigma"]
+        assert sigma.shape[1] == inputs
+        sizes.append(np.abs(sigma).mean() * np.sqrt(inputs))
+    assert float(torch.as_tensor(told)) == pytest.approx(np.mean(sizes), rel=1e-5)
+    assert float(torch.as_tensor(told)) == pytest.approx(0.3, abs=0.01)
+
+
 def test_collectors_act_with_noise_and_evaluations_without() -> None:
     algorithm = rainbow()
     policy = acting(algorithm)
@@ -83,6 +99,26 @@ def test_without_noise_the_share_of_random_actions_explores() -> None:
     [best] = set(policy.act(observations, {"epsilon": 0.5}, np.random.default_rng(0), deterministic=True).tolist())
     chosen = policy.act(observations, {"epsilon": 0.5}, np.random.default_rng(0), deterministic=False)
     assert 0.2 < (chosen != best).mean() < 0.3
+
+
+@pytest.mark.parametrize("noisy_epsilon", [False, True])
+def test_an_exported_policy_samples_as_collectors_act(noisy_epsilon: bool) -> None:
+    """By the share of actions that are not the best: those of the noise, and half of the random ones."""
+    settings = SMALL.model_copy(update={"noisy_epsilon": noisy_epsilon, "epsilon_end": 0.5})
+    algorithm = rainbow(settings)
+    observation = torch.from_numpy(np.random.default_rng(3).normal(size=(1, 4)).astype(np.float32))
+    portable, policy = algorithm.portable(), acting(algorithm, settings)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        best = int(portable.act(observation))
+        sampled = np.array([int(portable.sample(observation)) != best for _ in range(DRAWS // 10)]).mean()
+    explores = {"noise": 1.0} | ({"epsilon": 0.5} if noisy_epsilon else {})
+    rows = np.tile(observation.numpy(), (DRAWS, 1))
+    by_noise = policy.act(rows, {"noise": 1.0}, np.random.default_rng(0), deterministic=False) != best
+    acted = policy.act(rows, explores, np.random.default_rng(1), deterministic=False) != best
+    assert 0.02 < by_noise.mean() < 0.48
+    assert acted.mean() == pytest.approx(by_noise.mean() / 2 + 0.25 if noisy_epsilon else by_noise.mean(), abs=0.02)
+    assert sampled == pytest.approx(acted.mean(), abs=0.05)
 
 
 def test_environments_explore_differently_with_a_spread() -> None:

@@ -179,6 +179,13 @@ def test_what_explores_is_declared(policy: RainbowConfig) -> None:
     assert quiet == ({"noise": ((0, 0.0),)} if policy.noisy else {"epsilon": ((0, 0.05),)})
 
 
+def test_random_actions_explore_beside_noise_where_both_are_asked_for() -> None:
+    both = changed(SMALL, noisy_epsilon=True, epsilon_start=0.8, epsilon_end=0.2, epsilon_decay_env_steps=50)
+    assert declaration(experiment(both)).exploration == {"noise": ((0, 1.0),), "epsilon": ((0, 0.8), (50, 0.2))}
+    quiet = declaration(experiment(both, LearnerConfig(inference=True))).exploration
+    assert quiet == {"noise": ((0, 0.0),), "epsilon": ((0, 0.2),)}
+
+
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"v_min \(3\) should be less than v_max \(3\)"):
         RainbowConfig(v_min=3.0, v_max=3.0)

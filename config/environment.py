@@ -28,8 +28,9 @@ class EnvConfig(Section):
     """How the environments of a collector are stepped: `native` uses the environment's own vectorised class, `sync`
     objects in one process, `async` one process per core, `envpool` the threads of that package (`pip install
     'remuda[envpool]'`), which has many of gymnasium's environments; the same seed then gives other episodes. `auto`
-    takes native if the id has one. Otherwise it times a few steps, and takes processes if they would be faster with all
-    collectors on one machine."""
+    takes native if the id has one; envpool, if it is installed, for four and more of gymnasium's own classic control,
+    Box2D and MuJoCo without `kwargs`. Otherwise it times a few steps, and takes processes if they would be faster
+    with all collectors on one machine."""
     kind: Literal["gymnasium", "pettingzoo"] = "gymnasium"
     """What `id` or `make` names: an environment of gymnasium, or with `pettingzoo` one of PettingZoo's parallel
     environments, in which several agents act at the same time. Then `id` is the module that has `parallel_env`, such as

@@ -19,7 +19,13 @@ from gymnasium.vector.utils import batch_space
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
+from remuda.environments.registered import known_spec
 from remuda.environments.spaces import Array, Space
+
+LEAST_ENVS = 4
+"""Environments from which on `auto` takes a pool: with so many it was faster in every one of them that was timed, with
+two in most, with one in none."""
+_WRITTEN_AGAIN = ("gymnasium.envs.classic_control.", "gymnasium.envs.box2d.", "gymnasium.envs.mujoco.")
 
 
 class EnvpoolVector(VectorEnv[Array, Array, Array]):
@@ -89,6 +95,18 @@ class EnvpoolVector(VectorEnv[Array, Array, Array]):
                 )
         except Exception as error:  # anything that it raises because of the settings
             raise unbuildable(self._env, error) from error
+
+
+def auto_takes_pool(env: EnvConfig, num_envs: int) -> bool:
+    """Whether `auto` asks for a pool: gymnasium's own classic control, Box2D or MuJoCo as it is, and enough of them.
+
+    Whether envpool is installed and has it is seen when it is built. Other environments may tell more in `info` than a
+    pool does. Nothing is timed: numbers of a run must not depend on how busy the machine is.
+    """
+    if env.id is None or env.kwargs or env.episode_info or num_envs < LEAST_ENVS:
+        return False
+    entry = known_spec(env).entry_point
+    return isinstance(entry, str) and entry.startswith(_WRITTEN_AGAIN)
 
 
 def _package(env: EnvConfig) -> Any:

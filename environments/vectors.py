@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
 from remuda.environments.atari import AtariVector, atari_settings, is_atari
-from remuda.environments.envpool_vector import EnvpoolVector
+from remuda.environments.envpool_vector import EnvpoolVector, auto_takes_pool
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.faults import RestartLimit
 from remuda.environments.make import check_spaces, make_single
@@ -60,12 +60,13 @@ def make_vector(
             raise EnvironmentBuildError(f"env.vectorization = native: {obstacle}; set it to auto, sync or async")
     build = functools.partial(make_single, env, source_dir=source_dir)
     if env.vectorization == "envpool":
-        copy = build()
-        copy.close()
-        threads = min(max(usable_cores() // sharers, 1), num_envs)
-        chosen(f"environments: envpool, {threads} threads")
-        of_single = cast("tuple[Space, Space]", (copy.observation_space, copy.action_space))
-        return EnvpoolVector(env, num_envs=num_envs, threads=threads, spaces=of_single)
+        return _pool(env, build, num_envs=num_envs, sharers=sharers, chosen=chosen, why="as the config says")
+    if env.vectorization == "auto" and auto_takes_pool(env, num_envs):
+        try:
+            why = f"which is installed and knows {env.id}"
+            return _pool(env, build, num_envs=num_envs, sharers=sharers, chosen=chosen, why=why)
+        except EnvironmentBuildError:  # it is not installed, or has another environment under this id
+            pass
     limit = RestartLimit(env.restarts_per_hour, broke)
     try:
         processes, spaces = choose_processes(env, build, num_envs=num_envs, sharers=sharers, chosen=chosen, timer=timer)
@@ -81,6 +82,25 @@ def make_vector(
     except Exception as error:
         raise unbuildable(env, error) from error
     return _checked(vector, env)
+
+
+def _pool(
+    env: EnvConfig,
+    build: Callable[[], gymnasium.Env[Array, Any]],
+    *,
+    num_envs: int,
+    sharers: int,
+    chosen: Callable[[str], None],
+    why: str,
+) -> EnvpoolVector:
+    """Build one of envpool's. Raises EnvironmentBuildError."""
+    copy = build()
+    copy.close()
+    threads = min(max(usable_cores() // sharers, 1), num_envs)
+    of_single = cast("tuple[Space, Space]", (copy.observation_space, copy.action_space))
+    pool = EnvpoolVector(env, num_envs=num_envs, threads=threads, spaces=of_single)
+    chosen(f"environments: envpool, {threads} thread{'' if threads == 1 else 's'}, {why}")
+    return pool
 
 
 def vectorization(vector: Vector) -> Vectorization:

@@ -105,6 +105,14 @@ def vector_of(part: PackedPart, rows: np.ndarray) -> NDArray[np.float32]:
     return encoded
 
 
+def flat(observation: ObservationSpec, observations: np.ndarray) -> np.ndarray:
+    """Observations [n, …] for networks that read one vector: as encoded, and where they have several parts, none of
+    them an image, the vectors of all beside each other: float32 [n, features]."""
+    if not observation.parts:
+        return observation.encode(observations)
+    return np.concatenate([vector_of(part, observations) for part in observation.parts], axis=1)
+
+
 def has_images(layout: InputLayout | None) -> bool:
     """Whether convolutions read anything of an observation."""
     return layout is not None and (isinstance(layout, ImageLayout) or bool(layout.images))

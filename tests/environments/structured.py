@@ -81,3 +81,34 @@ class Cells(gymnasium.Env[np.ndarray, np.int64]):
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         return np.array([0, 1]), 0.0, True, False, {}
+
+
+class Goal(gymnasium.Env[dict[str, Any], np.ndarray]):
+    """Like robots that are told where to go: a Dict of vectors, and numbers as actions. The reward is largest for the
+    action that is the goal; an episode has 10 steps."""
+
+    def __init__(self, counted: bool = False) -> None:
+        self.observation_space = spaces.Dict(
+            {"goal": spaces.Box(-1.0, 1.0, (1,), np.float64), "side": spaces.Discrete(2), "text": spaces.Text(5)}
+        )
+        self.action_space: spaces.Space[Any] = (
+            spaces.Discrete(2) if counted else spaces.Box(-1.0, 1.0, (1,), np.float32)
+        )
+        self._steps = 0
+
+    def _observed(self) -> dict[str, Any]:
+        self._goal = float(self.np_random.uniform(-1.0, 1.0))
+        return {"goal": np.array([self._goal]), "side": np.int64(self._goal > 0), "text": "go"}
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._observed(), {}
+
+    def step(self, action: np.ndarray) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        gone = float(np.asarray(action).reshape(-1)[0])
+        missed = abs(gone - self._goal) if isinstance(self.action_space, spaces.Box) else gone != (self._goal > 0)
+        self._steps += 1
+        return self._observed(), 1.0 - float(missed), False, self._steps >= 10, {}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from remuda.config.environment import EnvConfig
+from remuda.environments.envpool_vector import auto_takes_pool
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.vectors import Vector, make_vector, reset_vector, single_spaces, vectorization
 
@@ -106,6 +107,51 @@ def test_what_a_pool_cannot_do_is_said_when_it_is_built(
     with pytest.raises(EnvironmentBuildError) as caught:
         built(config(**settings))
     assert said in str(caught.value)
+
+
+class Same(Stub):
+    """It has Acrobot as gymnasium has it."""
+
+    def list_all_envs(self) -> list[str]:
+        return ["Acrobot-v1"]
+
+    def make(self, id: str, **settings: Any) -> Any:
+        import gymnasium
+
+        return gymnasium.make(id)
+
+
+def auto(num_envs: int, **settings: Any) -> tuple[str, list[str]]:
+    said: list[str] = []
+    env = config(id="Acrobot-v1", vectorization="auto", **settings)
+    vector = make_vector(env, num_envs=num_envs, source_dir=None, sharers=10_000, chosen=said.append)
+    way = vectorization(vector)
+    vector.close()
+    return way, said
+
+
+def test_auto_takes_a_pool_where_it_is_installed_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", Same())
+    assert auto(4) == ("envpool", ["environments: envpool, 1 thread, which is installed and knows Acrobot-v1"])
+    assert auto(3)[0] == "sync", "too few to gain by it"
+    assert auto(4, kwargs={"render_mode": None})[0] == "sync", "its settings may mean something else"
+    assert auto(4, episode_info=["height"])[0] == "sync", "it may not tell that"
+
+
+@pytest.mark.parametrize("package", [None, Stub()], ids=["not installed", "does not know it"])
+def test_auto_does_without(package: Stub | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", package)
+    assert auto(4) == ("sync", ["environments: sync, objects in one process"])
+
+
+def test_auto_keeps_to_what_gymnasium_has_and_to_native_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert auto_takes_pool(config(id="Pendulum-v1"), 8)
+    assert not auto_takes_pool(config(id="FrozenLake-v1"), 8), "of toy texts info may have masks"
+    assert not auto_takes_pool(config(id=None, make="remuda.tests.environments.masked:make"), 8)
+    monkeypatch.setitem(sys.modules, "envpool", Stub())
+    vector = built(config(vectorization="auto"))
+    vector.close()
+    assert vectorization(vector) == "native", "of CartPole, which it would know"
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,7 @@ import torch
 
 from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
-from remuda.policy.algorithms.twin_critics.portable import PortableUnitBox
-from remuda.policy.networks.portable import PortablePolicy
+from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics, PortableUnitBox
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -33,14 +32,10 @@ class PortableSac(PortableUnitBox):
         return self.from_units((mean + torch.randn_like(mean) * std).tanh())
 
 
-class PortableDiscreteSac(PortablePolicy):
+class PortableDiscreteSac(PortableTwinCritics):
     """Takes the likeliest action, or draws."""
 
     output_name = "logits"
-
-    def __init__(self, network: TwinCriticNetwork, observation: ObservationSpec, action: ActionSpec) -> None:
-        super().__init__(observation, action)
-        self.network = network
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         """Logits of the actions."""

@@ -15,6 +15,7 @@ from remuda.policy.acting.distributions import masked
 from remuda.policy.acting.inference import Inference
 from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, least
 from remuda.policy.base import Arrays, Policy
+from remuda.policy.networks.parts import flat
 from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnitBox
 
@@ -86,12 +87,12 @@ class TwinCriticPolicy(Policy):
 
     def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
         """The actor's outputs for observations [n, …]: float32 [n, outputs]."""
-        return self._actor(self._observation.encode(observations))
+        return self._actor(flat(self._observation, observations))
 
     def least_values(self, observations: np.ndarray, actions: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """The smaller of both critics' values of observations [n, …], and of actions in -1 … 1, float32 [n, k], where
         the critics read those: float32 [n, values]."""
-        seen = self._observation.encode(observations)
+        seen = flat(self._observation, observations)
         inputs = seen if actions is None else np.concatenate((seen, actions), axis=1)
         return least([critic(inputs) for critic in self._critics])
 

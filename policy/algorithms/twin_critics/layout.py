@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.weights import Dense, Weights
 from remuda.policy.base import Arrays
+from remuda.policy.networks.parts import PartsLayout
 from remuda.policy.spaces import ObservationSpec
 
 CRITICS = 2
@@ -42,7 +43,16 @@ class TwinCriticLayout:
 
 
 def numbers_of(observation: ObservationSpec, *, by: str) -> int:
-    """How many numbers are read of an observation. Raises UnsupportedSpaceError for images."""
+    """How many numbers are read of an observation (see `flat`). Raises UnsupportedSpaceError for images."""
+    if observation.parts:
+        layout = PartsLayout.of(observation, None)
+        if layout.images:
+            names = ", ".join(image.part.name for image in layout.images)
+            raise UnsupportedSpaceError(
+                f"observations have parts that are images ({names}), which {by} cannot read: it has no convolutions; "
+                "leave them out (gymnasium.wrappers.FilterObservation), or take ppo or impala"
+            )
+        return layout.features
     if observation.is_image:
         raise UnsupportedSpaceError(
             f"observations are images of shape {observation.shape}, which {by} cannot read: it has no convolutions; "

@@ -20,6 +20,7 @@ from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
 from remuda.policy.base import Arrays
 from remuda.policy.networks.adam import Adam, Adams
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
+from remuda.policy.networks.parts import flat
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.stacked import Stack
 from remuda.policy.networks.tensors import to_tensor, weights_from
@@ -104,7 +105,7 @@ class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
         def given(column: np.ndarray) -> torch.Tensor:
             return to_tensor(column, self._device)
 
-        obs, next_obs = (given(self.observation.encode(batch[name])) for name in ("obs", "next_obs"))
+        obs, next_obs = (given(flat(self.observation, batch[name])) for name in ("obs", "next_obs"))
         if self._box is not None:
             action = given(self._box.from_environment(batch["action"]))
         else:

@@ -1,4 +1,4 @@
-"""A policy for a bounded Box as one torch module, for model/: the common part of SAC and TD3."""
+"""Policies of SAC and TD3 as one torch module, for model/: what they have in common."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -10,18 +10,35 @@ from abc import abstractmethod
 import torch
 
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
+from remuda.policy.networks.parts import PartsLayout
 from remuda.policy.networks.portable import PortablePolicy
+from remuda.policy.networks.trunks import PartsTrunk
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnitBox
 
 
-class PortableUnitBox(PortablePolicy):
+class PortableTwinCritics(PortablePolicy):
+    """Reads observations as one vector, those of several parts, too."""
+
+    def __init__(self, network: TwinCriticNetwork, observation: ObservationSpec, action: ActionSpec) -> None:
+        super().__init__(observation, action)
+        self.network = network
+        self._parts = PartsTrunk(PartsLayout.of(observation, None)) if observation.parts else None
+
+    def encoded(self, observation: torch.Tensor) -> torch.Tensor:
+        """The same as `flat`."""
+        if self._parts is None:
+            return super().encoded(observation)
+        vectors: torch.Tensor = self._parts(observation)
+        return vectors
+
+
+class PortableUnitBox(PortableTwinCritics):
     """Acts in -1 … 1, from where actions are brought to the bounds of the Box."""
 
     def __init__(
         self, network: TwinCriticNetwork, observation: ObservationSpec, box: UnitBox, action: ActionSpec
     ) -> None:
-        super().__init__(observation, action)
-        self.network = network
+        super().__init__(network, observation, action)
         self.register_buffer("box_center", torch.from_numpy(box.center), persistent=False)
         self.register_buffer("box_half", torch.from_numpy(box.half), persistent=False)
 

@@ -13,6 +13,7 @@ from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
+from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.packing import PackObservations
@@ -24,12 +25,12 @@ from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.dqn.q_values import q_values
 from remuda.policy.files.model_artifact import traced_policy
 from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.parts import PartsLayout, features_of, input_layout, vector_of
+from remuda.policy.networks.parts import PartsLayout, features_of, flat, input_layout, vector_of
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.networks.trunks import PartsTrunk, from_bytes
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.tests.environments.structured import Cells, Grid
+from remuda.tests.environments.structured import Cells, Goal, Grid
 
 ENV = PackObservations(Grid())
 SPEC = ObservationSpec.of(ENV.observation_space)
@@ -94,6 +95,41 @@ def test_all_sides_of_an_algorithm_agree(policy: AlgorithmConfig) -> None:
     np.testing.assert_allclose(acts.value(ROWS), traced.value(torch.from_numpy(ROWS)).detach().numpy(), atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("policy", "counted"),
+    [(SacConfig(hidden=(16,)), False), (SacConfig(hidden=(16,)), True), (Td3Config(hidden=(16,)), False)],
+    ids=["sac", "sac, counted actions", "td3"],
+)
+def test_sac_and_td3_read_vectors_of_several_parts(policy: AlgorithmConfig, counted: bool) -> None:
+    env = PackObservations(Goal(counted))
+    seen, action = ObservationSpec.of(env.observation_space), ActionSpec.of(env.action_space)
+    rows = np.stack([env.reset(seed=seed)[0] for seed in range(5)])
+    config = experiment(policy)
+    algorithm, acts = make_algorithm(config, seen, action, seed=1), make_policy(config, seen, action)
+    taken = np.zeros(5, np.int64) if counted else np.full((5, 1), 0.5, np.float32)
+    ones = np.ones(5, np.float32)
+    result = algorithm.learn(
+        {"obs": rows, "next_obs": rows, "action": taken, "reward": ones, "discount": ones, "weights": ones}
+    )
+    assert result.updates == 1
+    acts.load_state(algorithm.acting_state())
+    portable = algorithm.portable()
+    assert portable is not None
+    traced = traced_policy(portable.eval(), (torch.from_numpy(seen.example(2)),))
+    chosen = acts.act(rows, {}, np.random.default_rng(0), deterministic=True)
+    np.testing.assert_allclose(chosen, traced.act(torch.from_numpy(rows)).detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(acts.value(rows), traced.value(torch.from_numpy(rows)).detach().numpy(), atol=1e-4)
+
+
+def test_vectors_of_several_parts_lie_beside_each_other() -> None:
+    env = PackObservations(Goal())
+    raw, _ = Goal().reset(seed=4)
+    row, _ = env.reset(seed=4)
+    goal = float(np.float32(raw["goal"][0]))
+    expected = [goal, 0.0, 1.0] if goal > 0 else [goal, 1.0, 0.0]
+    assert flat(ObservationSpec.of(env.observation_space), row[None]).tolist() == [expected]
+
+
 def test_parts_without_images_are_one_vector() -> None:
     env = PackObservations(Cells())
     spec = ObservationSpec.of(env.observation_space)
@@ -108,6 +144,8 @@ def test_what_cannot_be_is_refused() -> None:
         input_layout(ObservationSpec.of(PackObservations(Cells()).observation_space), ((8, 3, 1),))
     with pytest.raises(UnsupportedSpaceError, match=r"observations have several parts \(direction, image"):
         make_policy(experiment(PpoConfig(normalize_observations=True)), SPEC, ACTIONS)
+    with pytest.raises(UnsupportedSpaceError, match=r"parts that are images \(image\), which sac cannot read"):
+        make_policy(experiment(SacConfig()), SPEC, ACTIONS)
     with pytest.raises(UnsupportedSpaceError, match=r"several parts \(direction, .*not supported by this algorithm"):
         make_algorithm(experiment(MuZeroConfig()), SPEC, ACTIONS, seed=0)
 

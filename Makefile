@@ -10,7 +10,7 @@ BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 # Tests start processes, each of which would compile all that it imports; CI images often say so.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test page cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers soak effective docs site lint types mypy pyright unit collected clean
+.PHONY: help setup demo test page cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers examples soak effective docs site lint types mypy pyright unit collected clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -98,6 +98,9 @@ soak: setup  ## half an hour of training: does it keep its pace and its memory?
 effective: setup  ## somebody is killed every minute for 20 minutes: which share of its training time does a herd keep? (half an hour)
 	$(BENCHMARKS) effective_training
 
+examples: setup  ## each config of examples/ but Pong's to its end, over seeds, with its curve (a night): docs/examples.md
+	$(BENCHMARKS).learning --folder runs/examples
+
 bench-learning: setup  ## learning curves beside stable-baselines3, by turns: all tasks take a night; see benchmarks/README.md for some of them
 	-$(MAKE) .venv-peers/stable-baselines3/.ready
 	$(BENCHMARKS).learning --peers
@@ -112,9 +115,10 @@ bench-peers: setup  ## install each peer in an environment of its own and measur
 	test ! -f $(<D)/no-deps.txt || $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(<D)/no-deps.txt
 	touch $@
 
-docs: setup  ## write docs/configuration.md and docs/protocol.md again, from the schema and the messages
+docs: setup  ## write docs/configuration.md, protocol.md and examples.md again, from the schema, the messages and stored runs
 	$(BIN)/remuda config schema --markdown > docs/configuration.md
 	$(BIN)/python -m remuda.wire.reference > docs/protocol.md
+	$(BENCHMARKS).learning.page > docs/examples.md
 
 site: setup  ## build the pages of docs/ and an API reference into site/ (installs mkdocs into .venv)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from remuda.config.algorithms.custom import BUILT_IN
+from remuda.config.suggest import all_keys
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -36,6 +40,49 @@ def is_there(name: str) -> bool:
     except ModuleNotFoundError:
         return hasattr(import_module(module), last)
     return True
+
+
+ALGORITHMS = (ROOT / "docs" / "built-in-algorithms.md").read_text(encoding="utf-8")
+TABLE = dict(re.findall(r"^\| \[`(\w+)`\]\(#([\w-]+)\) \|", ALGORITHMS, re.M))
+SECTIONS = {text.partition("\n")[0].lower().replace(" ", "-"): text for text in ALGORITHMS.split("\n## ")[1:]}
+
+
+@cache
+def settings_of(algorithm: str) -> set[str]:
+    return set(all_keys(algorithm))
+
+
+def test_every_algorithm_has_a_line_and_a_section() -> None:
+    assert set(TABLE) == set(BUILT_IN)
+    assert set(TABLE.values()) == set(SECTIONS) - {"what-all-have"}
+
+
+@pytest.mark.parametrize("algorithm", BUILT_IN)
+def test_what_a_section_says_to_set_can_be_set(algorithm: str) -> None:
+    """What is set as code with a dot or in the first column of a table."""
+    section = SECTIONS[TABLE[algorithm]]
+    named = re.findall(r"`((?:policy|buffer|learner|env|collector)\.\w+)", section)
+    assert len(named) > 3
+    assert set(named) <= settings_of(algorithm), algorithm
+
+
+def test_what_all_have_can_be_set() -> None:
+    named = set(re.findall(r"`((?:policy|learner)\.\w+)", SECTIONS["what-all-have"]))
+    for algorithm in BUILT_IN:
+        assert named <= settings_of(algorithm), algorithm
+
+
+def test_the_files_that_it_names_are_there() -> None:
+    links = re.findall(r"\]\(\.\./([\w/.]+)\)", ALGORITHMS)
+    assert len(links) > 15
+    for link in links:
+        assert (ROOT / link).is_file(), link
+
+
+def test_every_example_is_on_the_page_of_examples() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    for example in (ROOT / "examples").glob("*.yaml"):
+        assert f"](../examples/{example.name})" in page, "make docs"
 
 
 def test_what_is_not_there_is_noticed() -> None:

@@ -6,12 +6,14 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from remuda.benchmarks.figure import ReferenceFailedError
+from remuda.benchmarks.learning.page import needed, stored_runs
 from remuda.benchmarks.learning.runs import Run, ours, theirs
-from remuda.benchmarks.learning.stored import picture_of, store
+from remuda.benchmarks.learning.stored import RESULTS, picture_of, store
 from remuda.benchmarks.learning.tasks import BY_NAME, Task
 
 
@@ -23,6 +25,7 @@ class Options(argparse.Namespace):
     seeds: int | None
     max_env_steps: int | None
     draw: bool
+    folder: Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,16 +33,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     if options.draw:
         for environment in dict.fromkeys(BY_NAME[name].environment for name in options.tasks):
-            picture_of(environment)
+            picture_of(environment, options.folder)
         return 0
     failed = False
     for name in options.tasks:
         task = BY_NAME[name]
         if options.max_env_steps is not None:
             task = dataclasses.replace(task, max_env_steps=options.max_env_steps)
+        known = needed(task, stored_runs(task)) or "nothing"
+        print(f"{name}: stored is {known} (steps or returns; seeds)", file=sys.stderr, flush=True)
         runs, failure = measure(task, seeds=options.seeds or task.seeds, peers=options.peers)
         failed |= failure is not None
-        store(task, runs, failure)
+        store(task, runs, failure, options.folder)
+        print(f"{name}: these are {needed(task, runs)}", file=sys.stderr, flush=True)
     return 1 if failed else 0
 
 
@@ -64,15 +70,18 @@ def measure(task: Task, *, seeds: int, peers: bool) -> tuple[list[Run], str | No
 
 def _parse(arguments: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser(prog="python -m remuda.benchmarks.learning", description=__doc__)
-    parser.add_argument("tasks", nargs="*", metavar="task", help=f"one or more of {', '.join(BY_NAME)} (default: all)")
+    known = f"one or more of {', '.join(BY_NAME)} (default: all but those of Pong)"
+    parser.add_argument("tasks", nargs="*", metavar="task", help=known)
     parser.add_argument("--peers", action="store_true", help="run stable-baselines3 too (`make bench-peers` has it)")
     parser.add_argument("--draw", action="store_true", help="draw the pictures of what is stored, and run nothing")
+    kept = "where runs and pictures are kept (default: with the stored ones)"
+    parser.add_argument("--folder", type=Path, default=RESULTS, help=kept)
     parser.add_argument("--seeds", type=int, help="how many (default: as the task says, 3 or 5)")
     parser.add_argument("--max-env-steps", type=int, help="for a shorter run than the task says")
     options = parser.parse_args(arguments, namespace=Options())
     if unknown := sorted(set(options.tasks) - set(BY_NAME)):
         parser.error(f"there is no task {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
-    options.tasks = options.tasks or list(BY_NAME)
+    options.tasks = options.tasks or [name for name, task in BY_NAME.items() if task.by_default]
     return options
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.benchmarks.peers import ROOT
+from remuda.config.stored import stored_config
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class Task:
     """Whether every run should reach `stop_value`; False: none may, since the task takes what these settings lack."""
     peer: bool = False
     """Whether stable-baselines3 has the algorithm, and tuned settings for it."""
+    by_default: bool = True
+    """Whether it is run where no task is named; False: one run takes a day, without a GPU."""
     wall_goal: str = "<= 0.5"
     """Of our seconds divided by those of the peer."""
 
@@ -80,6 +86,21 @@ def _maze(
     )
 
 
+def _pong(algorithm: str, max_env_steps: int) -> Task:
+    """Raw points; 21 is a perfect game."""
+    return Task(
+        algorithm,
+        "ALE/Pong-v5",
+        18.0,
+        max_env_steps,
+        seeds=1,
+        interval_env_steps=200_000,
+        episodes=5,
+        deadline_s=7 * 86_400.0,
+        by_default=False,
+    )
+
+
 def _mujoco(algorithm: str, env_id: str, wall_goal: str) -> Task:
     """A million environment steps."""
     return Task(
@@ -103,6 +124,17 @@ TASKS = (
     Task("rainbow", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=2_000),
     Task("r2d2", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=2_000),
     Task("sac", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=2_000),
+    Task("muzero", "CartPole-v1", 475.0, 200_000, seeds=3, interval_env_steps=1_000, episodes=10),
+    Task(
+        "dqn",
+        "CartPole-v1",
+        475.0,
+        300_000,
+        seeds=5,
+        interval_env_steps=2_000,
+        config="examples/cartpole_apex.yaml",
+        variant="apex",
+    ),
     Task("ppo", "Pendulum-v1", -200.0, 100_000, seeds=5, interval_env_steps=5_000, peer=True),
     Task("sac", "Pendulum-v1", -200.0, 20_000, seeds=5, interval_env_steps=1_000, peer=True),
     Task("td3", "Pendulum-v1", -200.0, 20_000, seeds=5, interval_env_steps=1_000, peer=True),
@@ -134,5 +166,18 @@ TASKS = (
     ),
     *(_mujoco("ppo", env_id, "<= 0.5") for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")),
     *(_mujoco("sac", env_id, "<= 0.4") for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")),
+    _pong("ppo", 10_000_000),
+    _pong("dqn", 10_000_000),
+    _pong("muzero", 100_000),
 )
 BY_NAME = {task.name: task for task in TASKS}
+
+
+def config_file(task: Task) -> Path:
+    """The file of its settings. Raises ValueError where none is stored."""
+    if task.config is not None:
+        return ROOT / task.config
+    stored = stored_config(task.algorithm, task.env_id)
+    if stored is None:
+        raise ValueError(f"nothing is stored for {task.algorithm} on {task.env_id}: give the task a config")
+    return stored

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from remuda.benchmarks.learning.tasks import BY_NAME, TASKS, Task
+from remuda.benchmarks.learning.page import ELSEWHERE, example_of
+from remuda.benchmarks.learning.tasks import BY_NAME, TASKS, Task, config_file
 from remuda.config.load import load_config
-from remuda.config.stored import stored_config
 
 ROOT = Path(__file__).parents[3]
 PEER_SCRIPT = ROOT / "benchmarks" / "peers" / "stable-baselines3" / "learning.py"
-CARTPOLE = {"dqn", "ppo", "impala", "rainbow", "r2d2", "sac"}
+CARTPOLE = {"dqn", "ppo", "impala", "rainbow", "r2d2", "sac", "muzero"}
 
 
 def test_every_task_has_a_name_of_its_own() -> None:
@@ -23,9 +23,7 @@ def test_every_task_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_its_settings_are_what_users_get(task: Task) -> None:
-    path = stored_config(task.algorithm, task.env_id) if task.config is None else ROOT / task.config
-    assert path is not None
-    config = load_config(path, overrides=[*task.overrides]).config
+    config = load_config(config_file(task), overrides=[*task.overrides]).config
     assert config.policy.type == task.algorithm
     assert tuple(config.policies or ()) == task.policies
 
@@ -43,3 +41,14 @@ def test_only_those_that_remember_should_solve_the_maze() -> None:
     maze = [task for task in TASKS if task.environment == "tmaze"]
     assert {task.label for task in maze if task.solvable} == {"R2D2", "PPO recurrent", "IMPALA recurrent"}
     assert {task.label for task in maze if not task.solvable} == {"PPO feed forward", "DQN"}
+
+
+def test_every_example_is_run_to_its_end_by_a_task_or_elsewhere() -> None:
+    examples = {path.name for path in (ROOT / "examples").glob("*.yaml")}
+    run = {example_of(task) for task in TASKS} - {None}
+    assert run | set(ELSEWHERE) == examples
+    assert not run & set(ELSEWHERE)
+
+
+def test_days_are_spent_only_where_they_are_asked_for() -> None:
+    assert {task.environment for task in TASKS if not task.by_default} == {"pong"}

@@ -1,0 +1,111 @@
+"""docs/examples.md: the configs of examples/, how each ends, and what the stored runs of each showed.
+
+python -m remuda.benchmarks.learning.page > docs/examples.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from remuda.benchmarks.learning.runs import OURS, Run
+from remuda.benchmarks.learning.stored import RESULTS, read
+from remuda.benchmarks.learning.tasks import TASKS, Task, config_file
+from remuda.benchmarks.peers import ROOT
+
+EXAMPLES = ROOT / "examples"
+ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "cartpole_muzero.yaml": "MuZero on CartPole-v0, to 195: `muzero_cartpole` of "
+        "[the benchmarks](../benchmarks/README.md)",
+        "custom_algorithm.yaml": "[your own algorithm](algorithms.md) on CartPole-v1: "
+        "`tests/runner/test_custom_algorithm.py`",
+        "tic_tac_toe_muzero.yaml": "MuZero against itself: [a match](environments.md#games-for-two)",
+    }
+)
+"""Examples that no task runs: what they are, and what runs them to their end."""
+_NAMES = {"muzero": "MuZero", "rainbow": "Rainbow"}
+_HEAD = """\
+<!-- Written by `python -m remuda.benchmarks.learning.page`; edit benchmarks/learning/page.py instead. -->
+# Examples
+
+Each file of `examples/` has good settings of one algorithm in one environment. `remuda train ppo --env LunarLander-v3`
+(and `launch`, `submit`) takes the file for both; `remuda train examples/lunar_lander_ppo.yaml` is the same. For a pair
+without a file it takes sensible settings, and says so. [Another page](built-in-algorithms.md) is about the algorithms.
+
+A script runs each to its end, with several seeds, and draws the curves:
+
+```sh
+make examples                                                    # all but those of Pong: a night
+export PYTHONPATH=.typing
+.venv/bin/python -m remuda.benchmarks.learning cartpole_ppo --folder runs/examples     # one, or some
+```
+
+It says what the stored runs needed, then what yours need, and leaves `<task>.jsonl` and `<environment>.png` in
+`runs/examples`. A curve that is far from the stored one, with no setting changed, is an error worth reporting.
+
+Steps are environment steps until the mean return of an evaluation reached what is asked for, of the quickest seed and
+of the slowest. A file without steps has no stored runs yet; its first lines say what was tried.
+
+| file | ends | steps, and seeds that got there | curve | task |
+|---|---|---|---|---|
+"""
+_MIDDLE = """
+Others are run to their end in other ways:
+
+| file | what, and by what |
+|---|---|
+"""
+
+
+def page(folder: Path = RESULTS, tasks: Sequence[Task] = TASKS) -> str:
+    """The whole page, by the runs stored in `folder`."""
+    rows = sorted(_row(task, file, folder) for task in tasks if (file := example_of(task)) is not None)
+    others = [f"| {_link(name)} | {what} |\n" for name, what in ELSEWHERE.items()]
+    return _HEAD + "".join(rows) + _MIDDLE + "".join(others)
+
+
+def example_of(task: Task) -> str | None:
+    """The file of examples/ that a task runs as it is, apart from its evaluations; None if it runs another one, or
+    changes it."""
+    file = config_file(task)
+    return file.name if file.parent == EXAMPLES and not task.overrides else None
+
+
+def stored_runs(task: Task, folder: Path = RESULTS) -> list[Run]:
+    """Our own runs of a task that are in the folder."""
+    path = folder / f"{task.name}.jsonl"
+    return [run for run in read(path).runs if run.side == OURS] if path.exists() else []
+
+
+def needed(task: Task, runs: Sequence[Run]) -> str:
+    """What runs of a task needed, or reached; empty where there are none."""
+    if not runs:
+        return ""
+    if task.stop_value is None:
+        returns = sorted(run.last_return for run in runs)
+        return f"returns {returns[0]:,.0f} to {returns[-1]:,.0f}; {len(runs)}"
+    steps = sorted(run.env_steps for run in runs if run.reached)
+    share = f"{len(steps)} of {len(runs)}"
+    return f"{steps[0]:,} to {steps[-1]:,}; {share}" if steps else share
+
+
+def _row(task: Task, file: str, folder: Path) -> str:
+    to = f"{task.max_env_steps:,} steps" if task.stop_value is None else f"a return of {task.stop_value:g}"
+    runs = stored_runs(task, folder)
+    picture = folder / f"{task.environment}.png"
+    place = "../benchmarks/results/learning"
+    curve = f"[{task.environment}.png]({place}/{task.environment}.png)" if runs and picture.exists() else ""
+    algorithm = _NAMES.get(task.algorithm, task.algorithm.upper())
+    ends = f"{' '.join([algorithm, *task.variant.split('_')]).strip()} on {task.env_id}: {to}"
+    return f"| {_link(file)} | {ends} | {needed(task, runs)} | {curve} | `{task.name}` |\n"
+
+
+def _link(file: str) -> str:
+    return f"[{file}](../examples/{file})"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -15,9 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from remuda.benchmarks.figure import Figure, Measure, compare, main
-from remuda.benchmarks.peers import peer
 from remuda.client.client import Client
-from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
@@ -34,28 +32,12 @@ GAMES_ALONE = 32
 WINDOW_S = 4.0
 RUN_WINDOW_S = 12.0
 WARM_UP_ENV_STEPS = 4_000
-WARM_UP_ITERATIONS = 8
-"""Of PPO: in the first six the learner times precisions."""
 START_DEADLINE_S = 120.0
-PEER_DEADLINE_S = 240.0
 POLL_S = 0.005
 
 
 def figures(peers: bool) -> Iterator[Figure]:
-    """The limits are this machine's. IMPALA learns from a step once, DQN as it is usual eight times, PPO four times."""
-    if peers:
-        yield from compare(
-            "atari_throughput_ppo",
-            unit="env steps/s",
-            goal=">= 3",
-            ours=functools.partial(ppo_in_run, CONFIGS / "pong_ppo.yaml"),
-            references={
-                "stable-baselines3": peer("stable-baselines3", "pong_ppo", deadline_s=PEER_DEADLINE_S),
-                "stable-baselines3 with games in processes": peer(
-                    "stable-baselines3", "pong_ppo", "--vector", "subproc", deadline_s=PEER_DEADLINE_S
-                ),
-            },
-        )
+    """The limits are this machine's. IMPALA learns from a step once, DQN as it is usual eight times."""
     for name in ("impala", "dqn"):
         config = CONFIGS / f"pong_{name}.yaml"
         references: dict[str, Measure] = {
@@ -97,42 +79,6 @@ def in_run(path: Path) -> float:
     elapsed_s = end_s - begin_s
     print(f"{path.stem}: {(updates_then - updates) / elapsed_s:.1f} updates/s in the run", file=sys.stderr)
     return (end - begin) / elapsed_s if updates_then > updates else 0.0
-
-
-def ppo_in_run(path: Path) -> float:
-    """Env steps/s of a real herd over whole iterations, each of which begins when the one before is learned from."""
-    config = load_config(path).config
-    with tempfile.TemporaryDirectory() as folder, LocalLauncher(LaunchRequest(Path(folder))) as launcher:
-        launcher.start(WorkerCounts(collectors=config.collector.count, evaluators=config.evaluator.count))
-        with Client(launcher.connection_file) as client:
-            experiment = client.submit(config, run_dir=Path(folder) / "run").experiment
-            begin, begin_s = _next_iteration(client, experiment, WARM_UP_ITERATIONS * _updates(config))
-            end, end_s = begin, begin_s
-            while end_s - begin_s < RUN_WINDOW_S:
-                end, end_s = _next_iteration(client, experiment, 0)
-            client.stop(experiment, now=True)
-            client.shutdown()
-    return (end - begin) / (end_s - begin_s)
-
-
-def _updates(config: ExperimentConfig) -> int:
-    """Gradient updates of an iteration."""
-    assert isinstance(config.policy, PpoConfig), config.policy.type
-    return config.policy.epochs * config.policy.minibatches
-
-
-def _next_iteration(client: Client, experiment: str, at_least: int) -> tuple[int, float]:
-    """`env_step` and the moment when `train_iter`, being so much, grows next."""
-    give_up_s = time.monotonic() + START_DEADLINE_S
-    seen: int | None = None
-    while time.monotonic() < give_up_s:
-        status = client.experiment(experiment)
-        if status.train_iter >= at_least:
-            if seen is not None and status.train_iter > seen:
-                return status.env_step, time.monotonic()
-            seen = status.train_iter
-        time.sleep(POLL_S)
-    raise TimeoutError(f"the run made no iteration beyond update {at_least} within {START_DEADLINE_S:g} s")
 
 
 def _next_news(client: Client, experiment: str, at_least: int) -> tuple[int, int, float]:

@@ -52,6 +52,8 @@ class StackedPerceptron(nn.Sequential):
         super().__init__(*layers[:-1])
 
 
+_threshold_backward = torch.ops.aten.threshold_backward.grad_input
+
 Made = list[torch.Tensor]
 """What a Stack made: its inputs [n, inputs], then the outputs of each layer [count, n, outputs]."""
 
@@ -95,21 +97,23 @@ class Stack:
 
     def backward(self, made: Made, gradient: torch.Tensor, *, learned: int) -> torch.Tensor:
         """Write the gradient of every layer, given what `forward` made and a loss's gradient by the last of it, [count,
-        n, outputs]. It is called before the parameters change.
+        n, outputs], of all its rows or the first ones. It is called before the parameters change.
 
-        Only the first `learned` rows count for it. Returns, of all rows, the loss's gradient by what the first layer
-        gave [count, n, outputs of the first layer]; `input_gradient` goes on from there.
+        Only the first `learned` rows count for it. Returns, of the rows that `gradient` has, the loss's gradient by
+        what the first layer gave [count, n, outputs of the first layer]; `input_gradient` goes on from there.
         """
+        rows = gradient.shape[1]
         for index in reversed(range(len(self._layers))):
-            self._write_gradient(index, self._each(made[index])[:, :learned], gradient[:, :learned])
+            inputs = self._each(made[index])
+            self._write_gradient(index, _first(inputs, learned), _first(gradient, learned))
             if index:
-                by_inputs = self._space("backward", index - 1, gradient.shape[1])
+                by_inputs = self._space("backward", index - 1, rows)
                 back = self._transposed[index]
                 if back.shape[1] == 1:  # with one number the product is that of each number with each
                     torch.mul(gradient, back, out=by_inputs)
                 else:
                     self._product(index, gradient, back, out=by_inputs)
-                gradient = torch.ops.aten.threshold_backward.grad_input(by_inputs, made[index], 0, grad_input=by_inputs)
+                gradient = _threshold_backward(by_inputs, _first(inputs, rows), 0, grad_input=by_inputs)
         return gradient
 
     def _write_gradient(self, index: int, inputs: torch.Tensor, gradient: torch.Tensor) -> None:
@@ -149,3 +153,8 @@ class Stack:
 
     def _each(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs if inputs.dim() == 3 else inputs.expand(self._count, -1, -1)
+
+
+def _first(each: torch.Tensor, rows: int) -> torch.Tensor:
+    """The first rows of [count, n, k]."""
+    return each if each.shape[1] == rows else each[:, :rows]

@@ -45,20 +45,22 @@ class DiscreteSac(TemperedLearner):
         taken = rows.action.expand(len(valued[-1]), -1, -1)
         values = valued[-1].gather(2, taken).squeeze(2)
         error = values - target
+        by_values = error * (rows.weights / n)
         worth = alpha * log_probs - valued[-1].amin(dim=0)
         expected = (probs * worth).sum(dim=1)
         found = Found(
             values,
             target,
-            critic_loss=0.5 * (rows.weights * error.square()).mean(dim=1).sum(),
+            error,
+            critic_loss=0.5 * (by_values * error).sum(),
             policy_loss=expected.mean(),
             entropy=-(probs * log_probs).sum(dim=1).mean(),
         )
 
-        by_values = (error * (rows.weights / n)).unsqueeze(2)
-        self._critics.backward(valued, torch.zeros_like(valued[-1]).scatter_(2, taken, by_values), learned=n)
+        by_all = torch.zeros_like(valued[-1]).scatter_(2, taken, by_values.unsqueeze(2))
+        self._critics.backward(valued, by_all, learned=n)
         by_logits = probs * (worth - expected.unsqueeze(1)) / n  # the slope of sum(p * worth), for p = softmax(logits)
-        self._actor.backward([made[..., :n, :] for made in acted], by_logits.unsqueeze(0), learned=n)
+        self._actor.backward(acted, by_logits.unsqueeze(0), learned=n)
         return self._update(found, alpha, self._aim(legal))
 
     def _aim(self, legal: torch.Tensor | None) -> float | torch.Tensor:

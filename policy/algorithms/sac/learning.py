@@ -42,22 +42,24 @@ class Sac(TemperedLearner):
 
         # One pass of the critics: the first n rows are the actions taken, the others those that were drawn.
         actions = torch.cat((rows.action, drawn.action[:n]))
-        valued = self._critics.forward(torch.cat((rows.obs.repeat(2, 1), actions), dim=1))
+        valued = self._critics.forward(torch.cat((torch.cat((rows.obs, rows.obs)), actions), dim=1))
         values, own = valued[-1][..., 0].chunk(2, dim=1)
         least, lower = own.min(dim=0)
         error = values - target
+        by_taken = error * (rows.weights / n)
         found = Found(
             values,
             target,
-            critic_loss=0.5 * (rows.weights * error.square()).mean(dim=1).sum(),
+            error,
+            critic_loss=0.5 * (by_taken * error).sum(),
             policy_loss=(alpha * log_prob - least).mean(),
             entropy=-log_prob.mean(),
         )
 
         by_own = torch.zeros_like(own).scatter_(0, lower.unsqueeze(0), -1.0 / n)
-        by_values = torch.cat((error * (rows.weights / n), by_own), dim=1).unsqueeze(2)
+        by_values = torch.cat((by_taken, by_own), dim=1).unsqueeze(2)
         by_first = self._critics.backward(valued, by_values, learned=n)
         by_action = self._critics.input_gradient(by_first[:, n:], first=rows.obs.shape[1])
         by_outputs = slope(drawn, by_action, alpha / n, rows=n)
-        self._actor.backward([made[..., :n, :] for made in acted], by_outputs.unsqueeze(0), learned=n)
+        self._actor.backward(acted, by_outputs.unsqueeze(0), learned=n)
         return self._update(found, alpha, self._target_entropy)

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
 
-_LOG_2 = math.log(2.0)
-_HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
+_EACH = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)
+"""What each number takes from the logarithm of a density, whatever it is."""
 
 
 class Drawn(NamedTuple):
@@ -26,23 +26,24 @@ class Drawn(NamedTuple):
     """[n]: the logarithm of the density of each action among those in -1 … 1."""
     deviation: torch.Tensor
     """What the noise added to the mean, before tanh."""
-    log_std: torch.Tensor
-    """As the actor gave it, before it was held within its bounds."""
+    within: torch.Tensor
+    """bool: whether the logarithm of the standard deviation lay within its bounds, or is held there."""
 
 
 def draw(outputs: torch.Tensor, noise: torch.Tensor) -> Drawn:
     """Turn outputs [n, 2 k] (means, then logarithms of standard deviations) and normal numbers [n, k] into actions.
 
     The density of tanh(u) is that of u divided by the slope of tanh, whose logarithm, log(1 - tanh²(u)), is written as
-    2 (log 2 - u - softplus(-2 u)): this stays finite where tanh(u) has become 1.
+    2 (log 2 - u - softplus(-2 u)): this stays finite where tanh(u) has become 1. For a beta of -2 torch's softplus is
+    -softplus(-2 u) / 2.
     """
     mean, log_std = outputs.chunk(2, dim=1)
     held = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
     deviation = held.exp() * noise
     before = mean + deviation
-    log_slope = 2.0 * (_LOG_2 - before - functional.softplus(-2.0 * before))
-    log_prob = (-0.5 * noise.square() - held - log_slope).sum(dim=1) - noise.shape[1] * _HALF_LOG_2_PI
-    return Drawn(before.tanh(), log_prob, deviation, log_std)
+    steepness = torch.sub(before, functional.softplus(before, beta=-2.0), alpha=2.0)  # u + softplus(-2 u)
+    below = torch.add(held, noise.square(), alpha=0.5).sub(steepness, alpha=2.0).sum(dim=1)
+    return Drawn(before.tanh(), -noise.shape[1] * _EACH - below, deviation, held == log_std)
 
 
 def slope(
@@ -54,8 +55,8 @@ def slope(
     The log probability rises by 2 tanh(u) with u, and falls by 1 with the logarithm of the standard deviation; where
     that is held at a bound it has no gradient.
     """
-    action, deviation, log_std = drawn.action[:rows], drawn.deviation[:rows], drawn.log_std[:rows]
-    by_mean = by_action * (1.0 - action.square()) + 2.0 * by_log_prob * action
-    by_log_std = by_mean * deviation - by_log_prob
-    by_log_std *= (log_std >= LOG_STD_MIN) & (log_std <= LOG_STD_MAX)
+    action, deviation, within = drawn.action[:rows], drawn.deviation[:rows], drawn.within[:rows]
+    # by_action * (1 - action²) + 2 * by_log_prob * action
+    by_mean = torch.addcmul(by_action, action, 2.0 * by_log_prob - by_action * action)
+    by_log_std = (by_mean * deviation - by_log_prob) * within
     return torch.cat((by_mean, by_log_std), dim=1)

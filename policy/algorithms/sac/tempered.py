@@ -24,6 +24,8 @@ class Found(NamedTuple):
     """[critics, n]: of the actions taken."""
     target: torch.Tensor
     """[n]: what they should be."""
+    error: torch.Tensor
+    """[critics, n]: by how much they are above it."""
     critic_loss: torch.Tensor
     policy_loss: torch.Tensor
     entropy: torch.Tensor
@@ -70,7 +72,7 @@ class TemperedLearner(TwinCriticLearner):
             self._optimizer[TEMPERATURE].step()
         self._follow()
         self._updates += 1
-        td_error = (found.values - found.target).abs().mean(dim=0)
+        td_error = found.error.abs().mean(dim=0)
         metrics: dict[str, float | torch.Tensor] = {
             "cur_lr": self._learner.learning_rate,
             "critic_loss": found.critic_loss,

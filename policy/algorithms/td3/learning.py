@@ -51,11 +51,12 @@ class Td3(TwinCriticLearner):
         valued = self._critics.forward(torch.cat((seen, actions), dim=1))
         values, own = valued[-1][:, :n, 0], valued[-1][0, n:, 0]
         error = values - target
-        critic_loss = (rows.weights * error.square()).mean(dim=1).sum()
+        by_taken = error * (rows.weights * (2.0 / n))
+        critic_loss = 0.5 * (by_taken * error).sum()
         policy_loss = -own.sum() / n
 
         by_values = torch.zeros_like(valued[-1])
-        by_values[:, :n, 0] = error * (rows.weights * (2.0 / n))
+        by_values[:, :n, 0] = by_taken
         by_values[0, n:, 0] = -1.0 / n
         by_first = self._critics.backward(valued, by_values, learned=n)
         if delayed:

@@ -42,19 +42,25 @@ def test_each_is_a_perceptron_of_linear_layers_and_relu(count: int, sizes: list[
 
 @settings(deadline=None)
 @given(
-    count=st.integers(1, 3), sizes=widths, rows=st.integers(1, 12), seed=st.integers(0, 1000), part=st.floats(0.1, 1.0)
+    count=st.integers(1, 3),
+    sizes=widths,
+    rows=st.integers(1, 12),
+    unused=st.integers(0, 3),
+    seed=st.integers(0, 1000),
+    part=st.floats(0.1, 1.0),
 )
-def test_gradients_are_autograds(count: int, sizes: list[int], rows: int, seed: int, part: float) -> None:
-    """Those of the parameters from the first rows alone, those of the inputs from all."""
+def test_gradients_are_autograds(count: int, sizes: list[int], rows: int, unused: int, seed: int, part: float) -> None:
+    """Those of the parameters from the first rows alone, those of the inputs from all that there is a slope of."""
     network, parameters, stack = made(count, sizes, seed)
     learned, first = max(1, int(part * rows)), sizes[0] // 2
     inputs = torch.randn(rows, sizes[0], dtype=torch.float64).requires_grad_()
+    others = torch.randn(unused, sizes[0], dtype=torch.float64)
     slope = torch.randn(count, rows, sizes[-1], dtype=torch.float64)
     expected = torch.autograd.grad((network(inputs) * slope)[:, :learned].sum(), list(network.parameters()))
     (by_inputs,) = torch.autograd.grad((network(inputs) * slope).sum(), inputs)
     with torch.no_grad():
         parameters.gradient.fill_(7.0)  # what an earlier update has left
-        by_first = stack.backward(stack.forward(inputs.detach()), slope, learned=learned)
+        by_first = stack.backward(stack.forward(torch.cat((inputs.detach(), others))), slope, learned=learned)
         torch.testing.assert_close(parameters.gradient, torch.cat([each.flatten() for each in expected]))
         torch.testing.assert_close(stack.input_gradient(by_first, first=first), by_inputs[:, first:])
 

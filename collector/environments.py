@@ -7,6 +7,7 @@ from typing import Protocol
 
 from remuda.collector.build import make_agents_rollout, make_rollout
 from remuda.collector.collecting import Collecting, OneRollout
+from remuda.collector.past import PastPlayers
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.agents import make_agents_vector
 from remuda.environments.record import record_agents, record_environment
@@ -32,6 +33,11 @@ class Environments(Protocol):
     @property
     def spaces(self) -> Sequence[Spaces]:
         """Of each policy."""
+        ...
+
+    @property
+    def past(self) -> PastPlayers | None:
+        """In self-play: which agents older policies play."""
         ...
 
     def describe(self, folder: RunFolder) -> Sequence[str]:
@@ -60,6 +66,8 @@ def make_environments(
 
 
 class _OneAgent:
+    past = None
+
     def __init__(self, config: ExperimentConfig, broke: Callable[[str], None]) -> None:
         said: list[str] = []
         self._config = config
@@ -105,6 +113,8 @@ class _SeveralAgents:
         self._vector = make_agents_vector(
             config.env, assigned, num_envs=config.env.num_envs, source_dir=config.source_dir
         )
+        share, keep = config.self_play.share, config.self_play.keep
+        self.past = PastPlayers(self._vector, share, keep) if share else None
         groups = [lanes.group for lanes in self._vector.lanes]
         self.spaces: Sequence[Spaces] = [(group.observation, group.action) for group in groups]
         self.said = f"environments: {config.env.num_envs} copies in this process, agents: {len(config.env.agents)}"
@@ -121,6 +131,7 @@ class _SeveralAgents:
             list(zip(self._policies.values(), policies, strict=True)),
             index=assign.index,
             collectors=self._config.collector.count,
+            past=self.past,
             generation=assign.generation,
             progress=progress,
             timers=timers,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -33,9 +33,14 @@ class PastPlayers:
         """Of each group [lanes]: an older policy plays this lane in the episode under way."""
         return tuple(group.by_past for group in self._of_group)
 
-    def remember(self, group: int, policy: Policy) -> None:
+    def remember(self, group: int, policy: Policy, name: str = "") -> None:
         """Add an older policy of a group; of those only the newest are drawn, so many as the run keeps."""
-        self._of_group[group].pool.append(policy)
+        self._of_group[group].pool.append((policy, name))
+
+    def take_drawn(self, group: int) -> Mapping[str, int]:
+        """In how many episodes older policies of a group were drawn since the last call, by their names."""
+        drawn, self._of_group[group].drawn = self._of_group[group].drawn, Counter()
+        return drawn
 
     def begin(self, begun: Bools, rng: np.random.Generator) -> None:
         """Draw the players of the episodes that have just begun, bool [envs]."""
@@ -64,9 +69,10 @@ class PastPlayers:
         learner = int(rng.integers(sum(counts)))
         for group, count in zip(self._of_group, counts, strict=True):
             if group.pool:
-                player = group.pool[int(rng.integers(len(group.pool)))]
+                player, name = group.pool[int(rng.integers(len(group.pool)))]
                 others = [agent for agent in range(count) if agent != learner]
                 group.give(env, others, player)
+                group.drawn.update([name] if others else ())
                 self.against[env] |= bool(others)
             learner -= count
 
@@ -76,7 +82,9 @@ class _OfGroup:
 
     def __init__(self, lanes: Lanes, keep: int) -> None:
         self.lanes = lanes
-        self.pool = deque[Policy](maxlen=keep)
+        self.pool = deque[tuple[Policy, str]](maxlen=keep)
+        """With their names."""
+        self.drawn = Counter[str]()
         self.by_past: Bools = np.zeros(len(lanes), np.bool_)
         self._players: dict[int, Policy] = {}
         """By lane."""

@@ -11,6 +11,7 @@ from remuda.collector.acting_policy import ActingPolicy
 from remuda.collector.agents import Turn
 from remuda.collector.collected import Collected
 from remuda.collector.environments import make_environments
+from remuda.collector.opponents import OlderPlayers
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
@@ -32,6 +33,7 @@ from remuda.wire.messages import (
     ChunkReady,
     CollectorReport,
     Credit,
+    Opponents,
     PolicyAvailable,
     PolicyRef,
 )
@@ -106,6 +108,7 @@ class CollectorWork:
                     made, policies.values(), explorations, stores.of_policies, strict=True
                 )
             ]
+            self._older = OlderPlayers(policies, stores, self._env.past, say=self._say, warn=self._warn)
             self._ahead = min(seat.payloads.ahead for seat in self._seats)
             self._rollout = self._env.rollout(made, assign, progress=self._stepped, timers=self.timers)
         except BaseException:
@@ -132,6 +135,8 @@ class CollectorWork:
                 self._allow(message)
             case PolicyAvailable():
                 self._seats[message.place].acting.hear(Acting(message.policy, {}))
+            case Opponents():
+                self._older.hear(message)
             case _:
                 pass
 
@@ -150,6 +155,7 @@ class CollectorWork:
         try:
             with self.timers("load policy"):
                 turns = [seat.acting.turn(self._loading()) for seat in self._seats]
+                self._older.load()
         except NotNowError as error:
             self._wait_for(error)
             return False
@@ -199,6 +205,9 @@ class CollectorWork:
         end_printed()
         self._log.close()
         self._close_stores()
+
+    def _say(self, text: str) -> None:
+        self._log.say("collector", text)
 
     def _warn(self, text: str) -> None:
         self._log.say("collector", text, level="warning")
@@ -271,6 +280,7 @@ class CollectorWork:
 
     def _report(self, report: CollectReport, place: int) -> None:
         self._log.emit(report)
+        self._older.tell(place)
         statistics = report.window.statistics()
         if report.totals.env_restarts:
             statistics["env_restart_count"] = report.window.env_restarts

@@ -113,8 +113,6 @@ class ExperimentConfig(Section):
             return "with several policies (`policies`) there are no reanalyzers: set reanalyzer.count to 0"
         if any(self.of_policy(name).learner.ranks > 1 for name in self.policies):
             return "with several policies (`policies`) each has one learner process: set learner.ranks to 1"
-        if self.self_play.share:
-            return "self-play (self_play.share) is available in one process only: use remuda train"
         return None
 
     def of_policy(self, name: str) -> ExperimentConfig:

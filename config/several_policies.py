@@ -8,6 +8,7 @@ from typing import Annotated, cast
 from pydantic import AfterValidator, Field, JsonValue
 
 from remuda.config.algorithms.policy import PolicyConfig
+from remuda.config.bounds import MOST_OPPONENTS
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.numbers import Fraction, Positive
 from remuda.config.section import Section
@@ -39,7 +40,7 @@ class SelfPlayConfig(Section):
     all others are played by older checkpoints of their policies and do not learn. Above 0 the newest checkpoint that
     was evaluated counts as the best, since returns then say little about strength; and evaluations also report how an
     agent of each policy does against older checkpoints (`against_past`)."""
-    keep: Positive = 5
+    keep: Annotated[Positive, Field(le=MOST_OPPONENTS)] = 5
     """The number of newest checkpoints of each policy from which opponents are drawn, one for each policy and episode.
     At most `checkpoint.keep`."""
 

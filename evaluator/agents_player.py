@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.agents import make_agents_vector
+from remuda.environments.assignment import AGAINST_PAST
 from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator.agents import AgentsEpisode, Player, play_agents
+from remuda.evaluator.evaluate import Episode
 from remuda.policy.algorithms import declaration
 
 
@@ -72,6 +75,26 @@ class AgentsPlayer:
 
         episodes = self._play(lambda at: in_episode(numbers[at]), numbers, seed, progress, lambda episode, count: None)
         return [(own[number % len(own)], episode) for number, episode in zip(numbers, episodes, strict=True)]
+
+    def with_past(
+        self,
+        judged: str,
+        players: Mapping[str, Player],
+        past: Mapping[str, Sequence[Player]],
+        numbers: Sequence[int],
+        episodes: Sequence[Episode],
+        *,
+        progress: Callable[[int], None],
+    ) -> list[Episode]:
+        """These `episodes` of the policy `judged`, each with the return of one of its agents against players of the
+        `past` beside it, in self-play; without it where nobody that it plays against is of the past. Raises as
+        `play`."""
+        own = self.assigned[judged]
+        if not any(pool for name, pool in past.items() if name != judged or len(own) > 1):
+            return list(episodes)
+        played = self.play_against(judged, players, past, numbers, progress=progress)
+        pairs = zip(episodes, played, strict=True)
+        return [replace(one, info={**one.info, AGAINST_PAST: game.returns[agent]}) for one, (agent, game) in pairs]
 
     def close(self) -> None:
         """Close the copies."""

@@ -36,12 +36,14 @@ class PolicyPlayer(Protocol):
         judged: int,
         numbers: Sequence[int],
         *,
+        older: Sequence[Sequence[Policy]],
         actions: ActionCounts | None,
         progress: Stepped,
         finished: Finished,
     ) -> list[Episode]:
         """Let the policies play, greedily, the episodes of these numbers; returns them as the policy at the place
-        `judged` sees them. Raises as CheckpointPlayer.play_policy and AgentsPlayer.play do."""
+        `judged` sees them. In self-play it also plays against `older` ones of each policy: see AgentsPlayer.with_past.
+        Raises as CheckpointPlayer.play_policy and AgentsPlayer.play do."""
         ...
 
     def close(self) -> None:
@@ -80,6 +82,7 @@ class _OneAgent:
         judged: int,
         numbers: Sequence[int],
         *,
+        older: Sequence[Sequence[Policy]],
         actions: ActionCounts | None,
         progress: Stepped,
         finished: Finished,
@@ -111,18 +114,21 @@ class _SeveralAgents:
         judged: int,
         numbers: Sequence[int],
         *,
+        older: Sequence[Sequence[Policy]],
         actions: ActionCounts | None,
         progress: Stepped,
         finished: Finished,
     ) -> list[Episode]:
-        _, agents = self._assigned[judged]
+        name, agents = self._assigned[judged]
 
         def over(episode: AgentsEpisode, count: int) -> None:
             finished(episode.of_policy(agents), count)
 
-        players = {name: Player(policy) for (name, _), policy in zip(self._assigned, policies, strict=True)}
+        players = {each: Player(policy) for (each, _), policy in zip(self._assigned, policies, strict=True)}
         episodes = self._player.play(players, numbers, progress=progress, finished=over)
-        return [episode.of_policy(agents) for episode in episodes]
+        own = [episode.of_policy(agents) for episode in episodes]
+        past = {each: [*map(Player, pool)] for (each, _), pool in zip(self._assigned, older, strict=False)}
+        return self._player.with_past(name, players, past, numbers, own, progress=progress)
 
     def close(self) -> None:
         self._player.close()

@@ -13,6 +13,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
 from remuda.evaluator.checkpoint_player import cut_warning, episode_report
 from remuda.evaluator.evaluate import Episode, merged_info
+from remuda.evaluator.older import OlderPolicies
 from remuda.evaluator.players import make_player
 from remuda.logbook.book import evaluator_logbook
 from remuda.logbook.episode_reports import EvaluationReport
@@ -38,12 +39,13 @@ class EvaluatorWork:
     ) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
         policies = configs_of_policies(config)
-        self._configs = tuple(policies.values())
+        self._names, self._configs = tuple(policies), tuple(policies.values())
         self.timers = Timers()
         self._assign = assign
         self._link = link
         self._guard = guard
         self._checkpoints = [own.checkpoints for own in stores.of_policies]
+        self._older = [OlderPolicies(*own) for own in zip(self._configs, self._checkpoints, strict=True)]
         self._close_stores = stores.close
         share = -(-config.evaluator.episodes // config.evaluator.count)
         num_envs = min(config.env.num_envs, share)
@@ -118,7 +120,8 @@ class EvaluatorWork:
         message = self._waiting[0]
         try:
             with self.timers("fetch checkpoint"):
-                checkpoints = self._fetch(message)
+                older = [own.load(files) for own, files in zip(self._older, message.older, strict=False)]
+                checkpoints = self._fetch(message)  # last, since a machine may keep the newest few alone
         except NotNowError as error:
             self._link.activity("waiting", f"waiting for {error.waits_for}")
             if error.problem and not self._problem:
@@ -130,7 +133,7 @@ class EvaluatorWork:
         self._problem = ""
         self._link.activity("waiting", "waiting for an evaluation")
         with self.timers("evaluate"):
-            self._evaluate(message, checkpoints)
+            self._evaluate(message, checkpoints, older)
 
     def _fetch(self, message: Evaluate) -> list[Path]:
         """The checkpoint of each policy. Raises NotNowError and CheckpointGoneError."""
@@ -138,7 +141,7 @@ class EvaluatorWork:
         files.insert(message.place, (message.checkpoint, message.sha256))
         return [store.fetch(*file) for store, file in zip(self._checkpoints, files, strict=True)]
 
-    def _evaluate(self, message: Evaluate, checkpoints: Sequence[Path]) -> None:
+    def _evaluate(self, message: Evaluate, checkpoints: Sequence[Path], older: Sequence[Sequence[Policy]]) -> None:
         checkpoint = checkpoints[message.place]
         started_s, self._env_restarts = time.monotonic(), 0
         train_iter, env_step = message.train_iter, message.env_step
@@ -151,6 +154,7 @@ class EvaluatorWork:
                 load_checkpoint_policy(path, config=own).policy
                 for path, own in zip(checkpoints, self._configs, strict=True)
             ]
+        self._tell_of_older(message)
         numbers = range(message.first_episode, message.first_episode + message.episodes)
         actions = self._player.action_counts()
         with self._link.during("working", f"evaluating {checkpoint.name}"):
@@ -158,6 +162,7 @@ class EvaluatorWork:
                 policies,
                 message.place,
                 numbers,
+                older=older,
                 actions=actions,
                 progress=self._stepped,
                 finished=finished,
@@ -195,6 +200,14 @@ class EvaluatorWork:
             with self.timers("film"), self._link.during("working", f"filming {checkpoint.name}"):
                 self._film(policies[0], message, steps=episodes[0].length)
 
+    def _tell_of_older(self, message: Evaluate) -> None:
+        each = [
+            _called(name, one.file) for name, files in zip(self._names, message.older, strict=False) for one in files
+        ]
+        if each:
+            judged = _called(self._names[message.place], message.checkpoint)
+            self._log.say("evaluator", f"{judged} plays against older checkpoints, too: {', '.join(each)}")
+
     def _film(self, policy: Policy, message: Evaluate, *, steps: int) -> None:
         """Film an evaluation whose results are already sent: its numbers do not depend on the film."""
 
@@ -222,3 +235,7 @@ class EvaluatorWork:
         self._link.progress(self._link.progressed + env_steps)
         if self._guard.ending or self._link.drain_arrived(self._assign.lease):
             raise AskedToEndError("the evaluation is given up")
+
+
+def _called(policy: str, file: str) -> str:
+    return f"{policy}/{file}" if policy else file

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.assignment import AGAINST_PAST
 from remuda.evaluator.actions import ActionCounts
 from remuda.evaluator.agents import AgentsEpisode, Player
 from remuda.evaluator.agents_player import AgentsPlayer
@@ -131,31 +130,14 @@ class JointEvaluations:
 
         episodes = self.player.play(players, numbers, progress=progress, finished=over)
         results = {each: [one.of_policy(its) for one in episodes] for each, its in self.player.assigned.items()}
-        for each in results:
-            results[each] = self._with_past(each, players, numbers, results[each], progress)
-        self._played = now, numbers, results
-        return results[name]
-
-    def _with_past(
-        self,
-        name: str,
-        players: Mapping[str, Player],
-        numbers: Sequence[int],
-        episodes: list[Episode],
-        progress: Stepped,
-    ) -> list[Episode]:
-        """The episodes, with the returns of others against older checkpoints beside them, if there are any."""
-        present, agents = self.moment(), self.player.assigned
         past = {
-            each: [player for train_iter, player in evaluated.past if train_iter != present.get(each)]
+            each: [player for train_iter, player in evaluated.past if train_iter != now.get(each)]
             for each, evaluated in self._policies.items()
         }
-        if not any(pool for each, pool in past.items() if each != name or len(agents[each]) > 1):
-            return episodes  # nobody it plays against is an older one
-        played = self.player.play_against(name, players, past, numbers, progress=progress)
-        returns = [one.returns[agent] for agent, one in played]
-        pairs = zip(episodes, returns, strict=True)
-        return [replace(one, info={**one.info, AGAINST_PAST: against}) for one, against in pairs]
+        for each, own in results.items():
+            results[each] = self.player.with_past(each, players, past, numbers, own, progress=progress)
+        self._played = now, numbers, results
+        return results[name]
 
 
 @dataclass(frozen=True)

@@ -57,4 +57,5 @@ def resume_point(
     """What a resumed run continues with: this checkpoint and these counters, after the policy that was `published`
     last, maybe later than the checkpoint. `log` has been cut off there already."""
     assert log.progress_file is not None, "a run has one"
-    return ResumePoint(record, counters, max(record.policy, published), checkpoints.best, log.progress_file.next_epoch)
+    policy, rows = max(record.policy, published), log.progress_file.next_epoch
+    return ResumePoint(record, counters, policy, checkpoints.best, rows, checkpoints.records)

@@ -22,6 +22,8 @@ class ResumePoint:
     """The best of the checkpoints so far, with its reward."""
     progress_rows: int
     """The number of rows of progress.txt that are still valid."""
+    checkpoints: tuple[CheckpointRecord, ...] = ()
+    """All that the run has, oldest first."""
 
     @property
     def generation(self) -> int:

@@ -198,6 +198,7 @@ class CommanderSnapshot(Snapshot, frozen=True):
     best: tuple[CheckpointRecord, float] | None
     last_record: CheckpointRecord | None
     asked_env_step: int = 0
+    opponents: list[CheckpointRecord] = []
 
 
 class EvaluationSnapshot(Snapshot, frozen=True):
@@ -216,6 +217,7 @@ class EvaluationSnapshot(Snapshot, frozen=True):
     actions: dict[str, Histogram] = {}
     cut: int = 0
     beside: list[CheckpointRecord] | None = None
+    older: list[list[CheckpointRecord]] = []
 
 
 class DispatchSnapshot(Snapshot, frozen=True):

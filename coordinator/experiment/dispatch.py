@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 from remuda.coordinator.effects import SendToLease, Step
 from remuda.coordinator.experiment.evaluation import Evaluation, Share
@@ -23,6 +23,7 @@ from remuda.wire.messages import (
     Evaluate,
     EvaluationDone,
     EvaluationFilmed,
+    Opponents,
     SaveCheckpoint,
 )
 
@@ -42,19 +43,13 @@ class EvaluationDispatch:
         self._evaluations = 0
         self._saves = 0
         self._place = 0
-        self._beside: Callable[[], tuple[CheckpointRecord, ...] | None] = tuple
+        """Among the policies of the run."""
+        self._together: tuple[EvaluationDispatch, ...] = (self,)
+        self.outcomes.lent = self._lent
 
-    def play_beside(
-        self, place: int, beside: Callable[[], tuple[CheckpointRecord, ...] | None], lent: Callable[[], tuple[int, ...]]
-    ) -> None:
-        """Several policies play together: this is the one at `place`. `beside` returns the newest checkpoints of the
-        others, None until each has one; `lent` the checkpoints of this policy, by train_iter, that others play with."""
-        self._place, self._beside, self.outcomes.lent = place, beside, lent
-
-    @property
-    def beside(self) -> tuple[CheckpointRecord, ...]:
-        """The checkpoints of other policies that the evaluation under way plays with, in the order of their names."""
-        return () if self._evaluation is None or self._evaluation.beside is None else self._evaluation.beside
+    def play_beside(self, together: Sequence[EvaluationDispatch]) -> None:
+        """Several policies play together; `together` are those of all, in the order of their names."""
+        self._together, self._place = tuple(together), together.index(self)
 
     def carry_out(self, decisions: Sequence[Decision], counters: Counters, now_s: float) -> list[Step]:
         """Turn decisions into messages. End is left to the experiment."""
@@ -78,7 +73,13 @@ class EvaluationDispatch:
         """The learner has saved what it was asked to save. It may say so twice, after a restart."""
         if not self._is_news(message):
             return []
-        return self._follow(self.outcomes.saved(message.reason, message.record), counters, now_s)
+        steps = self._follow(self.outcomes.saved(message.reason, message.record), counters, now_s)
+        return steps + self.tell_opponents([lease.number for lease in self._leases.ready("collector")])
+
+    def tell_opponents(self, collectors: Iterable[int]) -> list[Step]:
+        """In self-play: tell these collectors (leases) which checkpoints play in training."""
+        files = [_file_of(record) for record in self.commander.opponents]
+        return [SendToLease(lease, Opponents(lease, files, self._place)) for lease in collectors] if files else []
 
     def _is_news(self, message: CheckpointSaved) -> bool:
         """The reason of the newest request, or of one before it: the last save may be requested while another is under
@@ -121,10 +122,32 @@ class EvaluationDispatch:
         return [self._tell_to_play(evaluation, lease, share) for lease, share in evaluation.deal(idle)]
 
     def _has_company(self, evaluation: Evaluation) -> bool:
-        """Whether each other policy has a checkpoint to play with."""
+        """Whether each other policy has a checkpoint to play with: its newest does."""
         if evaluation.beside is None:
-            evaluation.beside = self._beside()
-        return evaluation.beside is not None
+            commanders = [each.commander for each in self._together]
+            newest = [evaluation.record if own is self.commander else own.last_record for own in commanders]
+            playing = [record for record in newest if record is not None]
+            if len(playing) < len(commanders):
+                return False
+            evaluation.beside = (*playing[: self._place], *playing[self._place + 1 :])
+            older = [own.older_than(record) for own, record in zip(commanders, playing, strict=True)]
+            evaluation.older = tuple(older) if any(older) else ()
+        return True
+
+    def _lent(self) -> tuple[int, ...]:
+        """The checkpoints of this policy, by train_iter, that evaluations of all policies play with."""
+        return tuple(train_iter for each in self._together for train_iter in each.plays_with(self._place))
+
+    def plays_with(self, place: int) -> list[int]:
+        """The checkpoints of the policy at a place, by train_iter, that the evaluation under way needs besides the one
+        that is evaluated."""
+        evaluation = self._evaluation
+        if evaluation is None or evaluation.beside is None:
+            return []
+        records = list(evaluation.older[place]) if evaluation.older else []
+        if place != self._place:
+            records.append(evaluation.beside[place if place < self._place else place - 1])
+        return [record.train_iter for record in records]
 
     def evaluator_gone(self, lease: int) -> list[Step]:
         """The evaluator is gone: others play its share."""
@@ -181,7 +204,8 @@ class EvaluationDispatch:
                 first_episode=share.first_episode,
                 episodes=share.episodes,
                 place=self._place,
-                others=[CheckpointFile(other.file, other.sha256) for other in evaluation.beside or ()],
+                others=[_file_of(other) for other in evaluation.beside or ()],
+                older=[[_file_of(record) for record in records] for records in evaluation.older],
             ),
         )
 
@@ -198,3 +222,7 @@ class EvaluationDispatch:
         best = self.commander.best
         reward = None if best is None else best.reward_mean
         return SendToLease(learner.number, SaveCheckpoint(learner.number, self._saves, reason, counters, reward))
+
+
+def _file_of(record: CheckpointRecord) -> CheckpointFile:
+    return CheckpointFile(record.file, record.sha256)

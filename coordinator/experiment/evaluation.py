@@ -35,6 +35,8 @@ class Evaluation:
     started_s: float
     beside: tuple[CheckpointRecord, ...] | None = None
     """What the other policies of the run play with; None until each of them has a checkpoint."""
+    older: tuple[tuple[CheckpointRecord, ...], ...] = ()
+    """In self-play the older checkpoints of each policy that are played against, too."""
     _undealt: list[Share] = field(default_factory=list[Share])
     _dealt: dict[int, Share] = field(default_factory=dict[int, Share])
     """The shares under way, by lease of the evaluator."""
@@ -147,6 +149,7 @@ class Evaluation:
             actions=dict(self._actions),
             cut=self._cut,
             beside=None if self.beside is None else list(self.beside),
+            older=[list(records) for records in self.older],
         )
 
     @classmethod
@@ -154,7 +157,8 @@ class Evaluation:
         """The evaluation of a snapshot."""
         beside = None if snapshot.beside is None else tuple(snapshot.beside)
         started_s = now_s - snapshot.elapsed_s
-        restored = cls(snapshot.number, snapshot.record, snapshot.episodes, started_s, beside)
+        older = tuple(tuple(records) for records in snapshot.older)
+        restored = cls(snapshot.number, snapshot.record, snapshot.episodes, started_s, beside, older)
         restored._undealt = [Share(*share) for share in snapshot.undealt]
         restored._dealt = {lease: Share(first, episodes) for lease, first, episodes in snapshot.dealt}
         restored._returns = {episode: return_ for episode, return_, _ in snapshot.played}

@@ -130,7 +130,7 @@ class MessageHandlers:
         said: list[Step] = [LogLine(self._status.identity.id, text, "warning") for text in message.warnings]
         match lease.role:
             case "collector":
-                return said + self._flow.collector_ready(lease.number)
+                return said + self._dispatch.tell_opponents([lease.number]) + self._flow.collector_ready(lease.number)
             case "evaluator":
                 return said + self._dispatch.deal()
             case "learner":

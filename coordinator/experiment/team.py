@@ -8,7 +8,6 @@ experiments that it concerns, and what they want to say to it becomes one messag
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -48,7 +47,6 @@ from remuda.wire.messages import (
     Acting,
     AnyMessage,
     Assign,
-    CheckpointRecord,
     ChunkMeta,
     ChunkReady,
     CollectorReport,
@@ -88,8 +86,9 @@ class Team:
         for flow, shutdown in zip(flows, shutdowns, strict=True):
             flow.join(flows)
             shutdown.together = shutdowns
-        for place, member in enumerate(self.members):
-            member.parts.dispatch.play_beside(place, partial(self._beside, place), partial(self._lent, place))
+        dispatches = [member.parts.dispatch for member in self.members]
+        for dispatch in dispatches:
+            dispatch.play_beside(dispatches)
 
     # --- how it stands ---
 
@@ -331,22 +330,7 @@ class Team:
         gone = [OfPolicy(id, name, DeleteChunks(id, (message.meta.file,))) for name in self._names]
         return [LogLine(id, f"chunk {message.meta.file} refused: {why}", "warning"), *gone]
 
-    # --- they play and end together ---
-
-    def _beside(self, place: int) -> tuple[CheckpointRecord, ...] | None:
-        """The newest checkpoints of all policies but this one; None until each has one."""
-        others = [commander.last_record for at, commander in enumerate(self._commanders) if at != place]
-        found = tuple(record for record in others if record is not None)
-        return found if len(found) == len(others) else None
-
-    def _lent(self, place: int) -> tuple[int, ...]:
-        """The checkpoints of this policy that evaluations of others play with."""
-        lent: list[int] = []
-        for at, member in enumerate(self.members):
-            beside = member.parts.dispatch.beside
-            if at != place and beside:
-                lent.append(beside[place if place < at else place - 1].train_iter)
-        return tuple(lent)
+    # --- they end together ---
 
     def _follow(self, now_s: float) -> list[Step]:
         """What one policy has done may end the others, or be what they have waited for."""

@@ -126,7 +126,7 @@ class ExperimentWorkers:
         if not lease.ready:
             return steps
         if lease.role == "collector":
-            return [*steps, *self.flow.repeat(number)]
+            return [*steps, *self.dispatch.tell_opponents([number]), *self.flow.repeat(number)]
         if lease.role == "reanalyzer":
             return [*steps, *self.reanalysis.repeat(number)]
         if lease.role == "learner" and self.dispatch.commander.ending is not None and not self.flow.is_open:

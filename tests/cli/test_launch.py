@@ -78,17 +78,17 @@ def test_a_wrong_config(terminal: Terminal, folder: Path, config: str, message: 
 
 
 @pytest.mark.parametrize("command", [("launch",), ("submit",), ("sweep", "--on", "herd", "--dry-run")])
-def test_self_play_is_refused_in_herds_before_anything_is_built(
+def test_what_herds_do_not_do_is_refused_before_anything_is_built(
     terminal: Terminal, folder: Path, command: tuple[str, ...]
 ) -> None:
     game = "env: {kind: pettingzoo, make: 'missing_module:make'}\n"
-    share = "self_play: {share: 0.2}\n"
-    (folder / "game.yaml").write_text(f"name: game\n{game}{share}stop: {{max_env_steps: 9}}\n")
+    ranks = "policies: {all: {agents: ['*']}}\nlearner: {ranks: 2}\n"
+    (folder / "game.yaml").write_text(f"name: game\n{game}{ranks}stop: {{max_env_steps: 9}}\n")
     (folder / "grid.yaml").write_text("name: games\nconfig: game.yaml\ngrid: {env.num_envs: [1]}\n")
     verb, *options = command
     ended = terminal.remuda(verb, "grid.yaml" if verb == "sweep" else "game.yaml", *options)
     assert ended.code == 2
-    assert "self-play (self_play.share) is available in one process only: use remuda train" in ended.err
+    assert "each has one learner process: set learner.ranks to 1" in ended.err
     assert "missing_module" not in ended.err.replace(str(folder), "")
 
 

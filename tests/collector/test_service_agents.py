@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,24 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.learner import checkpoint
 from remuda.learner.start import new_algorithm
 from remuda.policy.files.policy_file import publish
+from remuda.tests.parallel.reading import texts
 from remuda.tests.worker.games import AGENTS, COPIES, games, shared_config
-from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, stores_of
+from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, sha256_of, stores_of
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
-from remuda.wire.messages import ChunkAccepted, ChunkMeta, ChunkReady, CollectorReport, Credit, PolicyRef
+from remuda.wire.messages import (
+    CheckpointFile,
+    ChunkAccepted,
+    ChunkMeta,
+    ChunkReady,
+    CollectorReport,
+    Counters,
+    Credit,
+    Opponents,
+    PolicyRef,
+)
 from remuda.worker.identity import WorkerIdentity
 
 FIRST = PolicyRef(1, 0, 0)
@@ -116,6 +129,54 @@ def test_collectors_play_other_episodes(tmp_path: Path, opened: list[Lease]) -> 
         lease.collect(1)
         seeds += [game.seeds[:1] for game in games()]
     assert len({first for (first,) in seeds}) == 2 * COPIES
+
+
+def save(lease: Lease, train_iter: int, config: ExperimentConfig) -> CheckpointFile:
+    own, path = config_of_policy(config), lease.run.checkpoint(train_iter)
+    progress = checkpoint.Progress(Counters(train_iter=train_iter), PolicyRef(), {})
+    checkpoint.save(path, new_algorithm(own, *check_environment(own)), progress, config=own)
+    return CheckpointFile(path.name, sha256_of(path))
+
+
+def said(lease: Lease, start: str) -> list[str]:
+    return texts(lease.run.collector_log(WORKER, 1), start)
+
+
+@pytest.mark.parametrize("sections", [{}, PPO])
+def test_in_self_play_nothing_is_learned_from_the_steps_of_older_checkpoints(
+    tmp_path: Path, opened: list[Lease], sections: dict[str, Any]
+) -> None:
+    """In each episode one agent learns, and the log says against which checkpoint. One that is gone does not play."""
+    config = shared_config(tmp_path / "user", self_play={"share": 1.0, "keep": 2}, **sections)
+    opened.append(lease := Lease(tmp_path, config))
+    played = list(games())
+    files = [save(lease, 10, config), CheckpointFile("iteration_20.pth.tar", "0" * 64), save(lease, 30, config)]
+    for _ in range(2):  # the coordinator repeats itself
+        lease.work.handle(Opponents(1, files))
+    metas = lease.collect(60 if sections == {} else 4 * 8 * COPIES)
+    [warned] = said(lease, "iteration_20 does not play: ")
+    assert "no such checkpoint" in warned
+    assert len(said(lease, "iteration_10 plays against newer policies from now on")) == 1
+    columns = lease.columns(metas)
+    learned = sum(int(each["valid"].sum()) if sections else len(each["obs"]) for each in columns)
+    episodes = sum(len(meta.episode_returns) for meta in metas)
+    steps = sum(game.steps for game in played)
+    assert 0 < learned <= steps, "in each step of a copy one agent at most"
+    assert learned < 0.7 * sum(len(game.log) for game in played)
+    assert sum(meta.env_steps for meta in metas) == steps
+    assert sum(len(meta.episode_info["against_past"]) for meta in metas if meta.episode_returns) == episodes
+    told = " ".join(said(lease, "episodes begun: "))
+    drawn = [(int(count), int(name)) for count, name in re.findall(r"(\d+) against iteration_(\d+)", told)]
+    assert {name for _, name in drawn} <= {10, 30}
+    assert sum(count for count, _ in drawn) >= episodes > 0
+
+
+def test_without_self_play_opponents_are_not_heard_of(tmp_path: Path, opened: list[Lease]) -> None:
+    config = shared_config(tmp_path / "user")
+    opened.append(lease := Lease(tmp_path, config))
+    lease.work.handle(Opponents(1, [save(lease, 10, config)]))
+    metas = lease.collect(60)
+    assert sum(meta.rows for meta in metas) > sum(meta.env_steps for meta in metas)
 
 
 @pytest.mark.parametrize(

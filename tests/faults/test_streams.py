@@ -9,9 +9,11 @@ import psutil
 import pytest
 
 from remuda.deploy.supervision import EXIT_REFUSED
+from remuda.stores.streams import CHECKPOINTS_KEPT
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact, kill
-from remuda.tests.faults.sizes import LONG
+from remuda.tests.faults.sizes import LONG, PAUSE_S
+from remuda.tests.parallel.game_folder import HELD_GAME, make_game_folder
 from remuda.tests.parallel.reading import texts
 from remuda.tests.parallel.user_folder import CONFIG, ENDLESS, UserFolder
 from remuda.tests.patience import HANG_S, until
@@ -53,6 +55,30 @@ def test_a_run_goes_on_without_the_folder_whoever_is_killed(tmp_path: Path, herd
     herd.shut_down()
     assert_exact(herd, run, user, lost_at_most=ROUNDS * IN_WORK)
     everything_is_where_it_belongs(herd, run)
+
+
+def test_in_self_play_older_checkpoints_reach_workers_without_the_folder(tmp_path: Path, herds: Herds) -> None:
+    """More than such a worker keeps at a time."""
+    changes: dict[str, dict[str, object]] = {
+        "self_play": {"share": 0.5, "keep": 5},
+        "checkpoint": {"interval_env_steps": 200, "keep": 6},
+        "env": {**HELD_GAME["env"], "kwargs": {"pause_s": PAUSE_S}},
+        "stop": {"max_env_steps": STEPS},
+    }
+    user, herd = make_game_folder(tmp_path / "user", None, changes), herds()
+    herd.coordinator()
+    herd.workers(collectors=0, evaluators=0, learners=1)
+    herd.hidden(collectors=2, evaluators=1)
+    herd.wait_members(4)
+    run = herd.submit(user)
+    herd.wait_over("horse")
+    herd.shut_down()
+    assert_exact(herd, run, user)
+    for log in (run / "log" / "collector").iterdir():
+        assert len(texts(log, "iteration_")) > CHECKPOINTS_KEPT
+        assert texts(log, "episodes begun: ")
+    (log,) = (run / "log" / "evaluator").iterdir()
+    assert any(text.count("iteration_") > CHECKPOINTS_KEPT + 1 for text in texts(log, "iteration_"))
 
 
 def test_a_learner_that_does_not_see_the_folder_says_so_and_ends(herds: Herds) -> None:

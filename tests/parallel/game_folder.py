@@ -10,7 +10,7 @@ import yaml
 from remuda.tests.parallel.command import Command, Ended
 from remuda.tests.parallel.conftest import wait_until_held
 from remuda.tests.parallel.test_deaths import kill_first
-from remuda.tests.parallel.user_folder import HOLD_AFTER, UserFolder
+from remuda.tests.parallel.user_folder import CONFIG, HOLD_AFTER, UserFolder
 
 Survived = tuple[Path, UserFolder, Ended]
 """A run folder, its user's folder, and what the command has printed."""
@@ -97,14 +97,17 @@ def make_game_folder(
     """As UserFolder.make, with the game; `changes` go over HELD_GAME, section by section."""
     user = UserFolder.make(root, {**HELD_GAME, **(changes or {})})
     (root / "my_game.py").write_text(GAME)
-    if policies is not None:
-        user.config.write_text(user.config.read_text() + yaml.safe_dump({"policies": policies}))
+    more: dict[str, object] = {} if policies is None else {"policies": policies}
+    more |= {name: values for name, values in (changes or {}).items() if name not in CONFIG}
+    user.config.write_text(user.config.read_text() + (yaml.safe_dump(more) if more else ""))
     return user
 
 
-def launched_with_deaths(place: Path, policies: dict[str, object] | None = None) -> Survived:
+def launched_with_deaths(
+    place: Path, policies: dict[str, object] | None = None, changes: Mapping[str, Mapping[str, object]] | None = None
+) -> Survived:
     """The game, launched and played to its end, though a collector and a learner are killed."""
-    user = make_game_folder(place / "user", policies)
+    user = make_game_folder(place / "user", policies, changes)
     user.hold()  # the run cannot end while its environments wait, so both deaths fall in its midst
     run = place / "run"
     command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)

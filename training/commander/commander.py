@@ -6,6 +6,7 @@ returns decisions.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from remuda.config.schema import ExperimentConfig
@@ -75,6 +76,9 @@ class Commander:
         """The checkpoint with the highest mean return, the earlier of two equals; in self-play the newest evaluated."""
         self.last_record: CheckpointRecord | None = None
         """The newest checkpoint."""
+        self._opponents = deque[CheckpointRecord](maxlen=config.self_play.keep + 1 if config.self_play.share else 0)
+        """In self-play the newest checkpoints, oldest first: those that play, and the one before them, since the newest
+        plays against as many older ones."""
         if resumed is not None:
             self._resume(resumed)
 
@@ -107,6 +111,8 @@ class Commander:
 
     def saved(self, reason: CheckpointReason, record: CheckpointRecord) -> list[Decision]:
         """A checkpoint is saved."""
+        if self.last_record is None or self.last_record.train_iter < record.train_iter:
+            self._opponents.append(record)
         self.last_record = record
         if self._saving == reason:
             self._saving = None
@@ -213,9 +219,19 @@ class Commander:
         return Awaited(boundary_at(counters.env_step, interval), begun=False) if is_due else None
 
     @property
+    def opponents(self) -> tuple[CheckpointRecord, ...]:
+        """In self-play the checkpoints that play against newer policies in training, oldest first."""
+        return tuple(self._opponents)[-self.config.self_play.keep :]
+
+    def older_than(self, record: CheckpointRecord) -> tuple[CheckpointRecord, ...]:
+        """In self-play the checkpoints that this one is evaluated against, oldest first."""
+        older = [each for each in self._opponents if each.train_iter < record.train_iter]
+        return tuple(older[-self.config.self_play.keep :])
+
+    @property
     def in_use(self) -> tuple[int, ...]:
-        """Checkpoints, by train_iter, whose files an evaluation needs."""
-        records = (self._evaluating, self._to_evaluate)
+        """Checkpoints, by train_iter, whose files are needed: for an evaluation, or in self-play."""
+        records = (self._evaluating, self._to_evaluate, *self._opponents)
         return tuple(record.train_iter for record in records if record is not None)
 
     @property
@@ -252,6 +268,7 @@ class Commander:
             best=None if self.best is None else (self.best.record, self.best.reward_mean),
             last_record=self.last_record,
             asked_env_step=self._asked_env_step,
+            opponents=list(self._opponents),
         )
 
     def restore(self, snapshot: CommanderSnapshot) -> None:
@@ -266,6 +283,7 @@ class Commander:
         self.best = None if snapshot.best is None else BestCheckpoint(*snapshot.best)
         self.last_record = snapshot.last_record
         self._asked_env_step = snapshot.asked_env_step
+        self._opponents.extend(snapshot.opponents)
 
     # --- inside ---
 
@@ -273,6 +291,7 @@ class Commander:
         self._cadence.evaluated_at(resumed.counters.env_step)
         self._cadence.saved_at(resumed.counters.env_step)
         self.last_record = resumed.record
+        self._opponents.extend(resumed.checkpoints)
         if resumed.record.reward is not None:
             self._evaluated_train_iter = resumed.record.train_iter
         if resumed.best is not None and resumed.best.reward is not None:

@@ -80,6 +80,7 @@ from remuda.wire.messages.parts import (
     Metrics,
     MetricValue,
     OfOthers,
+    OlderCheckpoints,
     Part,
     PathText,
     Phase,
@@ -124,6 +125,7 @@ from remuda.wire.messages.to_workers import (
     Drain,
     Evaluate,
     Leave,
+    Opponents,
     PolicyAvailable,
     Reanalyze,
     Registered,
@@ -204,6 +206,8 @@ __all__ = [
     "NotReanalyzed",
     "Numbers",
     "OfOthers",
+    "OlderCheckpoints",
+    "Opponents",
     "Origin",
     "Part",
     "PathText",
@@ -248,7 +252,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 12
+PROTOCOL_VERSION = 13
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (
@@ -280,6 +284,7 @@ CoordinatorMessage = (
     | ChunkAccepted
     | Credit
     | PolicyAvailable
+    | Opponents
     | Batches
     | SaveCheckpoint
     | Evaluate

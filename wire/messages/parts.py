@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from remuda.config.bounds import MOST_COLLECTED, MOST_EVALUATION_EPISODES
+from remuda.config.bounds import MOST_COLLECTED, MOST_EVALUATION_EPISODES, MOST_OPPONENTS
 
 Role = Literal["collector", "evaluator", "learner", "reanalyzer"]
 ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator", "reanalyzer")
@@ -127,6 +127,10 @@ class CheckpointFile(Part, frozen=True):
     file: FileName
     """Name inside its folder in ckpt/."""
     sha256: Sha256
+
+
+OlderCheckpoints = Annotated[list[CheckpointFile], Meta(max_length=MOST_OPPONENTS)]
+"""In self-play: of one policy, oldest first."""
 
 
 class ChunkId(Part, frozen=True, order=True):

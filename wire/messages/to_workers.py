@@ -23,6 +23,7 @@ from remuda.wire.messages.parts import (
     LongText,
     Message,
     OfOthers,
+    OlderCheckpoints,
     PathText,
     PolicyRef,
     PolicyText,
@@ -130,6 +131,17 @@ class PolicyAvailable(Message, frozen=True):
     """Of several policies, which one it is, in the order of their names."""
 
 
+class Opponents(Message, frozen=True):
+    """In self-play: the newest checkpoints of a policy, which play against newer policies in the episodes that a
+    collector begins from now on."""
+
+    lease: Count
+    checkpoints: OlderCheckpoints
+    """Oldest first."""
+    place: Count = 0
+    """Of several policies, which one they are of, in the order of their names."""
+
+
 class Batches(Message, frozen=True):
     """Answer to a BatchRequest."""
 
@@ -176,6 +188,9 @@ class Evaluate(Message, frozen=True):
     """Of several policies, which one is evaluated, in the order of their names."""
     others: Annotated[list[CheckpointFile], OfOthers] = field(default_factory=list[CheckpointFile])
     """What the other policies play with, in the order of their names."""
+    older: Annotated[list[OlderCheckpoints], Meta(max_length=100)] = field(default_factory=list[list[CheckpointFile]])
+    """In self-play: of each policy, in the order of their names, the checkpoints before the one that plays here, oldest
+    first. As many episodes are played against them, too."""
 
 
 class Reanalyze(Message, frozen=True):

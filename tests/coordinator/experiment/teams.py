@@ -45,6 +45,7 @@ from remuda.wire.messages import (
     Drained,
     Evaluate,
     EvaluationDone,
+    Opponents,
     PolicyAvailable,
     PolicyPublished,
     PolicyRef,
@@ -102,6 +103,8 @@ class Worker:
     requests: int = 0
     waits: bool = False
     asked: list[AnyMessage] = field(default_factory=list[AnyMessage])
+    opponents: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    """Of a collector in self-play: the older checkpoints of each policy, by its place."""
 
 
 class World:
@@ -265,8 +268,8 @@ class World:
                     assert message.rejected is None, message.rejected
                     if worker.unacknowledged.pop(message.chunk, None) is not None:
                         self.acknowledged.add(message.chunk)
-            case PolicyAvailable():
-                worker.policies[message.place] = max(worker.policies[message.place], message.policy)
+            case PolicyAvailable() | Opponents():
+                self._learn_of(worker, message)
             case Drain():
                 worker.draining = True
             case StopTraining():
@@ -279,6 +282,12 @@ class World:
                 worker.asked.append(message)
             case _:
                 raise AssertionError(message)
+
+    def _learn_of(self, worker: Worker, message: PolicyAvailable | Opponents) -> None:
+        if isinstance(message, Opponents):
+            worker.opponents[message.place] = [one.file for one in message.checkpoints]
+        else:
+            worker.policies[message.place] = max(worker.policies[message.place], message.policy)
 
     def _begin(self, worker: Worker, message: Assign) -> None:
         worker.place = list(self.policies).index(message.policy) if message.policy else 0
@@ -355,6 +364,8 @@ class World:
             files.insert(asked.place, asked.checkpoint)
             for name, file in zip(self.policies, files, strict=True):
                 assert file in self.kept[name], f"{file} of {name} is gone"
+            for name, older in zip(self.policies, asked.older, strict=False):
+                assert {one.file for one in older} <= self.kept[name], f"{older} of {name}: one is gone"
             returns = [self.returns] * asked.episodes
             done = EvaluationDone(
                 worker.lease, asked.evaluation, asked.first_episode, returns, [5] * asked.episodes, 1.0,

@@ -176,6 +176,64 @@ def test_each_policy_is_evaluated_with_the_newest_checkpoints_of_the_others_whic
     assert {asked.others[0].file for asked in first} == {"iteration_0.pth.tar"}, "at first all are new"
 
 
+def self_play(keep: int) -> dict[str, Any]:
+    return {
+        "self_play": {"share": 0.5, "keep": keep},
+        "checkpoint": {"interval_env_steps": 100, "keep": keep},
+        "evaluator": {"count": 1, "episodes": 4, "interval_env_steps": 200},
+    }
+
+
+def newest(world: World, name: str, keep: int) -> list[str]:
+    return list(dict.fromkeys(each.record.file for each in world.checkpoints(name)))[-keep:]
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_in_self_play_collectors_are_told_the_newest_checkpoints_of_each_policy(worlds: Any, keep: int) -> None:
+    """Those who join late, or whose coordinator was killed, as well."""
+    world = worlds(**self_play(keep))
+    world.herd()
+
+    def told() -> bool:
+        due = {place: newest(world, name, keep) for place, name in enumerate(AGENTS)}
+        return all(collector.opponents == due for collector in world.of("collector"))
+
+    while world.env_steps[0] < 600:
+        world.step()
+    assert told()
+    assert all(len(newest(world, name, keep)) == keep for name in AGENTS)
+    for collector in world.of("collector"):
+        collector.opponents.clear()
+    world.crash()
+    assert told()
+    world.kill(world.of("collector")[0])
+    world.join("collector")
+    assert told()
+    finished(world)
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_in_self_play_each_is_evaluated_against_the_checkpoints_before_those_that_play(worlds: Any, keep: int) -> None:
+    """Which are there until that is done, though newer ones were saved meanwhile, and an evaluator is killed."""
+    world = worlds(**self_play(keep))
+    world.herd()
+    while world.env_steps[0] < 600:
+        world.step()
+    world.kill(world.of("evaluator")[0])
+    for _ in range(20):
+        world.step()
+    world.join("evaluator")
+    finished(world)
+    saved = [newest(world, name, 1_000) for name in AGENTS]
+    assert not any(asked.older for asked in world.played if asked.train_iter == 0), "nothing is older"
+    for asked in world.played:
+        files = [other.file for other in asked.others]
+        files.insert(asked.place, asked.checkpoint)
+        before = [its[: its.index(file)][-keep:] for its, file in zip(saved, files, strict=True)]
+        assert [[one.file for one in older] for older in asked.older] == (before if any(before) else [])
+    assert any(len(older) == keep for asked in world.played for older in asked.older)
+
+
 def test_returns_that_all_policies_have_reached_end_the_run(worlds: Any) -> None:
     world = worlds(stop={"max_env_steps": 100_000, "stop_value": 3.0})
     world.herd()

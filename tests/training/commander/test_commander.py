@@ -8,12 +8,14 @@ from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.recording import CheckpointConfig, StopConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.config.several_policies import SelfPlayConfig
 from remuda.config.workers import EvaluatorConfig
 from remuda.training.commander.cadence import next_boundary
 from remuda.training.commander.commander import Commander, Decision, EvaluationOutcome, Save, StartEvaluation
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import BestCheckpoint, EvaluationResult
-from remuda.wire.messages import CheckpointRecord, Counters
+from remuda.training.resume_point import ResumePoint
+from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 
 def config(**stop: object) -> ExperimentConfig:
@@ -123,6 +125,52 @@ def test_in_self_play_the_newest_that_was_evaluated_is_the_best() -> None:
     ]
     assert outcomes == [True, False]
     assert commander.best == BestCheckpoint(record(1_000), 0.0)
+
+
+def self_playing(keep: int) -> ExperimentConfig:
+    return config().model_copy(update={"self_play": SelfPlayConfig(share=0.5, keep=keep)})
+
+
+def saves(commander: Commander, *env_steps: int) -> None:
+    for env_step in env_steps:
+        commander.saved("interval", record(env_step))
+
+
+def opponents(commander: Commander) -> list[int]:
+    return [record.env_step for record in commander.opponents]
+
+
+def older(commander: Commander, env_step: int) -> list[int]:
+    return [each.env_step for each in commander.older_than(record(env_step))]
+
+
+def test_in_self_play_the_newest_checkpoints_play_and_each_is_evaluated_against_those_before_it() -> None:
+    commander = Commander(self_playing(2))
+    saves(commander, 0)
+    assert (opponents(commander), older(commander, 0)) == ([0], [])
+    saves(commander, 1_000, 2_000, 3_000, 3_000)
+    assert opponents(commander) == [2_000, 3_000], "one that is saved again counts once"
+    assert older(commander, 3_000) == [1_000, 2_000]
+    assert older(commander, 2_000) == [1_000]
+    assert set(commander.in_use) == {100, 200, 300}, "their files stay"
+
+
+def test_without_self_play_no_checkpoint_is_an_opponent() -> None:
+    commander = Commander(config())
+    saves(commander, 0, 1_000)
+    assert (commander.opponents, commander.older_than(record(1_000)), commander.in_use) == ((), (), ())
+
+
+def test_opponents_are_the_same_after_a_restart_and_in_a_resumed_run() -> None:
+    commander = Commander(self_playing(2))
+    saves(commander, 0, 1_000, 2_000, 3_000)
+    restarted = Commander(self_playing(2))
+    restarted.restore(commander.snapshot())
+    records = tuple(map(record, (0, 1_000, 2_000, 3_000)))
+    point = ResumePoint(record(3_000), Counters(3_000, 300), PolicyRef(), None, 0, records)
+    for again in (restarted, Commander(self_playing(2), point)):
+        assert again.opponents == commander.opponents
+        assert again.older_than(record(3_000)) == commander.older_than(record(3_000))
 
 
 def reason_of(decisions: list[Decision] | tuple[Decision, ...]) -> str:

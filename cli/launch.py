@@ -149,6 +149,7 @@ def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None, pag
 def _tell(status: ExperimentStatus, config: Path) -> None:
     """Print how the run ended and what to type next."""
     from remuda.client.progress import commander_log, ending
+    from remuda.page.process import is_installed
 
     shown = Path(status.run_dir)
     if shown.is_relative_to(Path.cwd()):
@@ -164,5 +165,7 @@ def _tell(status: ExperimentStatus, config: Path) -> None:
     print(f"  remuda evaluate {typed} -i best -n 20 -d")
     print(f"  tensorboard --logdir {quote(str(shown / 'log'))}")
     print(f"  less {quote(str(log))}")
+    if is_installed():
+        print(f"  remuda page {quote(str(shown.parent))}")
     if status.state == "stopped":
         print(f"  remuda launch {quote(str(config))} --run-dir {typed} --resume")

@@ -121,8 +121,7 @@ def launch_page(wanted: bool | None, *, runs_dir: Path, connection_file: Path) -
         return
     from remuda.page.tokens import Tokens
 
-    # the folder may hold anything else: of the folders below it only its own are looked at
-    with _serving(["0"], Tokens.fresh(), runs_dir, connection_file, depth=1) as served:
+    with _serving(["0"], Tokens.fresh(), runs_dir, connection_file, of_launch=True) as served:
         _tell(served, "operator")
         yield
 
@@ -149,7 +148,7 @@ def _require() -> None:
 
 @contextmanager
 def _serving(
-    places: Sequence[str], tokens: Tokens, runs_dir: Path, connection_file: Path | None, depth: int | None = None
+    places: Sequence[str], tokens: Tokens, runs_dir: Path, connection_file: Path | None, of_launch: bool = False
 ) -> Generator[PageProcess]:
     """At the first of these places where it can listen."""
     from remuda.coordinator.monitoring.address import HttpAddressError
@@ -159,7 +158,9 @@ def _serving(
         print(text, file=sys.stderr, flush=True)
 
     def begun(place: str) -> PageProcess:
-        return PageProcess(place, tokens, runs_dir=runs_dir, connection_file=connection_file, depth=depth, say=say)
+        return PageProcess(
+            place, tokens, runs_dir=runs_dir, connection_file=connection_file, of_launch=of_launch, say=say
+        )
 
     try:
         try:

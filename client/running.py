@@ -139,7 +139,7 @@ def launch(
                     stop=lambda: guard.ending,
                     patience=patience,
                 )
-                client.shutdown("the run is over")
+                client.shutdown("the run is over that this herd was launched for")
         launcher.wait_for_coordinator(END_DEADLINE_S)
         return status
 

@@ -84,10 +84,10 @@ def find(log: Path, source: str) -> list[Found]:
     Each of several policies has logs of its own: those of all, or those of one, as `<policy>/learner`. A log without a
     file yet is left out. Raises NoSuchSourceError."""
     policy, _, name = source.rpartition("/")
-    if policy in _policies(log) and name in FILES:
+    if policy in policies(log) and name in FILES:
         return _found(log, [f"{policy}/{FILES[name]}"])
     if source in FILES:
-        return _found(log, [FILES[source], *(f"{policy}/{FILES[source]}" for policy in _policies(log))])
+        return _found(log, [FILES[source], *(f"{policy}/{FILES[source]}" for policy in policies(log))])
     if source in FOLDERS:
         return _logs(log, source, "")[-MOST_LOGS:]
     is_name = re.fullmatch(r"[0-9a-f][0-9a-f-]{3,35}", source)
@@ -100,7 +100,7 @@ def find(log: Path, source: str) -> list[Found]:
     return by_worker[-MOST_LOGS:]
 
 
-def _policies(log: Path) -> list[str]:
+def policies(log: Path) -> list[str]:
     """Names of several policies, which have a folder with logs each; none where there is one."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(log) as entries:
         found = [entry.name for entry in entries if _POLICY.fullmatch(entry.name) and _is_folder(entry)]

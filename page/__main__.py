@@ -26,7 +26,6 @@ from remuda.page.actions import Actions
 from remuda.page.app import make_app
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.guard import Guard
-from remuda.page.run_ids import MOST_DEPTH
 from remuda.page.tokens import Tokens
 from remuda.page.views import Views
 
@@ -56,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Serve the page of a runs folder.")
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--connection-file", type=Path, default=None, help="of the coordinator, if there is one")
-    parser.add_argument("--depth", type=int, default=MOST_DEPTH, help="how many folders below it a run may be")
+    parser.add_argument("--of-launch", action="store_true", help="the herd ends with the one run it was started for")
     parser.add_argument("--listener", type=int, required=True, help="descriptor of a socket that listens")
     arguments = parser.parse_args()
     start = msgspec.json.decode(sys.stdin.buffer.readline(_LONGEST_LINE_BYTES), type=Start)
@@ -64,7 +63,7 @@ def main() -> None:
         os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the process that started this one, which ends it
     with socket.socket(fileno=arguments.listener) as listener:
-        views = Views(arguments.runs_dir, CoordinatorLink(arguments.connection_file), arguments.depth)
+        views = Views(arguments.runs_dir, CoordinatorLink(arguments.connection_file), of_launch=arguments.of_launch)
         actions = Actions(views, arguments.connection_file)
         ending = asyncio.Event()
         app = make_app(views, actions, Tokens(start.viewer, start.operator), ending=ending)

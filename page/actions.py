@@ -20,6 +20,7 @@ from remuda.page.checking import NAME, Checked, ConfigProblemsError, checked, pr
 from remuda.page.commands import BrokenOffError, Commands
 from remuda.page.coordinator_link import NoCoordinatorError
 from remuda.page.evaluations import AskedEvaluation
+from remuda.page.on_page import on_page
 from remuda.page.query import InvalidError
 from remuda.page.tokens import PageRight
 from remuda.page.views import Views
@@ -217,7 +218,7 @@ class Actions:
         if ended.returncode == _WRONG_INPUT and all(line.startswith(f"{NAME}:") for line in lines):
             raise ConfigProblemsError([problem(line) for line in lines])
         if ended.returncode in (_WRONG_INPUT, _REFUSED):
-            raise RefusedByCommandError(lines[-1])
+            raise RefusedByCommandError(on_page(lines[-1]))
         raise NoCoordinatorError(lines[-1])
 
 

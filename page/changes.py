@@ -63,7 +63,7 @@ def row_summary(row: RunRow) -> Hashable:
     return (
         row.state,
         row.reason,
-        row.why,
+        row.says,
         row.priority,
         row.env_step,
         row.train_iter,

@@ -17,16 +17,9 @@ from remuda.page.settings import differs
 MOST_RUNS = 1_000
 MOST_COLUMNS = 100
 """Of settings."""
-RESULTS = (
-    "state",
-    "best_return",
-    "last_return",
-    "env_step",
-    "train_iter",
-    "episode",
-    "wall_s",
-    "samples_per_insert",
-)
+RESULTS = ("state", "best_return", "last_return")
+"""They stand before the settings that differ; the others behind them."""
+_MORE = ("env_step", "train_iter", "episode", "wall_s", "samples_per_insert")
 _NEVER = frozenset({"name", "source_dir", "seed"})
 """Settings that say nothing about how a run learns, or have a column anyway."""
 
@@ -67,13 +60,21 @@ def compared(rows: Sequence[RunRow], settings: Mapping[str, Mapping[str, JsonVal
     keys = _differing(flats)
     columns = [
         Column("run", "name"),
-        Column("group", "name"),
+        *(Column(name, "result") for name in RESULTS),
         Column("seed", "setting"),
         *(Column(key, "setting") for key in keys),
-        *(Column(name, "result") for name in RESULTS),
+        *(Column(name, "result") for name in _MORE),
+        Column("group", "name"),
     ]
     cells: list[list[object]] = [
-        [row.run, row.group, row.seed, *(each.get(key) for key in keys), *(getattr(row, name) for name in RESULTS)]
+        [
+            row.run,
+            *(getattr(row, name) for name in RESULTS),
+            row.seed,
+            *(each.get(key) for key in keys),
+            *(getattr(row, name) for name in _MORE),
+            row.group,
+        ]
         for row, each in zip(rows, flats, strict=True)
     ]
     return Comparison(columns, cells, _variants(rows))

@@ -20,7 +20,7 @@ from remuda.page.series_reader import (
     X_NAMES,
     SeriesReader,
 )
-from remuda.page.stored_runs import StoredRun
+from remuda.page.stored_run import StoredRun
 from remuda.plotting.curves import combined, line
 
 SOURCES = ("evaluation", "interval", "progress")

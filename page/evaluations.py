@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, Literal, cast
 
@@ -153,6 +153,8 @@ def outcome(evaluation: AskedEvaluation, code: int, output: str, errors: str) ->
         tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:]) or f"the command ended with {code}"
         return structs.replace(evaluation, state="failed", message=tail)
     told = cast("dict[str, object]", content)
+    if isinstance(told.get("policies"), dict):
+        return _of_policies(evaluation, cast("dict[str, dict[str, object]]", told["policies"]))
     each = [cast("dict[str, object]", one) for one in _list(told.get("each")) if isinstance(one, dict)]
     returns = [_number(one.get("return")) for one in each]
     return structs.replace(
@@ -162,6 +164,16 @@ def outcome(evaluation: AskedEvaluation, code: int, output: str, errors: str) ->
         return_std=_number(told.get("reward_std")),
         returns=returns[:MOST_RETURNS],
         length_mean=_number(told.get("avg_envstep_per_episode")),
+    )
+
+
+def _of_policies(evaluation: AskedEvaluation, told: Mapping[str, Mapping[str, object]]) -> AskedEvaluation:
+    """Of several policies that have played together: the mean of their returns, and each in words."""
+    means = {name: _number(its.get("reward_mean")) for name, its in told.items()}
+    text = ", ".join(f"{name} {'–' if mean is None else format(mean, '.4g')}" for name, mean in means.items())
+    known = [mean for mean in means.values() if mean is not None]
+    return structs.replace(
+        evaluation, state="done", return_mean=sum(known) / len(known) if known else None, message=f"returns: {text}"
     )
 
 

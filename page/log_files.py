@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from remuda.logbook.tail import FILES, FOLDERS, MOST_LOGS, harmless
+from remuda.logbook.tail import FILES, FOLDERS, MOST_LOGS, harmless, policies
 from remuda.storage.untrusted import open_regular
 
 MOST_LINES = 5_000
@@ -82,8 +82,9 @@ class Found(Struct, frozen=True, kw_only=True):
 def log_files(log: Path, alive: Iterable[tuple[str, int]] = ()) -> list[LogFile]:
     """All logs of a run: first those of no single worker, then those of workers, the newest first. `alive`: workers
     and incarnations that work for it now."""
-    inside = {folder for folder in {*FOLDERS, *map(os.path.dirname, _SOURCES)} if _is_inside(log, folder)}
-    here = [(name, source) for name, source in _SOURCES.items() if os.path.dirname(name) in inside]
+    sources = _sources(log)
+    inside = {folder for folder in {*FOLDERS, *map(os.path.dirname, sources)} if _is_inside(log, folder)}
+    here = [(name, source) for name, source in sources.items() if os.path.dirname(name) in inside]
     own = [found for name, source in here if (found := _log_file(log, name, source)) is not None]
     living = set(alive)
     of_workers: list[LogFile] = []
@@ -102,7 +103,7 @@ def known_log(log: Path, file: str) -> Path:
     """The path of a log of this run. Raises UnknownLogError for any other text, and for one in a folder that is a
     link."""
     folder, _, name = file.rpartition("/")
-    if file not in _SOURCES and not (folder in FOLDERS and _WORKER.fullmatch(name)):
+    if file not in _sources(log) and not (folder in FOLDERS and _WORKER.fullmatch(name)):
         raise UnknownLogError(f"there is no log {file[:100]!r}")
     if not _is_inside(log, folder):
         raise UnknownLogError(f"the folder of the log {file} is a link, which is not followed")
@@ -163,6 +164,12 @@ def search(
             matches += found[:room]
             end = found[room - 1].begin if len(found) >= room else start + skipped
     return Found(file=file, matches=matches, next_before=end, more_before=end > 0, size_bytes=size)
+
+
+def _sources(log: Path) -> dict[str, str]:
+    """Those of this run: each of several policies has its own."""
+    own = {f"{policy}/{path}": f"{policy}/{source}" for policy in policies(log) for path, source in _SOURCES.items()}
+    return {**_SOURCES, **own}
 
 
 def _matches(file: str, block: bytes, begin: int, wanted: re.Pattern[bytes]) -> list[Match]:

@@ -49,17 +49,17 @@ class PageProcess:
         *,
         runs_dir: Path,
         connection_file: Path | None,
-        depth: int | None = None,
+        of_launch: bool = False,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Listens at `address`, such as `8080`, `0.0.0.0:8080` or, for any free port of the loopback interface, `0`.
-        `depth`: see RunIds. `say` gets a line if the process dies. Raises HttpAddressError, OSError."""
+        `of_launch`: see Views. `say` gets a line if the process dies. Raises HttpAddressError, OSError."""
         self._tokens = tokens
         self._arguments = ["--runs-dir", str(runs_dir.absolute())]
         if connection_file is not None:
             self._arguments += ["--connection-file", str(connection_file.absolute())]
-        if depth is not None:
-            self._arguments += ["--depth", str(depth)]
+        if of_launch:
+            self._arguments.append("--of-launch")
         self._say = say
         self._listener = listen(address)
         self._closing = threading.Event()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-from remuda.training.commander.end import REACHED, End
+from remuda.training.commander.end import ON_REQUEST, REACHED, End
 from remuda.wire.messages import ExperimentState
 
 _RECORD = re.compile(r"^\[\d{4}-\d\d-\d\d [^\]]*\]\[[^\]]*\]\[[A-Z]+\] ", re.MULTILINE)
 _OVER = re.compile(r"the run is over after [0-9.]+ s: (.*)", re.DOTALL)
+_BY_HAND = "a client asked"
+"""Who stops a run by hand gives no other reason."""
 _LAST_RECORDS = 3
 """Up to two records may follow the one that tells the end, for instance about a file."""
 
@@ -20,13 +22,15 @@ def ended(tail: str) -> tuple[ExperimentState, str] | None:
         found = _OVER.match(record)
         if found is not None:
             reason = _reason(found[1].strip())
-            return End(reason, "").state, reason
+            because = found[1].strip().removeprefix(f"{ON_REQUEST}; ")
+            told = because if reason == ON_REQUEST and not because.startswith(_BY_HAND) else reason
+            return End(reason, "").state, told
     return None
 
 
 def _reason(text: str) -> str:
     """Of `reason; explanation`, where a reason that is a sentence is its own explanation."""
     first = text.partition(";")[0]
-    if first in REACHED or first == "stopped":
+    if first in REACHED or first == ON_REQUEST:
         return first
     return text[: len(text) // 2 - 1] if text[: len(text) // 2 - 1] == text[len(text) // 2 + 1 :] else text

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from remuda.storage.run_folder import RunFolder
+from remuda.logbook.tail import policies
+from remuda.storage.run_folder import RunFolder, folder_of_policy
 
 MOST_RUNS = 10_000
 MOST_DEPTH = 5
@@ -16,6 +17,8 @@ MOST_DEPTH = 5
 MOST_FOLDERS = 20_000
 """So many folders are looked at in a search for runs; a runs folder may be one with much else in it, such as /tmp."""
 _LONGEST_ID = 1_000
+_OF_POLICY = "//"
+"""Stands before the name of a policy, where a run has several; no path of a run has it."""
 
 
 class UnknownRunError(Exception):
@@ -31,7 +34,8 @@ class RunIds:
         self._depth = depth
 
     def folder(self, run: str) -> RunFolder:
-        """The folder of the run with this id. Raises UnknownRunError."""
+        """The folder of the run with this id; of one of its policies, if the id names one. Raises UnknownRunError."""
+        run, mark, policy = run.partition(_OF_POLICY)
         parts = run.split("/")
         if len(run) > _LONGEST_ID or len(parts) > self._depth or not all(_is_name(part) for part in parts):
             raise UnknownRunError(f"{run[:100]!r} is not the id of a run")
@@ -43,7 +47,15 @@ class RunIds:
             there = False
         if not there:
             raise UnknownRunError(f"there is no run {run[:100]!r}")
-        return RunFolder(root)
+        if mark and policy not in policies(RunFolder(root).log):
+            raise UnknownRunError(f"the run {run[:100]!r} has no policy {policy[:100]!r}")
+        return folder_of_policy(root, policy)
+
+    def each_policy(self, run: str) -> list[str]:
+        """The ids of the policies of a run that has several; else its own, as of an id that names one. Raises
+        UnknownRunError."""
+        names = [] if _OF_POLICY in run else policies(self.folder(run).log)
+        return [of_policy(run, name) for name in names] or [run]
 
     def id_of(self, run_dir: str) -> str | None:
         """The id of the run in this folder, as a coordinator names it; None for one outside of the runs folder."""
@@ -72,6 +84,16 @@ class RunIds:
                 elif depth < self._depth:
                     above.append((Path(entry.path), f"{run}/", depth + 1))
         return runs, True
+
+
+def of_policy(run: str, policy: str) -> str:
+    """The id of one of several policies of a run."""
+    return f"{run}{_OF_POLICY}{policy}"
+
+
+def whole_run(id: str) -> str:
+    """The id of the run, without that of a policy."""
+    return id.partition(_OF_POLICY)[0]
 
 
 def _is_run(root: Path) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from remuda.page.headlines import Headline, Shares, Tone, headline
 from remuda.page.numbers import finite
-from remuda.page.run_ids import RunIds
-from remuda.page.stored_runs import StoredRun, StoredState
-from remuda.wire.messages import OVER, ExperimentStatus, Status
+from remuda.page.run_ids import RunIds, of_policy
+from remuda.page.stored_run import PolicyRow, StoredRun, StoredState
+from remuda.page.waiting import Queued
+from remuda.training.commander.together import mean_return
+from remuda.wire.messages import OVER, ExperimentStatus, PolicyStatus, Status
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
@@ -44,6 +47,11 @@ class RunRow(Struct, frozen=True, kw_only=True):
     policy_lag: int | None = None
     samples_per_insert: float | None = None
     changed_s: float | None = None
+    policies: list[PolicyRow] = []
+    """If there are several; the numbers above are then sums, and the returns means."""
+    tone: Tone = "still"
+    says: str = ""
+    """How it is, and why it waits if it does: a sentence."""
     live: bool = False
     """These are the coordinator's numbers of this moment."""
 
@@ -61,6 +69,12 @@ def run_rows(stored: Iterable[StoredRun], status: Status | None, ids: RunIds) ->
     return sorted([*new, *rows], key=lambda row: row.state in (*OVER, "unknown"))
 
 
+def with_headline(row: RunRow, queued: Queued | None, recent: Shares, stop: Mapping[str, object]) -> RunRow:
+    """The row with its sentence."""
+    said: Headline = headline(row, queued=queued, recent=recent, stop=stop)
+    return replace(row, tone=said.tone, says=said.text)
+
+
 def run_ids(status: Status, ids: RunIds) -> dict[str, str]:
     """The ids of runs by that of their experiment, for those below the runs folder."""
     return {each.id: run for each in status.experiments if (run := ids.id_of(each.run_dir)) is not None}
@@ -74,7 +88,12 @@ def stored_row(stored: StoredRun) -> RunRow:
 def live_row(row: RunRow | None, status: ExperimentStatus, run: str | None = None) -> RunRow:
     """The row with what the coordinator says; `row` is that of its folder, if there is one."""
     base = RunRow(run=run, name=status.name, group=status.name) if row is None else row
-    return replace(base, **_of(status), live=status.state not in OVER)
+    policies = [
+        replace(PolicyRow(**asdict(each), run=base.run and of_policy(base.run, each.name)), **_finite(each))
+        for each in status.policies
+    ]
+    found = replace(base, **_of(status), policies=policies, live=status.state not in OVER)
+    return replace(found, best_return=mean_return([each.best_return for each in policies])) if policies else found
 
 
 def _of(status: ExperimentStatus) -> dict[str, object]:
@@ -90,11 +109,18 @@ def _of(status: ExperimentStatus) -> dict[str, object]:
         "episode": status.episode,
         "policy_version": status.policy_version,
         "wall_s": status.wall_s,
-        "last_return": finite(status.last_return),
-        "best_return": finite(status.best_return),
         "env_steps_per_s": status.env_steps_per_s,
         "train_iters_per_s": status.train_iters_per_s,
         "policy_lag": status.policy_lag,
+        **_finite(status),
+    }
+
+
+def _finite(status: ExperimentStatus | PolicyStatus) -> dict[str, float | None]:
+    """What may be missing, or no number."""
+    return {
+        "last_return": finite(status.last_return),
+        "best_return": finite(status.best_return),
         "samples_per_insert": finite(status.samples_per_insert),
     }
 

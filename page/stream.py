@@ -14,6 +14,7 @@ from remuda.page.coordinator_link import Presence, Seen
 from remuda.page.evaluations import AskedEvaluation
 from remuda.page.herd import WorkerView, coordinator_view, hosts, worker_view
 from remuda.page.log_files import known_log
+from remuda.page.run_ids import whole_run
 from remuda.page.run_rows import RunRow, run_ids
 from remuda.page.stream_messages import (
     HerdNews,
@@ -73,9 +74,11 @@ class Follower:
         self._views = views
         self._wishes = wishes
         self._session = session
-        self._folder = None if wishes.run is None else views.ids.folder(wishes.run)
-        if self._folder is not None and wishes.log is not None:
-            known_log(self._folder.log, wishes.log)
+        self._folder = None if wishes.run is None else views.ids.folder(views.ids.each_policy(wishes.run)[0])
+        """Of the policy, where a run has several."""
+        self._log = None if wishes.run is None else views.ids.folder(whole_run(wishes.run)).log
+        if self._log is not None and wishes.log is not None:
+            known_log(self._log, wishes.log)
         self._position: Position = self._end() if position is None else position
         self._presence: Presence | None = None
         self._number = -1
@@ -149,15 +152,16 @@ class Follower:
                 self._stamps[event] = stamp
                 yield self._message(event, OfRun(run))
         if self._wishes.log is not None:
-            for lines in self._lines(folder, self._wishes.log):
+            for lines in self._lines(self._wishes.log):
                 yield self._message("log", lines)
 
-    def _lines(self, folder: RunFolder, file: str) -> Iterator[LogLines]:
+    def _lines(self, file: str) -> Iterator[LogLines]:
         """New whole lines of the log; the position moves on behind them."""
+        assert self._log is not None, "a log is that of a run"
         for _ in range(_PIECES):
             before = self._position
             try:
-                piece = tail.read(folder.log, tail.Place(file, before.log_inode, before.log_offset))
+                piece = tail.read(self._log, tail.Place(file, before.log_inode, before.log_offset))
             except OSError:
                 return  # it is not there yet
             inode, end = piece.place.inode, piece.place.offset
@@ -170,10 +174,10 @@ class Follower:
 
     def _end(self) -> Position:
         """Where the log ends, or `after`, if that was asked for."""
-        if self._folder is None or self._wishes.log is None:
+        if self._log is None or self._wishes.log is None:
             return Position()
         try:
-            status = os.stat(known_log(self._folder.log, self._wishes.log))
+            status = os.stat(known_log(self._log, self._wishes.log))
         except OSError:
             return Position()
         after = self._wishes.after

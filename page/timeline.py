@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -22,11 +22,12 @@ from remuda.page.series_reader import (
     SeriesReader,
 )
 from remuda.page.spans import HELD_UP, covered
-from remuda.page.waits import OF_USAGE
-from remuda.training.vitals import ROLES
+from remuda.page.waits import OF_USAGE, words
+from remuda.training.vitals import COORDINATOR, ROLES
 
 SHARES = ("work", "env", "wait_credit", "wait_batches", "wait_policy", "wait_disk", "wait_workers", "wait_other")
 """Together they are all of a role's time."""
+_RECENT_BUCKETS = 20
 _NAMES = {kind: f"wait_{OF_USAGE[kind]}" if kind in OF_USAGE else kind for kind in KINDS}
 _WAITS = ("wait_credit", "wait_batches", "wait_policy", "wait_other")
 """Those that the records name; time that the disk held up was recorded as one of them."""
@@ -40,6 +41,10 @@ class RoleTimeline(Struct, frozen=True):
     cpu_cores: list[float | None]
     rss_bytes: list[float | None]
     shares: dict[str, list[float | None]]
+    total: dict[str, float]
+    """Of the whole time that is shown; empty where nothing is known."""
+    words: dict[str, tuple[str, str]]
+    """What each kind of time is called, and why somebody waits so."""
 
 
 class EventView(Struct, frozen=True):
@@ -56,7 +61,6 @@ class EventView(Struct, frozen=True):
 class Timeline(Struct, frozen=True):
     """The whole view."""
 
-    waits: list[str]
     kinds: list[str]
     begin_s: list[float | None]
     end_s: list[float | None]
@@ -79,11 +83,10 @@ def timeline(reader: SeriesReader, *, buckets: int, from_s: float = 0.0, to_s: f
     spans = _Spans(reader)
     roles = [
         _role(role, rows, at, begin, end, spans)
-        for at, role in enumerate(ROLES)
+        for at, role in sorted(enumerate(ROLES), key=lambda each: each[1] == COORDINATOR)
         if _column(rows, at, 0).any() or (role in reader.spans.roles and len(rows))
     ]
     return Timeline(
-        waits=["credit", "batches", "policy", "disk", "workers", "other"],
         kinds=list(SHARES),
         begin_s=listed(begin),
         end_s=listed(end),
@@ -94,6 +97,13 @@ def timeline(reader: SeriesReader, *, buckets: int, from_s: float = 0.0, to_s: f
         wall_s=wall_s,
         read=reader.read_share,
     )
+
+
+def recent(reader: SeriesReader, past_s: float) -> dict[str, dict[str, float]]:
+    """By role, the shares of the last seconds. Raises OSError."""
+    until_s = 0.0 if reader.last is None else reader.last.wall_s
+    view = timeline(reader, buckets=_RECENT_BUCKETS, from_s=max(until_s - past_s, 0.0))
+    return {role.role: role.total for role in view.roles if role.total}
 
 
 def event_view(event: Event) -> EventView:
@@ -126,6 +136,13 @@ def shares(
         for name in _WAITS:
             found[name] *= 1.0 - disk / waited
     return {**found, "wait_disk": disk, "wait_workers": absent}
+
+
+def _total(shares: Sequence[Mapping[str, float] | None], begin: FloatArray, end: FloatArray) -> dict[str, float]:
+    """The mean of the shares over the time for which there are any."""
+    known = [(one, float(end[at] - begin[at])) for at, one in enumerate(shares) if one is not None]
+    whole_s = sum(seconds for _, seconds in known)
+    return {kind: round(sum(one[kind] * seconds for one, seconds in known) / whole_s, 6) for kind in SHARES if known}
 
 
 class _Spans:
@@ -162,12 +179,16 @@ def _role(name: str, rows: FloatArray, at: int, begin: FloatArray, end: FloatArr
         )
         for bucket in range(len(rows))
     ]
+    for bucket in reversed(range(len(rows) - 1)):  # a report covers the time since the one before it
+        by_bucket[bucket] = by_bucket[bucket] or by_bucket[bucket + 1]
     return RoleTimeline(
         role=name,
         processes=listed(whole["processes"]),
         cpu_cores=listed(whole["cpu_cores"]),
         rss_bytes=listed(whole["rss_mib"] * 2**20),
         shares={kind: [None if one is None else round(one[kind], 6) for one in by_bucket] for kind in SHARES},
+        total=_total(by_bucket, begin, end),
+        words=words(name),
     )
 
 

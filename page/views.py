@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
@@ -21,11 +21,12 @@ from remuda.page.coordinator_link import CoordinatorLink, Presence
 from remuda.page.curves import Curves, Quantity, curves
 from remuda.page.evaluations import Evaluations
 from remuda.page.films import Films
+from remuda.page.going_on import GoingOn
 from remuda.page.herd import Failure, Herd, failures_of, herd, newest
 from remuda.page.ledger import LedgerView, ledger_view
 from remuda.page.library import REQUEST_S, Budget, Library
-from remuda.page.run_ids import MOST_DEPTH, RunIds, UnknownRunError
-from remuda.page.run_rows import RunRow, run_ids, run_rows
+from remuda.page.run_ids import MOST_DEPTH, RunIds, UnknownRunError, whole_run
+from remuda.page.run_rows import RunRow, run_ids, run_rows, with_headline
 from remuda.page.series_reader import EVALUATION_NAMES, INTERVAL_NAMES
 from remuda.page.series_sample import newest_interval
 from remuda.page.settings import Settings, origins_and_text, side_by_side
@@ -33,7 +34,6 @@ from remuda.page.stored_runs import StoredRuns
 from remuda.page.timeline import Timeline, timeline
 from remuda.page.tokens import PageRight
 from remuda.page.waiting import Queue, queue
-from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import json_of, read_bounded
 from remuda.wire.messages import OVER, Status
 
@@ -41,6 +41,8 @@ API = 1
 MOST_CURVES = 200
 _RECENT_RUNS = 20
 """Runs that changed last, whose failures are shown with those of the runs that go on."""
+_MOST_LOOKED_INTO = 20
+"""Runs that go on, of which a list says what they wait for."""
 _MOST_FILMS = 64
 """Runs whose films are remembered."""
 _MOST_TIMERS_BYTES = 8 << 20
@@ -52,6 +54,8 @@ class Session(Struct, frozen=True, kw_only=True):
 
     right: PageRight
     live: bool
+    of_launch: bool
+    """The herd ends with the one run that it was started for."""
     coordinator: Presence
     since_s: float | None
     """When the coordinator fell silent: seconds since 1970; None while it answers."""
@@ -103,13 +107,16 @@ class RunView(Struct, frozen=True):
 class Views:
     """For any thread; `close` it."""
 
-    def __init__(self, runs_dir: Path, link: CoordinatorLink, depth: int = MOST_DEPTH) -> None:
-        """`depth`: see RunIds."""
-        self.ids = RunIds(runs_dir, depth)
+    def __init__(self, runs_dir: Path, link: CoordinatorLink, *, of_launch: bool = False) -> None:
+        """`of_launch`: the herd ends with the one run that it was started for. Its folder may lie among anything else,
+        so only the folders beside it are looked at."""
+        self.ids = RunIds(runs_dir, 1 if of_launch else MOST_DEPTH)
+        self._of_launch = of_launch
         self.link = link
         self.stored = StoredRuns(self.ids)
         self.library = Library(self.ids)
         self.evaluations = Evaluations()
+        self._going_on = GoingOn(self.library, self.ids)
         self._films: OrderedDict[str, Films] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -125,6 +132,7 @@ class Views:
         return Session(
             right=right,
             live=seen.presence != "none",
+            of_launch=self._of_launch,
             coordinator=seen.presence,
             since_s=seen.silent_since_s,
             version=version("remuda"),
@@ -162,7 +170,7 @@ class Views:
         found: list[Failure] = []
         for run in dict.fromkeys([*going, *recent]):
             try:
-                with self.library.series(run, budget) as reader:
+                with self.library.series(self._first_policy(run), budget) as reader:
                     found += failures_of(run, reader.events)
             except (UnknownRunError, OSError):
                 continue  # it has no folder yet, or no longer
@@ -172,14 +180,33 @@ class Views:
 
     def runs(self) -> RunList:
         """All of them."""
-        rows = run_rows(self.stored.all(), self.link.recent_status(), self.ids)
+        rows = self._told(run_rows(self.stored.all(), self.link.recent_status(), self.ids))
         sweeps = [SweepView(name, count) for name, count in sorted(self.stored.sweeps().items())]
         return RunList(rows, self.stored.complete, sweeps)
 
     def row(self, run: str) -> RunRow:
-        """One row. Raises UnknownRunError."""
+        """One row; of the whole run, if the id names a policy. Raises UnknownRunError."""
+        run = whole_run(run)
         stored = self.stored.one(run)
-        return next(row for row in run_rows([stored], self._status_of(run), self.ids) if row.run == run)
+        row = next(row for row in run_rows([stored], self._status_of(run), self.ids) if row.run == run)
+        return self._told([row], self._stop(run))[0]
+
+    def _told(self, rows: Sequence[RunRow], stop: Mapping[str, object] | None = None) -> list[RunRow]:
+        """The rows with a sentence each. Of many that run, the first ones say what they wait for."""
+        status = self.link.recent_status()
+        waiting = [] if status is None else queue(status, run_ids(status, self.ids)).experiments
+        queued = {each.id: each for each in waiting}
+        running = [row.run for row in rows if row.state == "running" and row.why is None and row.run is not None]
+        recent = {run: self._going_on.shares(run) for run in running[:_MOST_LOOKED_INTO]}
+        return [
+            with_headline(row, queued.get(row.experiment or ""), recent.get(row.run or "", {}), stop or {})
+            for row in rows
+        ]
+
+    def _stop(self, run: str) -> dict[str, object]:
+        """The bounds of a run's config. Raises UnknownRunError."""
+        stop = self.stored.settings(run).get("stop")
+        return dict(stop) if isinstance(stop, dict) else {}
 
     def run(self, run: str) -> RunView:
         """One run. Raises UnknownRunError, OSError."""
@@ -188,25 +215,24 @@ class Views:
         metrics: dict[str, list[str]] = {
             "evaluation": [*EVALUATION_NAMES],
             "interval": [*INTERVAL_NAMES],
-            "progress": self.library.columns(run),
+            "progress": self.library.columns(self._first_policy(run)),
         }
-        stop = self.stored.settings(run).get("stop")
         return RunView(
             run=row,
             metrics=metrics,
             workers=_workers(files),
-            ledger=self._ledger(folder, row),
-            stop=dict(stop) if isinstance(stop, dict) else {},
-            timers=_json(folder.timers),
+            ledger=self._ledger(run, row),
+            stop=self._stop(run),
+            timers=_json(self.ids.folder(self._first_policy(run)).timers),
         )
 
-    def _ledger(self, folder: RunFolder, row: RunRow) -> LedgerView | None:
+    def _ledger(self, run: str, row: RunRow) -> LedgerView | None:
         """As the coordinator says, or else the newest interval of the run's time series."""
         status = None if row.run is None else self._status_of(row.run)
         live = [] if status is None else [each.ledger for each in status.experiments if each.id == row.experiment]
         if live and live[0] is not None:
             return ledger_view(live[0], row.env_step)
-        last = newest_interval(folder.series)
+        last = newest_interval(self.ids.folder(self._first_policy(run)).series)
         return None if last is None or last.ledger is None else ledger_view(last.ledger, last.env_step)
 
     def alive(self, run: str) -> list[tuple[str, int]]:
@@ -218,19 +244,22 @@ class Views:
         return [(worker.uuid, worker.incarnation) for worker in status.workers if worker.experiment in of_run]
 
     def curves(self, runs: Sequence[str], quantity: Quantity, points: int) -> Curves:
-        """Of some runs. Raises UnknownRunError."""
+        """Of some runs; of one that has several policies, one of each. Raises UnknownRunError."""
         known = {each.run: each for each in self.stored.all()}
-        chosen = [known[run] if run in known else self.stored.one(run) for run in dict.fromkeys(runs)]
+        each = dict.fromkeys(one for run in runs for one in self.ids.each_policy(run))
+        chosen = [known[run] if run in known else self.stored.one(run) for run in each]
         return curves(self.library, chosen, quantity, points=points, budget=Budget(REQUEST_S))
 
     def timeline(self, run: str, buckets: int, from_s: float, to_s: float) -> Timeline:
-        """Of one run. Raises UnknownRunError, OSError."""
+        """Of one run, or of one of its policies. Raises UnknownRunError, OSError."""
+        run = self._first_policy(run)
         with self.library.first(), self.library.series(run, Budget(REQUEST_S)) as reader:
             return timeline(reader, buckets=buckets, from_s=from_s, to_s=to_s)
 
     def checkpoints(self, run: str) -> Checkpoints:
-        """Of one run. Raises UnknownRunError, OSError."""
-        return checkpoints(self.ids.folder(run), self.films(run), self.evaluations.of(run))
+        """Of one run, or of one of its policies. Raises UnknownRunError, OSError."""
+        folder = self.ids.folder(self._first_policy(run))
+        return checkpoints(folder, self.films(run), self.evaluations.of(whole_run(run)))
 
     def films(self, run: str) -> Films:
         """Of one run. Raises UnknownRunError."""
@@ -268,6 +297,10 @@ class Views:
         """Names and texts of configs to begin with."""
         names = sorted(name for name in os.listdir(EXAMPLES) if name.endswith(".yaml"))
         return [(name, read_bounded(EXAMPLES / name, most_bytes=_MOST_EXAMPLE_BYTES).decode()) for name in names]
+
+    def _first_policy(self, run: str) -> str:
+        """Whose files say what there is of a run; its own, if it has not several policies. Raises UnknownRunError."""
+        return self.ids.each_policy(run)[0]
 
     def _settings_of(self, run: str) -> dict[str, JsonValue]:
         try:

@@ -10,6 +10,13 @@ export class Refusal extends Error {
 	}
 }
 
+const silent = () => new Refusal(0, { message: "The page's server does not answer." });
+
+// A module of the page, which may be asked for while nobody answers.
+export const load = (name) => import(`./${name}.js`).catch((error) => {
+	throw error instanceof TypeError ? silent() : error;
+});
+
 // The token in a fragment; "" if there is none.
 export const tokenIn = (text) => /[#&?]token=([\w-]+)/.exec(text)?.[1] ?? "";
 
@@ -41,7 +48,7 @@ export class Api {
 	// The answer as it is. Throws a Refusal or an AbortError.
 	async raw(path, { headers, ...options } = {}) {
 		const answer = await fetch(path, { cache: "no-store", ...options, headers: { Authorization: `Bearer ${this.token}`, ...headers } }).catch((error) => {
-			throw error.name === "AbortError" ? error : new Refusal(0, { message: "The page's server does not answer." });
+			throw error.name === "AbortError" ? error : silent();
 		});
 		if (answer.ok) return answer;
 		throw new Refusal(answer.status, (await answer.json().catch(() => ({}))).error);

@@ -1,6 +1,6 @@
 // The page: which view is open, the one stream that keeps it new, and what is said when nobody answers.
 
-import { Api, parsed, query, takeToken, tokenIn } from "./api.js";
+import { Api, load, parsed, query, takeToken, tokenIn } from "./api.js";
 import { fill, h, say } from "./dom.js";
 import { clock, sentence } from "./format.js";
 import { listen } from "./keys.js";
@@ -9,7 +9,6 @@ import { step } from "./table.js";
 
 const VIEWS = ["queue", "runs", "herd", "compare", "submit", "run"];
 const AGAIN_MS = 2000;
-const load = (name) => import(`./view_${name}.js`);
 const [main, line, away, said] = ["main", "state", "away", "said"].map((id) => document.getElementById(id));
 const context = {
 	api: new Api(sessionStorage),
@@ -39,14 +38,14 @@ async function show() {
 		link.toggleAttribute("aria-current", link.hash === `#/${route.view === "run" ? "runs" : route.view}`);
 	}
 	try {
-		const { view } = await load(route.view);
+		const { view } = await load(`view_${route.view}`);
 		const made = await view(context, route);
 		if (mine !== turn) return made.close?.();
 		open = { on: {}, ...made, abort: new AbortController() };
 		document.title = `${made.title} · Remuda`;
 		fill(main, made.element);
 		scrollTo(0, 0);
-		for (const name of VIEWS) load(name).catch(() => null); // so that they open while the server is away, too
+		for (const name of VIEWS) load(`view_${name}`).catch(() => null); // so that they open while the server is away, too
 		await stream(open);
 	} catch (error) {
 		if (mine === turn) failed(error);
@@ -88,14 +87,15 @@ function told(session) {
 
 // Say who answers, or since when nobody does.
 function state() {
-	const { live, coordinator, since_s, right, host, version, runs_dir } = context.session;
+	const { live, coordinator, since_s, right, host, version, runs_dir, of_launch } = context.session;
 	const silent = !stands || coordinator === "silent";
 	if (!silent && away_s !== null) context.said("The coordinator is back.");
 	away_s = silent ? (away_s ?? since_s ?? Date.now() / 1000) : null;
 	away.hidden = !silent;
 	const who = live ? "coordinator" : "page's server";
-	say(away, silent ? `The ${who} has not answered since ${clock(away_s)}. This page shows what was known then, and continues by itself.` : "");
-	line.className = silent ? "bad" : live ? "good live" : "still";
+	const goesOn = of_launch ? `If its run is over: remuda page ${runs_dir}` : "This page shows what was known then, and continues by itself.";
+	say(away, silent ? `The ${who} has not answered since ${clock(away_s)}. ${goesOn}` : "");
+	line.className = silent ? "bad" : live ? "good" : "still";
 	say(line, silent ? "away" : `${live ? "live" : "no coordinator"}${host ? ` on ${host}` : ""}${right === "viewer" ? ", looking only" : ""}`);
 	document.querySelector("[href='#/submit']").hidden = right === "viewer";
 	line.title = version ? `Remuda ${version}, runs in ${runs_dir}` : "";

@@ -1,12 +1,13 @@
 // Lines with bands, drawn by uPlot, with a legend that says the values under the pointer.
 
-import { hasBand, joined, summary } from "./curves.js";
+import { hasBand, summary } from "./curves.js";
 import { fill, h, say } from "./dom.js";
 import { digits, short } from "./format.js";
 
 const COLOURS = 8;
 const NAMED = 24;
 const FEW = 40;
+export const AXES = { env_step: "environment steps", train_iter: "updates", wall_s: "seconds" };
 const FONT = "12px system-ui, sans-serif";
 const colour = (at) => `--c${at % COLOURS}`;
 const value = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -37,23 +38,25 @@ export function chart(y, height = 260) {
 		});
 		return {
 			width: Math.max(place.clientWidth, 200), height, series, bands, legend: { show: false }, cursor: { y: false }, scales: { x: { time: false } },
-			axes: [{ ...axis, label: x, labelFont: FONT, labelSize: 18, size: 32 }, { ...axis, size: 58 }], hooks: { setCursor: [({ cursor }) => read(cursor.idx)] },
+			axes: [{ ...axis, label: AXES[x], labelFont: FONT, labelSize: 18, size: 32 }, { ...axis, size: 58 }], hooks: { setCursor: [({ cursor }) => read(cursor.idx)] },
 		};
 	}
 
 	function read(at = null) {
-		if (!shown) return;
+		if (!shown?.data) return;
 		shown.lines.slice(0, NAMED).forEach((line, index) => {
 			const found = at === null ? summary(line)?.last : shown.data[line.column].slice(0, at + 1).findLast((each) => each !== undefined);
 			say(legend.children[index].lastChild, ` ${short(found)}`);
 		});
-		say(legend.lastChild, at === null ? "" : `at ${shown.x} ${digits(shown.data[0][at], 6)}`);
+		say(legend.lastChild, at === null ? "" : `at ${digits(shown.data[0][at], 6)} ${AXES[shown.x]}`);
 	}
 
 	async function draw() {
 		await loaded();
 		if (!shown || closed) return;
-		const { data, lines, x } = shown;
+		const { lines, x } = shown;
+		const data = globalThis.uPlot.join(lines.map((line) => (line.banded ? [line.x, line.mean, line.high, line.low] : [line.x, line.mean])));
+		shown.data = data;
 		const now = JSON.stringify([x, lines.map((line) => [line.name, line.banded, line.x.length < FEW])]);
 		if (now === shape) drawn.setData(data);
 		else {
@@ -84,8 +87,8 @@ export function chart(y, height = 260) {
 			});
 			nothing.hidden = present.length > 0;
 			place.hidden = legend.hidden = !present.length;
-			shown = present.length ? { lines: present, x, data: joined(present.map((line) => ({ x: line.x, columns: line.banded ? [line.mean, line.high, line.low] : [line.mean] }))) } : null;
-			element.setAttribute("aria-label", `${y} over ${x}. ${described(present)}`);
+			shown = present.length ? { lines: present, x } : null;
+			element.setAttribute("aria-label", `${y} over ${AXES[x]}. ${described(present)}`);
 			if (shown) await draw();
 		},
 		close() {
@@ -99,5 +102,5 @@ export function chart(y, height = 260) {
 
 export const described = (lines) => lines.slice(0, 10).map((line) => {
 	const found = summary(line);
-	return found ? `${line.name}: last ${short(found.last)}, highest ${short(found.most)}.` : `${line.name}: no values.`;
+	return `${line.name} ${found ? `last ${short(found.last)}, highest ${short(found.most)}` : "no values"}.`;
 }).join(" ");

@@ -1,6 +1,6 @@
 // Learning curves of some runs, with a choice of their axes, and their seeds as bands.
 
-import { chart } from "./chart.js";
+import { AXES, chart } from "./chart.js";
 import { lines } from "./curves.js";
 import { choose } from "./dialog.js";
 import { h, say } from "./dom.js";
@@ -10,7 +10,6 @@ const AGAIN_MS = 1000;
 const MOST = 200;
 const MANY = 40;
 const RETURN = "evaluation/return_mean";
-const OVER = [["env_step", "environment steps"], ["train_iter", "updates"], ["wall_s", "seconds"]];
 
 // `runs(bands)` names the runs, `names` what may be drawn of them.
 export function curveCard(api, runs, { names = [], bandText = " seeds as bands", more = null }) {
@@ -18,7 +17,7 @@ export function curveCard(api, runs, { names = [], bandText = " seeds as bands",
 	const abort = new AbortController();
 	const again = { onchange: () => draw() };
 	const y = choose(h("select", again, { "aria-label": "Curve" }), [...new Set([RETURN, ...names])].map((name) => [name, name === RETURN ? "return of evaluations" : name]), RETURN);
-	const x = choose(h("select", again), OVER, "env_step");
+	const x = choose(h("select", again), Object.entries(AXES), "env_step");
 	const bands = h("input", again, { type: "checkbox", checked: true });
 	const told = h("span.quiet.grow");
 	let timer = 0;

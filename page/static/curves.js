@@ -1,16 +1,4 @@
-// Curves as the server thins them, on one axis for a chart. Nothing here knows the page.
-
-// Curves with x of their own on one axis: [xs, column, column, …]. A curve may have several columns.
-// `undefined` where a curve has no point (its line goes on), null where its value is missing (its line has a gap).
-export function joined(curves) {
-	const xs = [...new Set(curves.flatMap(({ x }) => x))].filter(Number.isFinite).sort((a, b) => a - b);
-	const place = new Map(xs.map((x, at) => [x, at]));
-	return [xs, ...curves.flatMap(({ x, columns }) => columns.map((values) => {
-		const column = new Array(xs.length).fill(undefined);
-		x.forEach((each, at) => place.has(each) && (column[place.get(each)] = values[at]));
-		return column;
-	}))];
-}
+// Curves as the server thins them, as lines of a chart.
 
 // What a chart shows of an answer of /api/curves: a line per group of seeds with a band of one standard deviation, and
 // one per other run, with a band of what was thinned: {name, x, mean, low, high}.
@@ -20,7 +8,7 @@ export function lines(answer, bands = true) {
 	const alone = answer.runs.filter(({ run }) => !within.has(run));
 	return [
 		...groups.map(({ group, runs, ...line }) => ({ ...line, name: `${group} (${runs.length} seeds)` })),
-		...alone.map(({ run, x, last, min, max }) => ({ name: run, x, mean: last, low: min, high: max })),
+		...alone.map(({ run, x, last, min, max }) => ({ name: run.replace("//", ", "), x, mean: last, low: min, high: max })),
 	].filter(({ x }) => x.length);
 }
 

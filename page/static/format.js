@@ -19,6 +19,8 @@ export function digits(value, most = 4) {
 
 export const number = (value) => digits(value);
 
+export const spread = (mean, std) => digits(mean) + (known(std) ? ` ± ${digits(std)}` : "");
+
 // 1234567 → "1.23 M", for axes.
 export function short(value) {
 	const size = Math.abs(value);
@@ -77,9 +79,3 @@ export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 export const sentence = (text) => `${capital(text.trim()).replace(/[.\s]*$/, "")}.`;
 
 export const written = (value) => (typeof value === "string" ? value : JSON.stringify(value ?? null));
-
-// `settings` as /api/config has them; those with the text, and, if so asked, only those that differ.
-export function matching(settings, text, differing) {
-	const wanted = text.trim().toLowerCase();
-	return settings.filter((one) => (!differing || one.differs) && `${one.key} ${one.values.map(written).join(" ")}`.toLowerCase().includes(wanted));
-}

@@ -2,11 +2,10 @@
 
 import { fill, h, say, svg } from "./dom.js";
 import { capital, count, duration, share } from "./format.js";
-import { KINDS, WAITS, because, binAt, lanesOf, marks, name, outlines, spoken } from "./timeline.js";
+import { binAt, isWait, lanesOf, marks, outlines, spoken } from "./timeline.js";
 
 const WIDTH = 1000;
 const HEIGHT = 54;
-const ORDER = ["learner", "collector", "evaluator", "reanalyzer", "serial", "coordinator"];
 const COLOURS = { work: "c0", wait_batches: "c1", wait_policy: "c3", wait_disk: "bad", wait_workers: "c2" };
 const colour = (kind) => `var(--${COLOURS[kind] ?? kind.replace("wait_", "")})`;
 
@@ -15,40 +14,37 @@ export function lanes() {
 	const legend = h("ul.legend", { "aria-label": "Kinds of time" });
 	const told = h("p.quiet", { "aria-live": "polite" });
 	const element = h("div", rows, told, legend);
-	let [found, answer, at_s, from_s, to_s] = [null, null, null, 0, 0];
+	let [found, kinds, at_s, from_s, to_s] = [[], [], null, 0, 0];
 	const x = (time_s) => (time_s - from_s) / Math.max(to_s - from_s, 1e-9);
 
 	function show(newer) {
-		answer = newer;
-		found = lanesOf(answer);
-		if (!answer.begin_s.length) return say(told, "The first interval is not over yet: one is written every log.buffer_interval_s seconds.");
-		[from_s, to_s] = [answer.begin_s[0], answer.end_s.at(-1)];
-		const order = [...found.values()].sort((a, b) => ORDER.indexOf(a.role) - ORDER.indexOf(b.role));
+		[found, kinds] = [lanesOf(newer), newer.kinds];
+		if (!newer.begin_s.length) return say(told, "The first interval (log.buffer_interval_s) is not over yet.");
+		[from_s, to_s] = [newer.begin_s[0], newer.end_s.at(-1)];
 		const focused = document.activeElement.dataset.role;
-		fill(rows, hatching(), order.map(row), axis());
+		fill(rows, hatching(), found.map(row), axis());
 		if (focused) rows.querySelector(`[data-role="${focused}"]`)?.focus();
-		const present = KINDS.filter((kind) => order.some(({ total }) => total[kind] > 0.002));
-		fill(legend, present.map((kind) => h("li", { title: because(kind) },
-			h(WAITS.includes(kind) ? "span.swatch.hatched" : "span.swatch", { style: { "--of": colour(kind) } }), capital(name(kind)))));
+		fill(legend, kinds.map((kind) => {
+			const words = new Set(found.filter(({ total }) => total[kind] > 0.002).map((lane) => lane.words[kind][0]));
+			return words.size > 0 && h("li", h(isWait(kind) ? "span.swatch.hatched" : "span.swatch", { style: { "--of": colour(kind) } }), capital([...words].join(", ")));
+		}));
 		return point(at_s);
 	}
 
-	function row(lane) {
-		const { role, total } = lane;
-		const many = Math.round(answer.roles.find((one) => one.role === role).processes.findLast(Number.isFinite));
+	function row({ role, many, total, words, bins }) {
 		const picture = svg("svg", {
 			viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "shape-rendering": "crispEdges", tabindex: "0", role: "img", "data-role": role,
-			"aria-label": `${role}: ${spoken(total, role, share) || "nothing known"}. The arrow keys read it over time.`,
+			"aria-label": `${role}: ${spoken(total, words, share) || "nothing known"}. The arrow keys read it over time.`,
 			onpointermove: ({ clientX }) => {
 				const { left, width } = picture.getBoundingClientRect();
 				point(from_s + ((clientX - left) / width) * (to_s - from_s));
 			},
 			onpointerleave: () => point(null),
-			onkeydown: (event) => moved(event, lane.bins.filter(({ shares }) => shares)),
-		}, [...outlines(lane, from_s, to_s, WIDTH, HEIGHT)].flatMap(([kind, d]) => [
-			svg("path", { d, "data-kind": kind, style: { fill: colour(kind) } }), WAITS.includes(kind) && svg("path", { d, fill: "url(#hatching)" }),
+			onkeydown: (event) => moved(event, bins.filter(({ shares }) => shares)),
+		}, [...outlines(bins, kinds, from_s, to_s, WIDTH, HEIGHT)].flatMap(([kind, d]) => [
+			svg("path", { d, "data-kind": kind, style: { fill: colour(kind) } }), isWait(kind) && svg("path", { d, fill: "url(#hatching)" }),
 		]), svg("line", { class: "cursor", y1: 0, y2: HEIGHT }));
-		const waits = spoken(total, role, share, WAITS);
+		const waits = spoken(total, words, share, isWait);
 		return h("div.lane", h("div", h("strong", capital(role), many > 1 ? ` × ${count(many)}` : ""), h("span", waits || "hardly waits")), picture);
 	}
 
@@ -58,7 +54,7 @@ export function lanes() {
 			svg("rect", { width: 2, height: 7, style: { fill: "var(--paper)", opacity: ".35" } })));
 
 	const axis = () => h("div.lane", h("span"), svg("svg", { class: "axis", "aria-hidden": "true" }, marks(from_s, to_s).map((mark) =>
-		svg("text", { x: `${100 * x(mark)}%`, y: 14, "text-anchor": x(mark) < 0.03 ? "start" : x(mark) > 0.97 ? "end" : "middle" }, duration(mark)))));
+		svg("text", { x: `${100 * x(mark)}%`, y: 14 }, duration(mark)))));
 
 	function moved(event, bins) {
 		const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -76,9 +72,9 @@ export function lanes() {
 			for (const end of ["x1", "x2"]) line.setAttribute(end, WIDTH * x(at_s ?? 0));
 		}
 		if (at_s === null) return say(told, `The whole run, ${duration(to_s - from_s)}. Point at a lane, or use the arrow keys in it, to read one moment.`);
-		const parts = [...found.values()].map((lane) => [lane.role, binAt(lane, at_s)]).filter(([, bin]) => bin);
-		return say(told, `At ${duration(at_s)}: ${parts.map(([role, bin]) => `${role} ${spoken(bin.shares, role, share)}`).join("; ") || "nothing known"}.`);
+		const parts = found.map((lane) => [lane, binAt(lane, at_s)]).filter(([, bin]) => bin);
+		return say(told, `At ${duration(at_s)}: ${parts.map(([{ role, words }, { shares }]) => `${role} ${spoken(shares, words, share)}`).join("; ") || "nothing known"}.`);
 	}
 
-	return { element, show, lanes: () => found };
+	return { element, show };
 }

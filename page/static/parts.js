@@ -1,9 +1,13 @@
 // Small pieces that several views show.
 
 import { h } from "./dom.js";
-import { TONES } from "./reasons.js";
 import { runAddress } from "./api.js";
 
+export const OVER = ["finished", "stopped", "failed", "unknown"];
+const TONES = {
+	queued: "wait", starting: "wait", stopping: "wait", running: "good", failed: "bad",
+	busy: "good", stuck: "bad", lost: "bad", draining: "wait", done: "good",
+};
 export const badge = (state) => h(`span.badge.${TONES[state] ?? "still"}`, state);
 export const runLink = (run, text = run) => (run ? h("a", { href: runAddress(run), title: run }, text) : text);
 
@@ -13,6 +17,10 @@ export function action(context, name, text, act, kind = "") {
 	const why = context.why(name);
 	return context.session.right === "viewer" ? null : h(`button${kind}`, { disabled: Boolean(why), title: why || null, onclick: act }, text);
 }
+
+// The herd of `remuda launch` is there for one run.
+export const ofLaunch = ({ session }) => session.of_launch && h("p.wait",
+	"This herd was started by remuda launch and ends with its run: what else runs or waits is stopped then. For one that stays: remuda coordinator.");
 
 // A field to search by. `has(...texts)` says whether all words in it are in these texts.
 export function search(hint, act) {

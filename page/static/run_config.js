@@ -2,14 +2,14 @@
 
 import { choose } from "./dialog.js";
 import { fill, h, say } from "./dom.js";
-import { matching, plural, written } from "./format.js";
-import { newest } from "./parts.js";
+import { plural, written } from "./format.js";
+import { newest, search } from "./parts.js";
 import { column, table } from "./table.js";
 
 const MOST = 500;
 
 export async function section({ api }, { name: run }) {
-	const search = h("input.grow", { type: "search", placeholder: "setting or value", "aria-label": "Search settings", oninput: () => show() });
+	const sought = search("setting or value", () => show());
 	const { runs } = await api.get("api/runs");
 	const known = newest(runs).map((one) => one.run).filter((name) => name && name !== run).slice(0, MOST);
 	const other = choose(h("select", { onchange: () => load() }), [["", "no other run"], ...known.map((name) => [name, name])], "");
@@ -17,8 +17,8 @@ export async function section({ api }, { name: run }) {
 	const only = h("label", differing, " only what differs");
 	const told = h("p.quiet");
 	const text = h("pre.card.scroll", { tabindex: "0" });
-	const settings = table("Settings", [], { key: ({ key }) => key, empty: "There is no such setting." });
-	let answer = null;
+	const card = h("section.card.flush");
+	let [answer, settings] = [null, null];
 
 	const cell = (at) => (_, { values, missing, differs }) => (missing?.[at] ? h("span.quiet", "not set") : h(differs ? "code.wait" : "code", written(values[at])));
 
@@ -26,20 +26,21 @@ export async function section({ api }, { name: run }) {
 		answer = await api.get("api/config", { run: [run, other.value] });
 		only.hidden = !other.value;
 		differing.checked = Boolean(other.value);
-		settings.columns([column("key", "Setting", (key) => h("code", key)), ...answer.runs.map((name, at) => column(`value ${at}`, answer.runs.length > 1 ? name : "Value", cell(at), "long plain")),
-			column("source", "From", (source) => source?.[0], "wide")]);
+		settings = table("Settings", [column("key", "Setting", (key) => h("code", key), "title"), ...answer.runs.map((name, at) => column(`value ${at}`, answer.runs.length > 1 ? name : "Value", cell(at), answer.runs.length > 1 ? "long plain" : "long title plain")),
+			column("source", "From", (source) => source?.[0], "wide")], { key: ({ key }) => key, empty: "There is no such setting." });
+		fill(card, settings.element);
 		if (answer.texts?.length) fill(text, answer.texts[0]);
 		show();
 	}
 
 	function show() {
-		const found = matching(answer.settings, search.value, differing.checked);
+		const found = answer.settings.filter(({ key, values, differs }) => (differs || !differing.checked) && sought.has(key, ...values.map(written)));
 		say(told, `${plural(found.length, "setting")} of ${answer.settings.length}.`);
 		settings.show(found);
 	}
 
 	await load();
 	return {
-		element: [h("div.row", search, h("label", "beside ", other), only), told, h("section.card.flush", settings.element), h("details", h("summary", "As a file"), text)],
+		element: [h("div.row", sought.element, h("label", "beside ", other), only), told, card, h("details", h("summary", "As a file"), text)],
 	};
 }

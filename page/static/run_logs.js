@@ -10,12 +10,13 @@ const AFTER_MS = 300;
 
 export async function section({ api, go }, { name: run }, route) {
 	const { files } = await api.get("api/logs", { run });
-	const here = files.find(({ file }) => file === route.query.get("file")) ?? files.find(({ source }) => source === "commander") ?? files[0];
+	const here = files.find(({ file }) => file === route.query.get("file")) ?? files.find(({ source }) => source.endsWith("commander")) ?? files[0];
 	if (!here) return { element: h("p.quiet", "It has written no log yet.") };
 	const { file } = here;
 	const shown = h("div.log", { tabindex: "0", role: "log", "aria-label": "Log", "aria-live": "off" });
 	const told = h("span.quiet", { role: "status" });
-	const which = choose(h("select", { onchange: () => go(runAddress(run, "logs", { file: which.value })) }), inGroups(files).map((one) => [one.file, named(one)]), file);
+	const which = h("select", { onchange: () => go(runAddress(run, "logs", { file: which.value })) });
+	const ended = h("span.quiet", "This one writes no more.");
 	const search = h("input.grow", { type: "search", placeholder: "search", "aria-label": "Search in the log", oninput: () => typed() });
 	const everywhere = h("input", { type: "checkbox", onchange: () => typed() });
 	const following = h("button", { "aria-pressed": "true", onclick: () => follow(!follows()) }, "Follow");
@@ -24,6 +25,17 @@ export async function section({ api, go }, { name: run }, route) {
 	const abort = new AbortController();
 	// The pieces that are shown, with their first bytes; `end` is where the last one ends.
 	let [pieces, end, timer, turn, next] = [[], 0, 0, 0, null];
+
+	function offer(known) {
+		choose(which, inGroups(known).map((one) => [one.file, named(one)]), file);
+		ended.hidden = !known.some((one) => one.file === file && one.worker && !one.alive);
+	}
+
+	// Workers come and go.
+	async function again() {
+		const newer = document.activeElement === which ? null : await api.get("api/logs", { run }).catch(() => null);
+		if (newer && !abort.signal.aborted) offer(newer.files);
+	}
 
 	const follows = () => following.getAttribute("aria-pressed") === "true";
 	const press = (on) => following.setAttribute("aria-pressed", on);
@@ -126,14 +138,15 @@ export async function section({ api, go }, { name: run }, route) {
 	shown.addEventListener("wheel", ({ deltaY }) => deltaY < 0 && press(false), { passive: true });
 	shown.addEventListener("keydown", ({ key }) => ["ArrowUp", "PageUp", "Home"].includes(key) && press(false));
 	const at = route.query.get("at");
+	offer(files);
 	await load(at && Number(at));
 	setTimeout(() => at === null && bottom());
 	return {
 		element: [h("div.row", h("label", "Log of ", which), search, h("label", everywhere, " in all logs"), following), h("div.row", earlier, told), shown,
-			h("div.row", later, here.alive ? null : h("span.quiet", "This one writes no more; its lines stay."))],
+			h("div.row", later, ended)],
 		stream: () => ({ log: file, after: end }),
 		shortcuts: { f: () => follow(!follows()) },
-		on: { log: news },
+		on: { log: news, points: again },
 		close() {
 			abort.abort();
 			clearTimeout(timer);
@@ -141,7 +154,7 @@ export async function section({ api, go }, { name: run }, route) {
 	};
 }
 
-const tone = (line) => (/\[(ERROR|CRITICAL)\]|^Traceback/.test(line) ? "div.bad" : line.includes("[WARNING]") ? "div.wait" : "div");
+const tone = (line) => (/\[(ERROR|CRITICAL)\]|^Traceback/.test(line) ? "div.bad" : line.includes("[WARNING]") ? "div.wait" : /^[+|]/.test(line) ? "div.grid" : "div");
 
 export function inGroups(files) {
 	const place = ({ worker, alive }) => (worker === null ? 0 : alive ? 1 : 2);

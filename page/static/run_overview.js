@@ -3,18 +3,18 @@
 import { chart } from "./chart.js";
 import { curveCard } from "./curve_card.js";
 import { fill, h, say } from "./dom.js";
-import { clock, count, digits, duration, plural, rate } from "./format.js";
+import { clock, count, digits, duration, number, plural, rate } from "./format.js";
 import { lanes } from "./lanes.js";
-import { fact } from "./parts.js";
-import { OVER } from "./reasons.js";
+import { OVER, fact } from "./parts.js";
 import { address } from "./api.js";
+import { column, table } from "./table.js";
 
 const CALM_MS = 2000;
 const RATES = {
 	env_steps_per_s: "Environment steps per second",
 	train_iters_per_s: "Updates per second",
-	policy_lag: "Policy lag: versions behind the newest policy",
-	samples_per_insert: "Samples per insert: how often a row is learned from",
+	policy_lag: "Policy lag, in versions",
+	samples_per_insert: "Samples per insert",
 	buffer_rows: "Rows in the replay index",
 	return_mean: "Mean return of training episodes",
 };
@@ -36,10 +36,16 @@ export async function section({ api }, about) {
 		bandText: group.length > 1 && ` all ${group.length} seeds as a band`,
 		more: group.length > 1 && h("a", { href: address(["compare"], { run: group }) }, "compare them"),
 	});
+	const policies = about.policies.length > 0 && table("Policies", [
+		column("name", "Policy", undefined, "name"), column("train_iter", "Updates", count, "number"), column("train_iters_per_s", "Updates/s", rate, "number"),
+		column("last_return", "Last return", number, "number"), column("best_return", "Best return", number, "number"),
+		column("policy_lag", "Policy lag", count, "number"), column("samples_per_insert", "Samples per insert", number, "number"),
+	], { key: ({ name }) => name });
 	let [timer, drawn_ms] = [0, 0];
 
 	function numbers() {
 		const { run: now } = about;
+		if (policies) policies.show(now.policies);
 		const { stop = {}, ledger } = detail;
 		const of = (bound, as = count) => (bound ? `of ${as(bound)}` : null);
 		const going = !OVER.includes(now.state);
@@ -52,14 +58,12 @@ export async function section({ api }, about) {
 	}
 
 	async function drawTime() {
-		const answer = await got("api/timeline", { run, buckets: 200 });
+		const answer = await got("api/timeline", { run: about.one, buckets: 200 });
 		if (!answer) return;
 		time.show(answer);
-		about.lanes = time.lanes();
-		about.show();
 		const shown = rates.filter(({ name }) => answer.rates[name]?.some(Number.isFinite));
 		if (rateCards.children.length !== shown.length) fill(rateCards, shown.map(({ text, picture }) => h("section.card", h("h3", text), picture.element)));
-		for (const { name, picture } of shown) picture.show([{ name: name.replaceAll("_", " "), x: answer.end_s, mean: answer.rates[name] }], "wall_s");
+		for (const { name, picture } of shown) picture.show([{ name: "", x: answer.end_s, mean: answer.rates[name] }], "wall_s");
 		fill(events, answer.events.toReversed().map(({ event, wall_s, time_s, text }) => h(BAD.includes(event) ? "div.bad" : "div", { title: clock(time_s) }, `${duration(wall_s).padStart(8)}  ${text}`)),
 			answer.events_left_out > 0 && h("div.quiet", `${plural(answer.events_left_out, "earlier event")} not shown`), !answer.events.length && h("div.quiet", "Nothing has happened yet."));
 	}
@@ -75,7 +79,6 @@ export async function section({ api }, about) {
 			const [newer] = await Promise.all([got("api/run", { run }), curves.draw(), drawTime()]);
 			Object.assign(detail, newer);
 			numbers();
-			about.show();
 			timer = 0;
 		}, Math.max(0, drawn_ms + CALM_MS - performance.now()));
 	}
@@ -83,7 +86,7 @@ export async function section({ api }, about) {
 	numbers();
 	drawTime();
 	return {
-		element: [facts, wrong, h("section.card", h("h2", "Where the time goes"), time.element), curves.element, rateCards,
+		element: [facts, wrong, policies && h("section.card.flush", policies.element), h("section.card", h("h2", "Where the time goes"), time.element), curves.element, rateCards,
 			h("section", h("h2", "Events, the newest first"), events)],
 		on: { run: numbers, points: soon, curves: soon },
 		close() {

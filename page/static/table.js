@@ -1,7 +1,7 @@
 // A table that sorts by its heads, and keeps the elements of its rows, so that the focus stays.
 
 import { fill, h, keep } from "./dom.js";
-import { written } from "./format.js";
+import { NONE, written } from "./format.js";
 
 const natural = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 const missing = (value) => value === null || value === undefined || Number.isNaN(value);
@@ -24,7 +24,7 @@ export const turned = (order, key, descending) =>
 	({ key, descending: order?.key === key ? !order.descending : descending });
 
 // A column: `show(value, row)` gives a text or an element. `kinds`: "number" (the largest first), "wide" (not on phones),
-// "long" (wraps), "name", "plain" (does not sort). It sorts by row[key].
+// "long" (wraps), "plain" (does not sort). On phones "name" and "title" head a card, and "bare" has no head. It sorts by row[key].
 export const column = (key, head, show = (value) => value, kinds = "", title = null) => ({ key, head, show, kinds, title });
 
 // `key(row)` names a row; `link(row)` is where Enter leads.
@@ -51,7 +51,7 @@ export function table(caption, columns, { key, order = null, link = null, empty 
 	}
 
 	function shown() {
-		const make = () => h("tr", { tabindex: link ? "-1" : null }, columns.map(({ kinds }) => h("td", { class: kinds })));
+		const make = () => h("tr", { tabindex: link ? "-1" : null }, columns.map(({ kinds, head }) => h("td", { class: kinds, "data-head": head })));
 		keep(body, sorted(rows, order, (row) => row[order.key]), key, make, (line, row) => {
 			if (line.shown === row) return;
 			line.shown = row;
@@ -70,18 +70,13 @@ export function table(caption, columns, { key, order = null, link = null, empty 
 			rows = newer;
 			shown();
 		},
-		columns(newer) {
-			columns = newer;
-			fill(body);
-			head();
-			shown();
-		},
 	};
 }
 
 function put(cell, shown) {
 	if (!(shown instanceof Node)) {
-		const text = String(shown ?? "–");
+		const text = String(shown ?? NONE);
+		cell.classList.toggle("none", text === NONE || !text);
 		if (cell.textContent !== text) cell.textContent = text;
 	} else if (!cell.firstChild?.isEqualNode(shown) && !cell.contains(document.activeElement)) cell.replaceChildren(shown);
 }

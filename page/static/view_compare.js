@@ -3,7 +3,7 @@
 import { runAddress } from "./api.js";
 import { curveCard } from "./curve_card.js";
 import { h } from "./dom.js";
-import { count, digits, duration, plural, written } from "./format.js";
+import { count, digits, duration, plural, spread, written } from "./format.js";
 import { badge, runLink } from "./parts.js";
 import { column, table } from "./table.js";
 
@@ -14,19 +14,18 @@ export async function view({ api }, route) {
 	const found = answer.rows.map((row) => Object.fromEntries(names.map((name, at) => [name, row[at]])));
 	const runs = found.map(({ run }) => run).filter(Boolean);
 	const rows = table("Runs", answer.columns.map(({ name, kind }) => {
-		const kinds = kind === "result" && found.some((row) => typeof row[name] === "number") ? "number" : kind === "name" ? "name" : "";
+		const kinds = kind === "result" && found.some((row) => typeof row[name] === "number") ? "number" : name === "run" ? "name" : "";
 		return column(name, kind === "result" ? name.replaceAll("_", " ") : name, (value) => cell(name, kind, value), kinds);
 	}), { key: ({ run }) => run, link: ({ run }) => runAddress(run), empty: "There is no run to compare.", order: { key: "best_return", descending: true } });
 	rows.show(found);
-	const spread = (key) => (mean, row) => (Number.isFinite(row[key]) ? `${digits(mean)} ± ${digits(row[key])}` : digits(mean));
 	const variants = table("Variants", [
-		column("variant", "Variant", undefined, "long"), column("runs", "Runs", (many, { finished }) => `${finished} of ${many} finished`, "number"),
-		column("best_mean", "Best return", spread("best_std"), "number"), column("last_mean", "Last return", spread("last_std"), "number"),
+		column("variant", "Variant", undefined, "name long"), column("runs", "Runs", (many, { finished }) => `${finished} of ${many} finished`, "number"),
+		column("best_mean", "Best return", (mean, row) => spread(mean, row.best_std), "number"), column("last_mean", "Last return", (mean, row) => spread(mean, row.last_std), "number"),
 	], { key: ({ group }) => group, order: { key: "best_mean", descending: true } });
 	variants.show(answer.variants);
 	const curves = curveCard(api, () => runs, {});
 	const title = sweep ? `Sweep ${sweep}` : "Compare";
-	const which = asked.length || sweep ? `${plural(runs.length, "run")}.` : `All runs: ${count(runs.length)}. Tick some under Runs for those alone.`;
+	const which = asked.length || sweep ? `${plural(runs.length, "run")}.` : `All runs: ${count(runs.length)}. Tick some under Runs.`;
 	return {
 		title,
 		element: [h("h1", title), h("p.quiet", which), curves.element, h("section.card.flush", h("h2", "Variants: mean ± deviation"), variants.element),

@@ -8,7 +8,7 @@ import { column, table } from "./table.js";
 
 const MOST = 300;
 const FAILURES_MS = 15000;
-const said = (counts) => Object.entries(counts ?? {}).map(([what, many]) => `${count(many)} ${what}`).join(", ");
+const said = (one) => (counts) => Object.entries(counts).map(([what, many]) => one(many, what)).join(", ");
 const of = (part, whole) => `${part} of ${whole}`;
 
 export async function view(context) {
@@ -17,16 +17,16 @@ export async function view(context) {
 	const facts = h("dl.facts.card", { hidden: true });
 	const head = h("p.quiet");
 	const sought = search("UUID, role, host, state, run", () => show());
-	const run = column("run", "Run", (name) => runLink(name), "name");
+	const run = column("run", "Run", (name) => runLink(name));
 	const again = (key) => column(key, "Started again", count, "number");
 	const ofHosts = table("Hosts", [
-		column("host", "Host", undefined, "name"), column("workers", "Workers", count, "number"), column("roles", "Roles", said, "long plain"),
-		column("states", "States", said, "long plain"), column("cpu_cores", "Cores used", (used, { cpus }) => of(digits(used, 3), cpus || "?"), "number"),
+		column("host", "Host", undefined, "name"), column("workers", "Workers", count, "number"), column("roles", "Roles", said(plural), "long plain"),
+		column("states", "States", said((many, state) => `${count(many)} ${state}`), "long plain"), column("cpu_cores", "Cores used", (used, { cpus }) => of(digits(used, 3), cpus || "?"), "number"),
 		column("rss_bytes", "Memory", (used, host) => of(bytes(used), bytes(host.memory_bytes || null)), "number"), again("restarts"),
 	], { key: ({ host }) => host, empty: "No host has a worker." });
 	const ofWorkers = table("Workers", [
-		column("uuid", "Worker", (uuid, { incarnation }) => h("code", { title: uuid }, `${uuid.slice(0, 8)}.${incarnation}`)),
-		column("role", "Role"), column("state", "State", badge),
+		column("uuid", "Worker", (uuid, { incarnation }) => h("code", { title: uuid }, `${uuid.slice(0, 8)}.${incarnation}`), "name"),
+		column("state", "State", badge, "bare"), column("role", "Role"),
 		column("activity", "Does", (activity, { waits_for }) => h(waits_for ? "span.wait" : "span", activity || "–")), run,
 		column("host", "Host", undefined, "wide"), column("pid", "Process", String, "number wide"), column("cpu_cores", "Cores", (used) => digits(used, 2), "number"),
 		column("work_share", "Busy", share, "number", "Share of the last seconds in which it did not wait"), column("rss_bytes", "Memory", bytes, "number"),
@@ -51,27 +51,24 @@ export async function view(context) {
 		fill(facts, fact("Workers", count(all.length), `on ${plural(hosts.length, "host")}`), fact("Busy", are("busy"), `${are("idle")} free`),
 			fact("Cores used", digits(sum(all, "cpu_cores"), 3), `of ${sum(hosts, "cpus")}`), fact("Memory", bytes(sum(all, "rss_bytes"))),
 			fact("Started again", count(sum(all, "restarts")), "times"), fact("Coordinator up", duration(coordinator.uptime_s), `process ${coordinator.pid}`),
-			fact("Longest turn", `${digits(1000 * coordinator.longest_turn_s, 3)} ms`, "in the last minute"), fact("Refused", count(refused), "messages, connections"));
+			fact("Longest turn", `${digits(1000 * coordinator.longest_turn_s, 3)} ms`, "in the last minute"), fact("Refused", count(refused), "messages"));
 	}
 
 	function take(news) {
 		if (news.all) workers.clear();
 		for (const worker of news.workers) workers.set(worker.uuid, worker);
-		for (const uuid of news.gone ?? []) workers.delete(uuid);
-		coordinator = news.coordinator ?? coordinator;
-		hosts = news.hosts ?? hosts;
+		for (const uuid of news.gone) workers.delete(uuid);
+		({ coordinator, hosts } = news);
 		show();
 	}
 
 	async function failures() {
 		const herd = context.session.live && (await context.api.get("api/herd").catch(() => null));
 		if (herd) ofFailures.show(herd.failures);
-		return herd;
+		else if (!coordinator) say(head, context.session.live ? "The coordinator does not answer." : "There is no coordinator here, so there is no herd.");
 	}
 
-	const herd = await failures();
-	if (herd) take({ ...herd, all: true });
-	else say(head, context.session.live ? "The coordinator does not answer." : "There is no coordinator here, so there is no herd.");
+	failures();
 	const timer = setInterval(failures, FAILURES_MS);
 	return {
 		title: "Herd",

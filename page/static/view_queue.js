@@ -1,70 +1,51 @@
 // The queue: what has workers, what waits, and why, in one sentence each.
 
 import { h, say } from "./dom.js";
-import { count, duration, list, number, rate } from "./format.js";
-import { allRuns, badge, newest, runKey, runLink } from "./parts.js";
-import { OVER, headline } from "./reasons.js";
+import { count, duration, list, number, plural, rate } from "./format.js";
+import { OVER, allRuns, badge, newest, ofLaunch, runKey, runLink } from "./parts.js";
 import { runAddress } from "./api.js";
 import { column, table } from "./table.js";
-import { lanesOf } from "./timeline.js";
 
 const LATEST = 8;
-const LOOK_MS = 10000;
 
 export async function view(context) {
-	const { api } = context;
-	const lanes = new Map();
-	let queue = context.queue ?? { experiments: [], free: {} };
+	const { api, session, queue: known } = context;
+	let queue = known ?? { experiments: [], free: {} };
 	const head = h("p.quiet");
 	const name = column("run", "Run", (run, one) => runLink(run, one.name), "name");
-	const state = column("state", "State", badge, "wide");
+	const state = column("state", "State", badge, "bare");
 	const steps = column("env_step", "Steps", count, "number wide");
 	const best = column("best_return", "Best return", number, "number wide");
-	const why = (_, run) => {
-		const { tone, text } = headline(run, { queued: run.queued, lanes: lanes.get(run.run) });
-		return h(`span.${tone}`, text);
-	};
+	const why = (head) => column("says", head, (says, { tone }) => h(`span.${tone}`, says), "long plain");
 	const options = { key: (one) => one.id ?? runKey(one), link: ({ run }) => run && runAddress(run) };
 	const waits = table("Queue", [
-		column("place", "Place", count, "number wide"), name, state, column("", "Why", why, "long plain"), column("priority", "Priority", count, "number"),
+		column("place", "Place", count, "number wide"), name, state, why("Why"), column("priority", "Priority", count, "number wide"),
 		steps, column("env_steps_per_s", "Steps/s", rate, "number wide"), best, column("wall_s", "Time", duration, "number wide"),
 	], { ...options, empty: "Nothing runs and nothing waits." });
-	const ended = table("Ended last", [column("run", "Run", (run, one) => runLink(run, run ?? one.name), "name"), state, column("", "Why it ended", why, "long plain"), best, steps], { ...options, empty: "No run has ended yet." });
+	const ended = table("Ended last", [column("run", "Run", (run, one) => runLink(run, run ?? one.name), "name"), state, why("Why it ended"), best, steps], { ...options, empty: "No run has ended yet." });
 	const { runs, take } = allRuns(show);
 
 	function show() {
-		const free = Object.entries(queue.free).filter(([, many]) => many).map(([role, many]) => `${many} ${role}${many > 1 ? "s" : ""}`);
+		const free = Object.entries(queue.free).filter(([, many]) => many).map(([role, many]) => plural(many, role));
 		const waiting = queue.experiments.filter((one) => one.state === "queued").length;
-		const going = queue.experiments.length - waiting;
-		say(head, context.session.live
-			? `${going} ${going === 1 ? "run has" : "runs have"} workers, ${waiting} ${waiting === 1 ? "waits" : "wait"}. Free: ${list(free) || "no worker"}.`
+		const going = plural(queue.experiments.length - waiting, "run");
+		say(head, session.live
+			? `${going} with workers, ${waiting} waiting. Free: ${list(free) || "no worker"}.`
 			: "There is no coordinator here, so nothing runs and nothing waits.");
-		waits.show(queue.experiments.map((queued) => ({ ...queued, ...runs.get(queued.run ?? queued.id), queued })));
+		waits.show(queue.experiments.map((queued) => ({ ...queued, ...runs.get(queued.run ?? queued.id) })));
 		ended.show(newest([...runs.values()].filter((run) => OVER.includes(run.state))).slice(0, LATEST));
-	}
-
-	async function look() {
-		const going = queue.experiments.filter((one) => one.state === "running" && !one.why).slice(0, 20);
-		await Promise.all(going.map(async ({ run }) => {
-			const answer = await api.get("api/timeline", { run, buckets: 20 }).catch(() => null);
-			if (answer) lanes.set(run, lanesOf(answer));
-		}));
-		show();
 	}
 
 	const took = (newer) => {
 		queue = newer;
 		show();
 	};
-	if (context.session.live) await api.get("api/queue").then(took, () => null);
+	if (session.live) await api.get("api/queue").then(took, () => null);
 	show();
-	look();
-	const timer = setInterval(look, LOOK_MS);
 	return {
 		title: "Queue",
-		element: [h("h1", "Queue"), head, h("section.card.flush", waits.element), h("section.card.flush", h("h2", "Ended last"), ended.element)],
+		element: [h("h1", "Queue"), head, ofLaunch(context), h("section.card.flush", waits.element), h("section.card.flush", h("h2", "Ended last"), ended.element)],
 		stream: () => ({ runs: 1 }),
-		on: { queue: took, runs: take, session: show },
-		close: () => clearInterval(timer),
+		on: { queue: took, runs: take },
 	};
 }

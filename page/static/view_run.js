@@ -1,19 +1,22 @@
 // One run: its headline, what may be done with it, and its parts.
 
 import { evaluate, prioritise, resume, stop } from "./actions.js";
+import { choose } from "./dialog.js";
 import { fill, h, say } from "./dom.js";
-import { action, badge } from "./parts.js";
-import { OVER, headline } from "./reasons.js";
-import { runAddress } from "./api.js";
+import { OVER, action, badge } from "./parts.js";
+import { load, runAddress } from "./api.js";
 
 const PARTS = { "": "Overview", logs: "Logs", checkpoints: "Checkpoints", config: "Config" };
-const load = (part) => import(`./run_${part || "overview"}.js`);
-for (const part in PARTS) load(part).catch(() => null);
+const module = (part) => load(`run_${part || "overview"}`);
+for (const part in PARTS) module(part).catch(() => null);
 
 export async function view(context, route) {
 	const [name, part = ""] = route.parts;
 	const detail = await context.api.get("api/run", { run: name });
-	const about = { name, detail, run: detail.run, lanes: null, show };
+	const policies = detail.run.policies.map((each) => each.name);
+	const policy = route.query.get("policy") ?? policies[0];
+	// `one`: what has curves and checkpoints of its own, a policy if there are several.
+	const about = { name, detail, run: detail.run, policies, one: policies.length ? `${name}//${policy}` : name };
 	const state = h("span");
 	const kind = h("p.quiet");
 	const why = h("p", { role: "status" });
@@ -24,10 +27,8 @@ export async function view(context, route) {
 		const { run } = about;
 		fill(state, badge(run.state));
 		say(kind, [run.algorithm, run.env, run.seed !== null && `seed ${run.seed}`, run.mode === "serial" && "one process", run.priority && `priority ${run.priority}`, run.run].filter(Boolean).join(" · "));
-		const queued = context.queue?.experiments.find(({ id }) => id === run.experiment);
-		const { tone, text } = headline(run, { queued, lanes: about.lanes, stop: detail.stop });
-		why.className = `why ${tone}`;
-		say(why, text);
+		why.className = `why ${run.tone}`;
+		say(why, run.says);
 		offer(OVER.includes(run.state));
 	}
 
@@ -40,15 +41,17 @@ export async function view(context, route) {
 			button("evaluate", "Evaluate …", evaluate), h("span.quiet", context.why(over ? "resume" : "stop")));
 	}
 
-	const { section } = await load(part);
+	const { section } = await module(part);
 	const shown = await section(context, about, route);
 	show();
-	const to = (key) => runAddress(name, key);
+	const to = (key, which = policy) => runAddress(name, key, { policy: which });
+	const chosen = policies.length > 0 && ["", "checkpoints"].includes(part) && h("label", "Policy ",
+		choose(h("select", { onchange: ({ target }) => context.go(to(part, target.value)) }), policies.map((one) => [one, one]), policy));
 	const tabs = Object.entries(PARTS).map(([key, text]) => h("a", { href: to(key), "aria-current": key === part ? "page" : null }, text));
 	return {
 		title: `${PARTS[part]} of ${name}`,
-		element: [h("div", h("div.row", h("h1", about.run.name ?? name), state), kind), why, buttons, h("nav.tabs", { "aria-label": "Parts of the run" }, tabs), shown.element],
-		stream: () => ({ run: name, ...shown.stream?.() }),
+		element: [h("div", h("div.row", h("h1", about.run.name ?? name), state), kind), why, buttons, h("nav.tabs", { "aria-label": "Parts of the run" }, tabs), chosen, shown.element],
+		stream: () => ({ run: about.one, ...shown.stream?.() }),
 		shortcuts: { ...Object.fromEntries(Object.keys(PARTS).map((key, at) => [at + 1, () => context.go(to(key))])), ...shown.shortcuts },
 		on: {
 			...shown.on,
@@ -57,7 +60,6 @@ export async function view(context, route) {
 				show();
 				shown.on?.run?.();
 			},
-			queue: show,
 			session: show,
 		},
 		close: shown.close,

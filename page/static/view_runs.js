@@ -19,7 +19,7 @@ export async function view(context) {
 		offer();
 	} });
 	const listed = table("Runs", [
-		column("run", "", tick, "plain"), column("run", "Run", (run, { name }) => runLink(run, run ?? name), "name"), column("state", "State", badge),
+		column("run", "", tick, "plain bare"), column("run", "Run", (run, { name }) => runLink(run, run ?? name), "name"), column("state", "State", badge, "bare"),
 		column("env", "Environment"), column("algorithm", "Algorithm", undefined, "wide"), column("seed", "Seed", count, "wide number"),
 		column("best_return", "Best return", number, "number"), column("last_return", "Last", number, "number wide"),
 		column("env_step", "Steps", count, "number"), column("env_steps_per_s", "Steps/s", (value, { live }) => rate(live ? value : null), "number wide"),

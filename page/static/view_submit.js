@@ -3,14 +3,15 @@
 import { choose, field, settingsIn } from "./dialog.js";
 import { fill, h, say } from "./dom.js";
 import { plural } from "./format.js";
+import { ofLaunch } from "./parts.js";
 import { runAddress } from "./api.js";
 
 const AFTER_MS = 250;
-const EXISTS = [["error", "refuse"], ["resume", "go on with it (--resume)"], ["rename", "take another name (--on-exists rename)"], ["force", "begin it again (--force)"]];
+const EXISTS = [["error", "refuse"], ["resume", "resume: continue the run"], ["rename", "rename: add a date to the name"], ["force", "force: start over"]];
 
 const title = "Submit an experiment";
-
-export async function view({ api, go, said, session, why }) {
+export async function view(context) {
+	const { api, go, said, session, why } = context;
 	const not = why("submit");
 	if (session.right === "viewer") return { title, element: [h("h1", title), h("p", not)] };
 	const { examples } = await api.get("api/examples").catch(() => ({ examples: [] }));
@@ -102,7 +103,7 @@ export async function view({ api, go, said, session, why }) {
 	number();
 	return {
 		title,
-		element: [h("h1", title), form],
+		element: [h("h1", title), ofLaunch(context), form],
 		close() {
 			clearTimeout(timer);
 			checking?.abort();

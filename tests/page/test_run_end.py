@@ -30,6 +30,11 @@ def test_state_and_reason_of_every_end(end: End, state: str) -> None:
     assert ended(record("begins") + record(text)) == (state, end.reason)
 
 
+def test_who_was_stopped_with_its_coordinator_says_so() -> None:
+    why = "the coordinator is shutting down: the run is over that this herd was launched for"
+    assert ended(record(said(End("stopped", why)))) == ("stopped", why)
+
+
 def said(end: End) -> str:
     return f"the run is over after 7.3 s: {end.reason}; {end.explanation}"
 

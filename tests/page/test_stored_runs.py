@@ -10,7 +10,8 @@ import pytest
 
 from remuda.page import stored_runs
 from remuda.page.run_ids import RunIds, UnknownRunError
-from remuda.page.stored_runs import StoredRun, StoredRuns
+from remuda.page.stored_run import StoredRun
+from remuda.page.stored_runs import StoredRuns
 from remuda.tests.page.folders import EXPERIMENT, finished_run, run_folder, say, touch, write_checkpoints
 from remuda.tests.patience import HANG_S
 
@@ -95,7 +96,7 @@ def test_a_folder_that_has_not_changed_is_not_read_again(tmp_path: Path, monkeyp
     finished_run(tmp_path / "runs", "a")
     stored = runs_of(tmp_path / "runs")
     stored.all()
-    monkeypatch.setattr(stored_runs, "_read", None)  # would fail if it were called
+    monkeypatch.setattr(stored_runs, "read_folder", None)  # would fail if it were called
     assert len(stored.all()) == 1
 
 

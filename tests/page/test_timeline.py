@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from remuda.logbook.series import Interval
 from remuda.page.series_reader import KINDS, SeriesReader
-from remuda.page.timeline import SHARES, RoleTimeline, Timeline, shares, timeline
+from remuda.page.timeline import SHARES, RoleTimeline, Timeline, recent, shares, timeline
+from remuda.page.waits import words
 from remuda.tests.page.folders import COLLECTOR, LEARNER, WORKER, event, interval, run_folder, write_series
 
 PART = st.floats(0.0, 1e6)
@@ -89,6 +90,8 @@ def test_a_run(tmp_path: Path) -> None:
     assert collector.processes == [2.0, 0.0, 1.0]
     assert collector.shares["wait_credit"] == pytest.approx([0.5, 0.0, 0.375])
     assert collector.shares["wait_workers"] == pytest.approx([0.0, 1.0, 0.25])
+    assert collector.total["wait_workers"] == pytest.approx(1.25 / 3)
+    assert sum(collector.total.values()) == pytest.approx(1.0)
     assert view.rates["samples_per_insert"] == [7.5] * 3
     assert [each.event for each in view.events] == ["worker_joined", "worker_died", "worker_joined"]
     assert view.wall_s == 180.0
@@ -103,6 +106,37 @@ def test_several_intervals_in_one_bucket_are_their_mean_by_time(tmp_path: Path) 
     assert (view.begin_s, view.end_s) == ([0.0], [40.0])
     assert of(view, "learner").shares["work"] == pytest.approx([0.25])
     assert of(view, "learner").processes == [1.0]
+
+
+def test_a_report_covers_the_time_since_the_one_before_it(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "a")
+    lengths = enumerate([[], [LEARNER], []], start=1)
+    write_series(folder, [interval(60.0 * number, roles=roles) for number, roles in lengths])
+    learner = of(timeline(read(folder.series), buckets=10), "learner")
+    assert learner.shares["work"] == [0.75, 0.75, None]
+    assert learner.total["work"] == 0.75, "of the time that is known"
+
+
+def test_the_last_minutes_say_what_a_run_waits_for_now(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "a")
+    busy = replace(LEARNER, work=1.0, wait_data=0.0)
+    write_series(folder, [*(interval(60.0 * n, roles=[busy]) for n in range(1, 9)), interval(540.0), interval(600.0)])
+    assert recent(read(folder.series), 120.0)["learner"]["wait_batches"] == pytest.approx(0.25)
+    assert recent(read(folder.series), 240.0)["learner"]["wait_batches"] == pytest.approx(0.125)
+    assert recent(read(tmp_path / "series.msgpack"), 120.0) == {}
+
+
+def test_each_role_has_words_for_each_kind_of_time(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "a")
+    write_series(folder, [interval(60.0)])
+    learner = of(timeline(read(folder.series), buckets=10), "learner")
+    assert set(learner.words) == set(SHARES)
+    named = [learner.words[kind] for kind in SHARES if kind.startswith("wait_")]
+    assert [name for name, _ in named] == [
+        f"waits for {what}" for what in ("credit", "batches", "a policy", "the disk", "workers", "something else")
+    ]
+    assert all(why for _, why in named)
+    assert words("evaluator")["wait_batches"][0] == "waits for an evaluation"
 
 
 def test_a_part_of_the_time(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ class Page:
         """The addresses of all requests."""
         self.wrong: list[str] = []
         """Errors on the console: exceptions, what the policy for content refused, missing files. Not refused
-        requests for data, and what nobody answered, which are the affair of the page."""
+        requests for data, what nobody answered, and what a test blocks, which are the affair of the page."""
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         self.size(1280, 900)
@@ -194,7 +194,7 @@ class Page:
                     self.wrong.append(details.get("exception", {}).get("description", details["text"]))
                 case "Log.entryAdded" if what["entry"]["level"] == "error":
                     text = f"{what['entry']['text']} {what['entry'].get('url', '')}"
-                    if "/api/" not in text and "net::ERR_CONNECTION" not in text:
+                    if not any(part in text for part in ("/api/", "net::ERR_CONNECTION", "net::ERR_BLOCKED")):
                         self.wrong.append(text)
                 case _:
                     pass

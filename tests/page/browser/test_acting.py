@@ -211,6 +211,7 @@ def test_an_experiment_is_submitted_and_stopped_by_keys_alone(stage: Stage, endl
     tab.press("Control+Enter")
     tab.until("location.hash === '#/run/keys'")
     until(lambda: stage.herd.experiment("keys").state == "running", "it runs")
+    tab.until_text("Stop …", within="main")
     tab_to(tab, "one.innerText === 'Stop …'")
     tab.press("Enter")
     tab.until("document.querySelector('dialog')")

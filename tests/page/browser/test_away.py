@@ -80,10 +80,22 @@ def test_a_run_goes_on_under_the_open_page_over_a_killed_coordinator(stage: Stag
     until(lambda: len(tab.streams()) == 1, "one stream")
 
 
-def test_a_view_that_is_opened_while_nobody_is_there_begins_by_itself(stage: Stage, tab: Page) -> None:
+def test_a_view_whose_module_did_not_come_is_asked_for_again(stage: Stage, tab: Page) -> None:
+    tab.call("Network.setBlockedURLs", urls=["*/static/view_compare.js"])
     tab.open(stage.link("queue"))
     tab.until_text("goes_on")
-    tab.until("performance.getEntriesByType('resource').some(({name}) => name.endsWith('view_compare.js'))")
+    tab.press("g", "c")
+    tab.until_text("The page's server does not answer.", within="main")
+    tab.call("Network.setBlockedURLs", urls=[])
+    tab.until_text("All runs: ", within="main")
+
+
+def test_a_view_that_is_opened_while_nobody_is_there_begins_by_itself(stage: Stage, tab: Page) -> None:
+    tab.open(stage.link("herd"))
+    tab.until_text("Hosts", within="main")
+    for key, text in (("c", "All runs: "), ("q", "goes_on")):  # their modules are loaded now
+        tab.press("g", key)
+        tab.until_text(text, within="main")
     stage.kill()
     tab.until(f"!{BACK}", "it is away")
     tab.press("g", "c")

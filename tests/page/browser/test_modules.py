@@ -203,16 +203,6 @@ def test_attempts_come_further_apart_up_to_a_limit(modules: Page) -> None:
     assert call(modules, "stream", "[1, 2, 3, 4, 5, 50].map(pause)") == [500, 1000, 2000, 4000, 5000, 5000]
 
 
-def test_curves_come_onto_one_axis(modules: Page) -> None:
-    curves = [{"x": [0, 10, 20], "columns": [[1, None, 3]]}, {"x": [10, 15], "columns": [[5, 6], [7, 8]]}]
-    found = call(
-        modules,
-        "curves",
-        f"joined({json.dumps(curves)}).map((column) => column.map((one) => one === undefined ? 'none' : one))",
-    )
-    assert found == [[0, 10, 15, 20], [1, None, "none", 3], ["none", 5, 6, "none"], ["none", 7, 8, "none"]]
-
-
 def test_seeds_are_one_line_with_a_band(modules: Page) -> None:
     def run(name: str, group: str, x: list[int]) -> dict[str, object]:
         return {"run": name, "group": group, "x": x, "last": x, "min": x, "max": [one + 1 for one in x]}
@@ -237,53 +227,42 @@ def test_seeds_are_one_line_with_a_band(modules: Page) -> None:
 
 
 TIMELINE: dict[str, Any] = {
-    "begin_s": [0, 10, 40],
+    "begin_s": [0, 12, 41],
     "end_s": [10, 40, 50],
+    "kinds": ["work", "env", "wait_batches", "wait_credit"],
     "roles": [
-        {"role": "learner", "shares": {"work": [0.5, 1.0, None], "wait_batches": [0.5, 0.0, None]}},
-        {"role": "collector", "shares": {"env": [0.25, 0.25, 0.25], "wait_credit": [0.75, 0.75, 0.75]}},
+        {
+            "role": "learner",
+            "processes": [1, 1, None],
+            "shares": {
+                "work": [0.5, 1.0, None], "env": [0, 0, None], "wait_batches": [0.5, 0.0, None],
+                "wait_credit": [0, 0, None],
+            },
+            "total": {"work": 0.875, "env": 0.0, "wait_batches": 0.125, "wait_credit": 0.0},
+            "words": {},
+        },
     ],
-}
+}  # fmt: skip
 
 
 def test_a_timeline_is_lanes_of_shares(modules: Page) -> None:
     told = json.dumps(TIMELINE)
-    lanes = call(modules, "timeline", f"Object.fromEntries(lanesOf({told}))")
-    assert lanes["learner"]["total"] == {"work": pytest.approx(0.875), "wait_batches": pytest.approx(0.125)}
-    assert lanes["learner"]["bins"][2]["shares"] is None
-    assert lanes["collector"]["total"] == {"env": pytest.approx(0.25), "wait_credit": pytest.approx(0.75)}
-    recent = call(modules, "timeline", f"Object.fromEntries(lanesOf({told}, 10))")
-    assert recent["learner"]["recent"] == {}
-    paths = call(modules, "timeline", f"Object.fromEntries(outlines(lanesOf({told}).get('learner'), 0, 50, 100, 40))")
+    (lane,) = call(modules, "timeline", f"lanesOf({told})")
+    assert (lane["role"], lane["many"]) == ("learner", 1)
+    assert [one["from_s"] for one in lane["bins"]] == [0, 10, 40], "no gap between bins"
+    assert [one["shares"] and one["shares"]["work"] for one in lane["bins"]] == [0.5, 1.0, None]
+    bins = f"lanesOf({told})[0].bins"
+    paths = call(modules, "timeline", f"Object.fromEntries(outlines({bins}, {told}.kinds, 0, 50, 100, 40))")
     assert paths == {"work": "M0 20H20V40H0ZM20 0H80V40H20Z", "wait_batches": "M0 0H20V20H0Z"}
-    assert call(modules, "timeline", f"binAt(lanesOf({told}).get('learner'), 12).from_s") == 10
-    assert call(modules, "timeline", f"binAt(lanesOf({told}).get('learner'), 45) === undefined") is True
+    assert call(modules, "timeline", f"binAt(lanesOf({told})[0], 12).from_s") == 10
+    assert call(modules, "timeline", f"binAt(lanesOf({told})[0], 45) === undefined") is True
 
 
-def test_a_report_covers_the_time_since_the_one_before_it(modules: Page) -> None:
-    told = json.dumps({**TIMELINE, "roles": [{"role": "learner", "shares": {"work": [None, 0.25, None]}}]})
-    bins = call(modules, "timeline", f"lanesOf({told}).get('learner').bins")
-    assert [one["shares"] for one in bins] == [{"work": 0.25}, {"work": 0.25}, None]
-    bins = call(modules, "timeline", f"lanesOf({{...{told}, begin_s: [0, 12, 41]}}).get('learner').bins")
-    assert [one["from_s"] for one in bins] == [0, 10, 40], "no gap between bins"
-
-
-def test_waits_are_named_for_each_role(modules: Page) -> None:
-    assert call(modules, "timeline", "[name('wait_batches', 'learner'), name('wait_batches', 'evaluator')]") == [
-        "waits for batches",
-        "waits for an evaluation",
-    ]
-    named = call(modules, "timeline", "WAITS.map((kind) => [name(kind, 'learner'), because(kind, 'learner')])")
-    assert [one[0] for one in named] == [
-        f"waits for {what}" for what in ("credit", "batches", "a policy", "the disk", "workers", "something else")
-    ]
-    assert all(reason for _, reason in named)
-    shares = "{work: 0.2, wait_credit: 0.795, wait_other: 0.005}"
-    assert call(modules, "timeline", f"ranked({shares})") == ["wait_credit", "work"]
-    assert (
-        call(modules, "timeline", f"spoken({shares}, 'collector', (x) => `${{100 * x}}%`)")
-        == "waits for credit 79.5%, works 20%"
-    )
+def test_shares_are_said_in_the_words_of_the_role(modules: Page) -> None:
+    told = "{work: 0.2, wait_credit: 0.795, wait_other: 0.005}, {work: ['works'], wait_credit: ['waits for credit']}"
+    percent = "(x) => `${100 * x}%`"
+    assert call(modules, "timeline", f"spoken({told}, {percent})") == "waits for credit 79.5%, works 20%"
+    assert call(modules, "timeline", f"spoken({told}, {percent}, isWait)") == "waits for credit 79.5%"
 
 
 @pytest.mark.parametrize(
@@ -299,127 +278,7 @@ def test_marks_of_an_axis_are_round(modules: Page, end_s: float, shown: list[int
     assert call(modules, "timeline", f"marks(0, {end_s})") == shown
 
 
-QUEUED = {
-    "why": "waits for 1 learner (0 free)",
-    "place": 2,
-    "waits_for": [{"role": "learner", "missing": 1, "free": 0}, {"role": "collector", "missing": 2, "free": 1}],
-    "held_by": [{"run": "low", "name": "low", "role": "learner"}, {"run": "low", "name": "low", "role": "collector"}],
-}
-
-
-@pytest.mark.parametrize(
-    ("run", "more", "tone", "text"),
-    [
-        (
-            {"state": "queued"},
-            {"queued": QUEUED},
-            "wait",
-            "Waits for 1 learner and 2 collectors (1 free): low has them; it is number 2 in the queue.",
-        ),
-        (
-            {"state": "queued"},
-            {"queued": {**QUEUED, "held_by": []}},
-            "wait",
-            "Waits for 1 learner and 2 collectors (1 free): the herd has too few; it is number 2 in the queue.",
-        ),
-        (
-            {"state": "queued"},
-            {"queued": {"why": "takes no workers for 8 s: 3 failures in a row", "waits_for": [], "place": None}},
-            "wait",
-            "Takes no workers for 8 s: 3 failures in a row.",
-        ),
-        ({"state": "queued"}, {}, "wait", "It waits for workers."),
-        ({"state": "starting"}, {}, "wait", "It has its workers, and waits until its learner is ready."),
-        ({"state": "running", "why": "held up: the disk is full"}, {}, "wait", "Held up: the disk is full."),
-        ({"state": "running"}, {}, "good", "It runs."),
-        (
-            {"state": "finished", "reason": "stop_value"},
-            {"stop": {"stop_value": 475}},
-            "still",
-            "Finished: its return reached the stop value 475.",
-        ),
-        (
-            {"state": "finished", "reason": "max_env_steps"},
-            {},
-            "still",
-            "Finished: it has made all its environment steps.",
-        ),
-        ({"state": "stopped", "reason": "stopped"}, {}, "still", "Stopped: somebody asked for it."),
-        ({"state": "failed", "reason": "the horse has bolted"}, {}, "bad", "Failed: the horse has bolted."),
-        ({"state": "failed", "reason": "constructor"}, {}, "bad", "Failed: constructor."),
-        (
-            {"state": "unknown"},
-            {},
-            "still",
-            "Nobody has written how it ended: its process was killed, or another coordinator has it.",
-        ),
-    ],
-)
-def test_a_run_says_in_one_sentence_why_it_waits(
-    modules: Page, run: dict[str, object], more: dict[str, object], tone: str, text: str
-) -> None:
-    assert call(modules, "reasons", f"headline({json.dumps(run)}, {json.dumps(more)})") == {"tone": tone, "text": text}
-
-
-@pytest.mark.parametrize(
-    ("learner", "collector", "tone", "text"),
-    [
-        ({"work": 1.0}, {"env": 1.0}, "good", "It runs, and nobody waits for long."),
-        (
-            {"work": 1.0},
-            {"wait_credit": 0.92},
-            "good",
-            "The learner sets the pace: its collectors wait for credit 92 % of their time.",
-        ),
-        (
-            {"work": 0.4, "wait_batches": 0.6},
-            {"env": 1.0},
-            "wait",
-            "The learner waits for batches 60 % of its time: its collectors are slower; more of them would help.",
-        ),
-        (
-            {"work": 0.9, "wait_disk": 0.1},
-            {"wait_credit": 0.9},
-            "wait",
-            "The learner waits for the disk 10 % of its time: the disk of the run takes no writes.",
-        ),
-        (
-            {"work": 1.0},
-            {"wait_workers": 0.5},
-            "wait",
-            "The collector waits for workers 50 % of its time: the herd has none for it.",
-        ),
-    ],
-)
-def test_a_run_that_goes_on_names_the_wait_that_costs_most(
-    modules: Page, learner: dict[str, float], collector: dict[str, float], tone: str, text: str
-) -> None:
-    lanes = (
-        f"new Map([['learner', {{recent: {json.dumps(learner)}}}], ['collector', {{recent: {json.dumps(collector)}}}]])"
-    )
-    assert call(modules, "reasons", f"headline({{state: 'running'}}, {{lanes: {lanes}}})") == {
-        "tone": tone,
-        "text": text,
-    }
-
-
-def test_settings_are_found_by_name_and_value(modules: Page) -> None:
-    settings = [
-        {"key": "learner.batch_size", "values": [64, 128], "differs": True},
-        {"key": "seed", "values": [1, 1], "differs": False},
-        {"key": "policy.hidden", "values": [[128, 64], None], "differs": True},
-    ]
-
-    def keys(text: str, differing: bool) -> list[str]:
-        found = call(
-            modules, "format", f"matching({json.dumps(settings)}, {json.dumps(text)}, {json.dumps(differing)})"
-        )
-        return [one["key"] for one in found]
-
-    assert keys("", False) == ["learner.batch_size", "seed", "policy.hidden"]
-    assert keys("", True) == ["learner.batch_size", "policy.hidden"]
-    assert keys(" BATCH ", False) == ["learner.batch_size"]
-    assert keys("128", True) == ["learner.batch_size", "policy.hidden"]
+def test_settings_are_written_as_in_a_config(modules: Page) -> None:
     assert call(modules, "format", "[written('a'), written(1.5), written(null), written([1, {a: 2}])]") == [
         "a",
         "1.5",

@@ -1,0 +1,241 @@
+"""What one run folder says of itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, cast
+
+from msgspec import Struct
+from pydantic import JsonValue
+
+from remuda.config.secrets import masked
+from remuda.logbook.tail import policies
+from remuda.page.numbers import finite
+from remuda.page.run_end import ended
+from remuda.page.run_ids import of_policy
+from remuda.plotting.runs import Run, described
+from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
+from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of
+from remuda.storage.untrusted import json_of, open_regular, read_bounded
+from remuda.training.commander.together import mean_return
+from remuda.wire.messages import CheckpointRecord, ExperimentState
+
+_MOST_CONFIG_BYTES = 1 << 20
+_TAIL_BYTES = 16 << 10
+Stamp = tuple[tuple[int, int], ...]
+
+StoredState = ExperimentState | Literal["unknown"]
+"""unknown: nobody has written how the run ended; it goes on, or was killed."""
+
+
+class PolicyRow(Struct, frozen=True, kw_only=True):
+    """One of several policies of a run. See PolicyStatus."""
+
+    name: str
+    run: str | None
+    """Its id, by which curves, timeline and checkpoints are asked for."""
+    train_iter: int = 0
+    episode: int = 0
+    policy_version: int = 0
+    last_return: float | None = None
+    best_return: float | None = None
+    train_iters_per_s: float | None = None
+    policy_lag: int | None = None
+    samples_per_insert: float | None = None
+
+
+class StoredRun(Struct, frozen=True, kw_only=True):
+    """One run folder. Where it has several policies, what they have learned is added up; the returns are their mean, if
+    each has one."""
+
+    run: str
+    """Its id: the path below the runs folder."""
+    name: str
+    group: str
+    """Runs with the same group differ in the seed alone."""
+    seed: int | None
+    algorithm: str | None
+    env: str | None
+    sweep: str | None
+    """The folder of the sweep that it belongs to, below the runs folder."""
+    mode: Literal["serial", "parallel"]
+    experiment: str | None
+    """The id that its coordinator gave it."""
+    state: StoredState
+    reason: str | None
+    env_step: int
+    train_iter: int
+    episode: int
+    policy_version: int
+    wall_s: float
+    last_return: float | None
+    """Of the newest checkpoint that was evaluated."""
+    best_return: float | None
+    changed_s: float
+    """When its files changed last: seconds since 1970."""
+    policies: list[PolicyRow] = []
+    """If there are several."""
+
+
+class FolderRead(Struct, frozen=True, kw_only=True):
+    """A folder, without what follows from the others."""
+
+    run: str
+    settings: Mapping[str, JsonValue]
+    described: Run
+    mode: Literal["serial", "parallel"]
+    experiment: str | None
+    end: tuple[ExperimentState, str] | None
+    learned: Mapping[str, _Learned]
+    """By the names of its policies; the only one has no name."""
+    changed_s: float
+
+
+class _Learned(Struct, frozen=True, kw_only=True):
+    """What the checkpoints of one policy say."""
+
+    last: CheckpointRecord | None
+    last_return: float | None
+    best_return: float | None
+
+
+def _policies(folder: RunFolder) -> list[RunFolder]:
+    """The folders of all policies."""
+    return [folder_of_policy(folder.root, name) for name in policies(folder.log) or [""]]
+
+
+def _watched(folder: RunFolder) -> list[Path]:
+    files = [folder.config_json]
+    for one in _policies(folder):
+        files += [one.index, one.commander_log, one.serial_evaluator_log, one.progress]
+    return files
+
+
+def stamp_of(folder: RunFolder) -> tuple[Stamp, float]:
+    """What tells whether a folder has changed, and when it did."""
+    stamps: list[tuple[int, int]] = []
+    newest_ns = 0
+    for path in _watched(folder):
+        try:
+            status = os.stat(path)
+        except OSError:
+            stamps.append((0, 0))
+            continue
+        stamps.append((status.st_mtime_ns, status.st_size))
+        newest_ns = max(newest_ns, status.st_mtime_ns)
+    return tuple(stamps), newest_ns / 1e9
+
+
+def read_folder(run: str, folder: RunFolder, changed_s: float) -> FolderRead:
+    """Read the folder of the run with this id."""
+    settings, members = _settings(folder), _policies(folder)
+    lead = members[0]
+    serial = not lead.commander_log.exists() and lead.serial_tb.exists()
+    return FolderRead(
+        run=run,
+        settings=settings,
+        described=described(folder.root, settings, {}),
+        mode="serial" if serial else "parallel",
+        experiment=_experiment(lead),
+        end=_end(lead.serial_evaluator_log if serial else lead.commander_log),
+        learned={policy_of(one): _learned(one) for one in members},
+        changed_s=changed_s,
+    )
+
+
+def _learned(folder: RunFolder) -> _Learned:
+    try:
+        index = CheckpointIndex(folder.ckpt, follow_link=False)
+        records, best = index.records, index.best
+    except (CheckpointIndexError, OSError):
+        records, best = (), None
+    evaluated = [record for record in records if record.reward is not None]
+    return _Learned(
+        last=max(records, key=lambda record: (record.env_step, record.train_iter), default=None),
+        last_return=None if not evaluated else finite(evaluated[-1].reward),
+        best_return=None if best is None else finite(best.reward),
+    )
+
+
+def _policy_row(run: str, name: str, learned: _Learned) -> PolicyRow:
+    last = learned.last
+    return PolicyRow(
+        name=name,
+        run=of_policy(run, name),
+        train_iter=0 if last is None else last.train_iter,
+        episode=0 if last is None else last.episode,
+        policy_version=0 if last is None else last.policy.version,
+        last_return=learned.last_return,
+        best_return=learned.best_return,
+    )
+
+
+def stored_run(read: FolderRead, group: str, sweep: str | None) -> StoredRun:
+    """What was read, with what follows from other folders."""
+    settings, learned = read.settings, read.learned.values()
+    last = [each.last for each in learned if each.last is not None]
+    seed, name = settings.get("seed"), settings.get("name")
+    return StoredRun(
+        run=read.run,
+        name=name if isinstance(name, str) else read.run.rpartition("/")[2],
+        group=group,
+        seed=seed if isinstance(seed, int) else None,
+        algorithm=_text(settings, "policy", "type"),
+        env=_text(settings, "env", "id") or _text(settings, "env", "make"),
+        sweep=sweep,
+        mode=read.mode,
+        experiment=read.experiment,
+        state="unknown" if read.end is None else read.end[0],
+        reason=None if read.end is None else read.end[1],
+        env_step=max((each.env_step for each in last), default=0),
+        train_iter=sum(each.train_iter for each in last),
+        episode=sum(each.episode for each in last),
+        policy_version=sum(each.policy.version for each in last),
+        wall_s=max((each.wall_s for each in last), default=0.0),
+        last_return=mean_return([each.last_return for each in learned]),
+        best_return=mean_return([each.best_return for each in learned]),
+        changed_s=read.changed_s,
+        policies=[_policy_row(read.run, name, its) for name, its in read.learned.items() if name],
+    )
+
+
+def _text(settings: Mapping[str, JsonValue], section: str, key: str) -> str | None:
+    inside = settings.get(section)
+    value = inside.get(key) if isinstance(inside, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _settings(folder: RunFolder) -> dict[str, JsonValue]:
+    """Of config.json; none if it cannot be read."""
+    try:
+        content = json_of(read_bounded(folder.config_json, most_bytes=_MOST_CONFIG_BYTES, follow_link=False))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(content, dict):
+        return {}
+    hidden = masked(cast("JsonValue", content))
+    assert isinstance(hidden, dict), "masking keeps what a value is"
+    hidden.pop("exp_name", None)
+    return hidden
+
+
+def _experiment(folder: RunFolder) -> str | None:
+    """The experiment's id, from the name of the policy file."""
+    try:
+        names = sorted(os.listdir(folder.policy))
+    except OSError:
+        return None
+    found = [name for name in names if name.startswith("policy_") and not name.endswith(".lock")]
+    return found[-1].removeprefix("policy_").rpartition("_")[0] if found else None
+
+
+def _end(log: Path) -> tuple[ExperimentState, str] | None:
+    try:
+        with open_regular(log, follow_link=False) as file:
+            size = os.fstat(file.fileno()).st_size
+            tail = os.pread(file.fileno(), _TAIL_BYTES, max(size - _TAIL_BYTES, 0))
+    except OSError:
+        return None
+    return ended(tail.decode("utf-8", "replace"))

@@ -1,0 +1,133 @@
+"""One sentence about each run: what it waits for and why, how it goes, or how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from remuda.page.headlines import headline
+from remuda.page.waiting import Holder, Lack, Queued
+
+
+class Run(Struct, frozen=True):
+    """What a sentence needs to know of a run."""
+
+    state: str
+    reason: str | None = None
+    why: str | None = None
+
+
+LOW = [Holder("x", "low", "low", "learner", 1), Holder("x", "low", "low", "collector", 2)]
+QUEUED = Queued(
+    id="1", run="a", name="a", state="queued", priority=0, place=2, wall_s=0.0, why="waits for 1 learner (0 free)",
+    waits_for=[Lack("learner", 1, 1, 0, ""), Lack("collector", 2, 3, 1, "")], held_by=LOW,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("queued", "text"),
+    [
+        (QUEUED, "Waits for 1 learner and 2 collectors (1 free): low has them; it is number 2 in the queue."),
+        (
+            replace(QUEUED, held_by=[]),
+            "Waits for 1 learner and 2 collectors (1 free): the herd has too few; it is number 2 in the queue.",
+        ),
+        (
+            replace(QUEUED, waits_for=QUEUED.waits_for[:1], place=1),
+            "Waits for 1 learner: low has it; it is number 1 in the queue.",
+        ),
+        (
+            replace(QUEUED, held_by=[replace(LOW[0], run=name) for name in "abcd"], place=None),
+            "Waits for 1 learner and 2 collectors (1 free): a, b and 2 other runs have them.",
+        ),
+        (
+            replace(QUEUED, waits_for=[Lack("learner", 0, 1, 1, "kept for those before it")], held_by=[], place=2),
+            "Waits for 1 learner (1 free, kept for those before it): the herd has too few; "
+            "it is number 2 in the queue.",
+        ),
+        (
+            replace(QUEUED, why="takes no workers for 8 s: 3 failures in a row", waits_for=[], place=None),
+            "Takes no workers for 8 s: 3 failures in a row.",
+        ),
+        (None, "It waits for workers."),
+    ],
+)
+def test_a_run_in_the_queue_says_what_it_lacks_and_who_has_that(queued: Queued | None, text: str) -> None:
+    said = headline(Run("queued"), queued=queued)
+    assert (said.tone, said.text) == ("wait", text)
+
+
+STOP = {"stop_value": 475, "max_env_steps": 120_000}
+
+
+@pytest.mark.parametrize(
+    ("run", "tone", "text"),
+    [
+        (Run("starting"), "wait", "It has its workers, and waits until its learner is ready."),
+        (Run("running", why="held up: the disk is full"), "wait", "Held up: the disk is full."),
+        (Run("running"), "good", "It runs."),
+        (Run("stopping"), "wait", "It ends: the last checkpoint is saved and evaluated."),
+        (Run("finished", "stop_value"), "still", "Finished: its return reached the stop value 475."),
+        (Run("finished", "max_env_steps"), "still", "Finished: it has made 120,000 environment steps."),
+        (Run("finished", "max_train_iters"), "still", "Finished: it has made all its updates."),
+        (Run("finished", "max_wall_s"), "still", "Finished: its time was over."),
+        (Run("stopped", "stopped"), "still", "Stopped: somebody asked for it."),
+        (Run("failed", "the horse has bolted. "), "bad", "Failed: the horse has bolted."),
+        (Run("failed"), "bad", "Failed: nobody has written why."),
+        (
+            Run("unknown"),
+            "still",
+            "Nobody has written how it ended: its process was killed, or another coordinator has it.",
+        ),
+    ],
+)
+def test_a_run_says_in_one_sentence_how_it_is(run: Run, tone: str, text: str) -> None:
+    said = headline(run, stop=STOP)
+    assert (said.tone, said.text) == (tone, text)
+
+
+@pytest.mark.parametrize(
+    ("learner", "collector", "tone", "text"),
+    [
+        ({"work": 1.0}, {"env": 1.0}, "good", "It runs, and nobody waits for long."),
+        (
+            {"work": 1.0},
+            {"wait_credit": 0.92},
+            "good",
+            "The learner sets the pace: its collectors wait for credit 92 % of their time.",
+        ),
+        (
+            {"work": 0.4, "wait_batches": 0.6},
+            {"env": 1.0},
+            "wait",
+            "The learner waits for batches 60 % of its time: its collectors are slower; more of them would help.",
+        ),
+        (
+            {"work": 0.5, "wait_batches": 0.5},
+            {"env": 0.7, "wait_credit": 0.3},
+            "wait",
+            "The learner and its collectors wait for each other, it for batches 50 % of its time, they for credit "
+            "30 %: a larger buffer.max_policy_lag would let both work at once.",
+        ),
+        (
+            {"work": 0.9, "wait_disk": 0.1},
+            {"wait_credit": 0.9},
+            "wait",
+            "The learner waits for the disk 10 % of its time: the disk of the run takes no writes.",
+        ),
+        (
+            {"work": 1.0},
+            {"wait_workers": 0.5},
+            "wait",
+            "The collector waits for workers 50 % of its time: the herd has none for it.",
+        ),
+    ],
+)
+def test_a_run_that_goes_on_names_the_wait_that_costs_most(
+    learner: Mapping[str, float], collector: Mapping[str, float], tone: str, text: str
+) -> None:
+    said = headline(Run("running"), recent={"learner": learner, "collector": collector})
+    assert (said.tone, said.text) == (tone, text)

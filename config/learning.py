@@ -62,6 +62,11 @@ class LearnerConfig(Section):
     and keeps what took clearly less time; in serial mode, which times nothing, it takes bfloat16 where there is AMX
     or a GPU that has it. A resumed run keeps what was decided. Unless it is `float32`, collectors of parallel mode
     time bfloat16, too, for policies that read images, and record the probabilities by which they really acted."""
+    compile: bool = False
+    """Compile the convolutions that read images, and their way back, by torch.compile: DQN, Rainbow, R2D2, PPO and
+    IMPALA. Meant for a GPU (`device`), where it has not been timed yet: compare updates per second with and without.
+    The first update then takes a minute longer; on a CPU torch needs a C++ compiler for it. Observations that are no
+    images are read as before."""
     initialize_from: str | None = None
     """Checkpoint file with the initial weights of a new run; nothing else is taken from it. A relative path starts at
     the folder of the config file. The option --initialize-from RUN sets this to the best checkpoint of that run."""

@@ -90,7 +90,7 @@ def measure(config: ExperimentConfig, *, serial: bool, try_threads: bool, clock:
     vector_s: dict[int, float] = {}
     with torch.random.fork_rng(devices=[]):
         with closing(_vector(config, 1)) as single:
-            algorithm = new_algorithm(config, *single_spaces(single))
+            algorithm = new_algorithm(_not_compiled(config), *single_spaces(single))
             settle_precision(config, algorithm, timed=False, say=lambda line: None)
             collecting = _collecting(config, single, _policy(config, algorithm), clock)
             vector_s[1] = collecting.stepping_s
@@ -251,3 +251,8 @@ def _update_s(algorithm: Algorithm, plan: RowPlan, columns: Arrays, clock: Clock
     if few_s * whole / few <= WHOLE_UPDATE_S:
         return seconds(learning(whole), clock)
     return at({few: few_s, 2 * few: seconds(learning(2 * few), clock)}, whole)
+
+
+def _not_compiled(config: ExperimentConfig) -> ExperimentConfig:
+    """The same without `learner.compile`: compiling would be all that the first updates are timed for."""
+    return config.model_copy(update={"learner": config.learner.model_copy(update={"compile": False})})

@@ -20,19 +20,26 @@ from remuda.learner.checkpoint import CheckpointError, CheckpointState, load, re
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.tensors import usable
+from remuda.policy.networks.trunks import ConvolutionTrunk
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 def new_algorithm(config: ExperimentConfig, observation: Space, action: Space) -> Algorithm:
-    """Build the algorithm for a single environment's spaces; weights and torch's generator follow from the seed.
+    """Build the algorithm for a single environment's spaces; weights and torch's generator follow from the seed. Its
+    convolutions are compiled if `learner.compile` says so, with the first update and with each new size of a batch.
 
     Raises UnsupportedSpaceError, DeviceError.
     """
     usable(config.learner.device, setting="learner.device")
     specs = ObservationSpec.of(observation), ActionSpec.of(action)
     torch.manual_seed(_seed(config, "updates"))
-    return make_algorithm(config, *specs, _seed(config, "weights"))
+    algorithm = make_algorithm(config, *specs, _seed(config, "weights"))
+    if config.learner.compile:
+        for module in algorithm.network.modules():
+            if isinstance(module, ConvolutionTrunk):
+                module.compile_learning()
+    return algorithm
 
 
 def take_weights(path: Path, algorithm: Algorithm) -> None:

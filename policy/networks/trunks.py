@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -36,6 +37,12 @@ class ConvolutionTrunk(nn.Sequential):
         super().__init__(*layers)
         self._pixels = layout.pixels
         self._folding = Folding.of(layout.pixels, layout.layers[0]) if layout.layers else None
+        self._compiled: Callable[[torch.Tensor, torch.dtype], torch.Tensor] | None = None
+
+    def compile_learning(self, *, backend: str = "inductor") -> None:
+        """Learn from now on by what torch.compile makes of the convolutions and their way back. Acting and traces stay
+        as they are."""
+        self._compiled = torch.compile(self._learn, backend=backend)
 
     def folded(self, images: torch.Tensor) -> torch.Tensor:
         """Images in the form in which they are read fastest while the network learns: `forward` takes it, too. Worth
@@ -50,7 +57,7 @@ class ConvolutionTrunk(nn.Sequential):
             return self._read(input)
         number = torch.get_autocast_dtype(input.device.type) if lower else torch.float32
         with torch.autocast(input.device.type, enabled=False):
-            return self._learn(input, number)
+            return self._learn(input, number) if self._compiled is None else self._compiled(input, number)
 
     def _read(self, images: torch.Tensor) -> torch.Tensor:
         hidden = as_channels(images, self._pixels)
@@ -71,7 +78,8 @@ class ConvolutionTrunk(nn.Sequential):
         biases = [None if layer.bias is None else layer.bias.to(number) for layer in layers]
         bytes_each = images[:1].numel() * number.itemsize
         parts: list[torch.Tensor] = []
-        for part in torch.split(images, max(1, _BYTES_AT_ONCE // max(1, bytes_each))):
+        at_once = max(1, _BYTES_AT_ONCE // max(1, bytes_each)) if images.device.type == "cpu" else len(images)
+        for part in torch.split(images, max(1, at_once)):
             hidden = self._bytes_last(part).to(number).permute(0, 3, 1, 2)
             for weight, bias, stride in zip(weights, biases, strides, strict=True):
                 hidden = torch.relu_(functional.conv2d(hidden, weight, bias, stride))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 import pytest
 import torch
 
@@ -23,13 +25,18 @@ from remuda.wire.messages import Counters, PolicyRef
 BOX, TWO = gymnasium.spaces.Box(-1.0, 1.0, (3,)), gymnasium.spaces.Discrete(2)
 
 
-def config(*, seed: int = 0, hidden: tuple[int, ...] = (8, 8), device: str = "cpu") -> ExperimentConfig:
+IMAGES = gymnasium.spaces.Box(0, 255, (4, 12, 12), np.uint8)
+
+
+def config(
+    *, seed: int = 0, hidden: tuple[int, ...] = (8, 8), device: str = "cpu", compiled: bool = False
+) -> ExperimentConfig:
     return ExperimentConfig(
         name="start",
         seed=seed,
         env=EnvConfig(id="CartPole-v1"),
         policy=DqnConfig(hidden=hidden),
-        learner=LearnerConfig(device=device),
+        learner=LearnerConfig(device=device, compile=compiled),
     )
 
 
@@ -53,6 +60,21 @@ def test_the_seed_decides_weights_and_torch_s_random_numbers() -> None:
     assert torch.equal(draw, again)
     assert not torch.equal(weights(one), weights(other))
     assert not torch.equal(draw, differs)
+
+
+def test_what_reads_images_is_compiled_where_the_config_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def compiles(function: Callable[..., object], *, backend: str) -> Callable[..., object]:
+        asked.append(backend)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compiles)
+    new_algorithm(config(), IMAGES, TWO)
+    new_algorithm(config(compiled=True), BOX, TWO)
+    assert asked == []
+    new_algorithm(config(compiled=True), IMAGES, TWO)
+    assert asked == ["inductor"]
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99"])

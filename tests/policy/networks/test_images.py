@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from remuda.policy.files.policy_file import load, publish
 from remuda.policy.networks.images import ATARI, SMALL, ImageLayout
 from remuda.policy.networks.trunks import ConvolutionTrunk
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.patience import HANG_S
 from remuda.tests.policy.algorithms.segments import batch as segments
 from remuda.tests.policy.algorithms.segments import experiment
 from remuda.tests.policy.cases import config, dqn
@@ -160,6 +163,33 @@ def test_the_order_of_channels_makes_no_difference() -> None:
     other.load_state_dict(one.state_dict())
     seen = torch.from_numpy(some(ObservationSpec((3, 20, 24), "uint8"), 5))
     torch.testing.assert_close(one(seen), other(seen.permute(0, 2, 3, 1).contiguous()))
+
+
+COMPILED = """
+import torch
+from remuda.policy.networks.images import ImageLayout
+from remuda.policy.networks.trunks import ConvolutionTrunk
+from remuda.policy.spaces import ObservationSpec
+
+layout = ImageLayout.of(ObservationSpec((4, 36, 40), "uint8", 0.0, 255.0), None)
+plain, compiled = ConvolutionTrunk(layout), ConvolutionTrunk(layout)
+compiled.load_state_dict(plain.state_dict())
+compiled.compile_learning(backend="aot_eager")
+seen = torch.randint(0, 256, (6, 4, 36, 40), dtype=torch.uint8)
+for trunk in (plain, compiled):
+    torch.autograd.backward(trunk(seen).square().mean())
+for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+    torch.testing.assert_close(one.grad, other.grad)
+traced = torch.jit.trace(compiled.eval(), seen[:2])
+torch.testing.assert_close(traced(seen), plain.eval()(seen))
+"""
+
+
+def test_compiled_convolutions_learn_and_are_traced_as_others() -> None:
+    """By a backend that makes no machine code, which would take a minute; the way back is taken apart all the same.
+    In a process of its own, since torch's compiler leaves a thread behind."""
+    done = subprocess.run([sys.executable, "-P", "-c", COMPILED], capture_output=True, text=True, timeout=HANG_S)
+    assert done.returncode == 0, done.stderr
 
 
 def test_many_images_are_read_in_parts_with_the_same_outcome() -> None:

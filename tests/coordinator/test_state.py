@@ -408,12 +408,12 @@ def test_whatever_reason_a_client_gives_the_workers_understand_that_they_are_to_
 def test_hundreds_of_workers_serve_many_experiments() -> None:
     world = World(config(collector={"count": 8, "chunk_env_steps": 64}, stop={"max_env_steps": 1_500}))
     world.updates_per_step = 100
-    world.herd(collectors=240, evaluators=30, learners=30)
-    for number in range(30):
+    world.herd(collectors=160, evaluators=20, learners=20)
+    for number in range(20):
         world.submit(f"x{number}")
     world.run()
     experiments = world.status().experiments
-    assert len(experiments) == 30
+    assert len(experiments) == 20
     assert {e.state for e in experiments} == {"finished"}
     assert sum(e.env_step for e in experiments) == world.unique_env_steps()
 

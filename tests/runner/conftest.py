@@ -36,3 +36,9 @@ def user(tmp_path: Path) -> Path:
     folder = tmp_path / "user"
     tiny_config(folder)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def outside_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run asks git about the repository that it is started in: of this checkout's, that takes a tenth of a run."""
+    monkeypatch.chdir(tmp_path)

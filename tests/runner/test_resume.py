@@ -165,7 +165,7 @@ def test_killed_at_any_moment_of_a_save_a_run_goes_on_without_a_gap(
     killer, short = Killer(at=0), tiny_config(user, "stop.max_env_steps=200")
     run_to_its_death(short, tmp_path / "whole", killer, monkeypatch)
     assert killer.moments > 60
-    moments = [*range(killer.moments)] if LONG else [2, *range(8, 24, 3), *range(26, killer.moments, 17)]
+    moments = [*range(killer.moments)] if LONG else [2, *range(8, 24, 5), *range(26, killer.moments, 23)]
     lost = 0
     for at in moments:
         root = tmp_path / f"killed-{at}"

@@ -64,7 +64,7 @@ MUZERO = (
     ["{type: ppo, hidden: [8], horizon_steps: 8}", "{type: impala, hidden: [8], horizon_steps: 8}", MUZERO],
 )
 def test_runs_of_other_algorithms_give_the_same_numbers_twice_too(user: Path, tmp_path: Path, policy: str) -> None:
-    config = tiny_config(user, f"policy={policy}")
+    config = tiny_config(user, f"policy={policy}", "stop.max_env_steps=300")
     first, second = (RunFolder(run_tiny(config, Start(tmp_path / name)).run_dir) for name in ("first", "second"))
     assert first.progress.read_bytes() == second.progress.read_bytes()
     one, two = models(first), models(second)
@@ -137,7 +137,7 @@ def test_another_seed_gives_other_numbers(user: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("samples_per_insert", [0.5, 4.0, 20.0])
 def test_updates_keep_pace_with_experience(user: Path, tmp_path: Path, samples_per_insert: float) -> None:
-    config = tiny_config(user, f"buffer.samples_per_insert={samples_per_insert}", "stop.max_env_steps=1000")
+    config = tiny_config(user, f"buffer.samples_per_insert={samples_per_insert}", "stop.max_env_steps=500")
     counters = run_tiny(config, Start(tmp_path / "run")).counters
     rows = counters.env_step - config.buffer.min_rows
     band = config.learner.batch_size + samples_per_insert * (12 + 3)

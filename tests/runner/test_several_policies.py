@@ -211,7 +211,7 @@ def test_killed_at_any_moment_all_policies_go_on_from_the_same_step(
     killer, user = Killer(at=0), tmp_path / "user"
     short = several_config(user, "stop.max_env_steps=200")
     run_to_its_death(short, tmp_path / "whole", killer, monkeypatch)
-    moments = [*range(killer.moments)] if LONG else [3, *range(20, killer.moments, killer.moments // 5)]
+    moments = [*range(killer.moments)] if LONG else [3, *range(20, killer.moments, killer.moments // 3)]
     lost = 0
     for at in moments:
         root = tmp_path / f"killed-{at}"

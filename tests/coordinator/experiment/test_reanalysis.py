@@ -178,7 +178,7 @@ def test_what_a_dead_one_was_asked_for_another_computes() -> None:
 @pytest.mark.parametrize("seed", range(12 if LONG else 2))
 def test_nothing_is_lost_or_counted_twice_on_a_bad_network_with_deaths(seed: int) -> None:
     faults = Faults(loss=0.1, repeat=0.2, delay_s=0.3)
-    world = world_of(muzero(), seed=seed, faults=faults)
+    world = world_of(muzero(stop={"max_env_steps": 1_200}), seed=seed, faults=faults)
     chance, step, seen = random.Random(seed), 0, 0
     deaths = dict(
         zip(chance.sample(range(100, 700), 5), ["reanalyzer", "reanalyzer", "learner", "reanalyzer", ""], strict=True)
@@ -198,6 +198,7 @@ def test_nothing_is_lost_or_counted_twice_on_a_bad_network_with_deaths(seed: int
         seen = rows
         assert world.now_s < 4_000, world.experiment()
     assert finished(world).reanalyzed_rows > 0
+    assert step > max(deaths)
     assert world.crashes
     assert world.deaths
 

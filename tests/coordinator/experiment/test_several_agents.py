@@ -74,7 +74,9 @@ def test_on_policy_an_update_has_a_segment_of_each_agent_of_all_copies_of_all_co
     assert stale == [], "strictly on-policy"
 
 
-@pytest.mark.parametrize("settings", [replayed(), on_policy(1)], ids=["replay", "on-policy"])
+@pytest.mark.parametrize(
+    "settings", [replayed(stop={"max_env_steps": 1_200}), on_policy(1)], ids=["replay", "on-policy"]
+)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_lost_and_repeated_messages_and_deaths_lose_no_step_that_was_acknowledged(
     settings: ExperimentConfig, seed: int

@@ -141,9 +141,25 @@ def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None, pag
     except conversation.RefusedError as error:
         raise (CommandRefusedError if error.code == "protocol" else InputError)(str(error)) from error
     except (LaunchError, conversation.UnreachableError) as error:
-        raise RunFailedError(str(error)) from error
+        raise RunFailedError(f"{error}{_how_to_go_on(resolved)}") from error
     finally:
         view.close()
+
+
+def _how_to_go_on(resolved: ResolvedRun) -> str:
+    """What to type after the run's processes have died; nothing where it has no checkpoint, or its folder is not known
+    here."""
+    from remuda.storage.run_folder import folder_of_policy
+
+    folders = [folder_of_policy(resolved.run_dir, name) for name in resolved.loaded.config.policies or [""]]
+    if resolved.on_exists == "rename" or not all((folder.ckpt / "index.json").exists() for folder in folders):
+        return ""
+    return f"\nthe same command with --resume goes on from the last checkpoint in {_shown(resolved.run_dir)}"
+
+
+def _shown(run_dir: Path) -> Path:
+    """As short as it can be typed."""
+    return run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir
 
 
 def _tell(status: ExperimentStatus, config: Path) -> None:
@@ -151,9 +167,7 @@ def _tell(status: ExperimentStatus, config: Path) -> None:
     from remuda.client.progress import commander_log, ending
     from remuda.page.process import is_installed
 
-    shown = Path(status.run_dir)
-    if shown.is_relative_to(Path.cwd()):
-        shown = shown.relative_to(Path.cwd())
+    shown = _shown(Path(status.run_dir))
     print(ending(status))
     print(f"env_step {status.env_step}, train_iter {status.train_iter}, {status.wall_s:.1f} s")
     print(f"run folder: {shown}")

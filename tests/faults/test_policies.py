@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Journal, assert_exact
+from remuda.tests.faults.herd import Journal, assert_exact, kill
 from remuda.tests.faults.sizes import AWAY_S, LONG_STEPS, PAUSE_S
 from remuda.tests.parallel.command import Command
 from remuda.tests.parallel.conftest import wait_until_held
@@ -68,17 +68,20 @@ def test_coordinator_killed_and_then_the_run_is_resumed(tmp_path: Path, herds: H
         assert f"{policy}: evaluation of iteration_0.pth.tar" in herd.said()
 
 
-def test_a_launch_that_was_killed_is_resumed_with_all_policies(tmp_path: Path) -> None:
-    """Both go on from their newest checkpoints and with their replays; at most what collectors had not announced is
-    lost."""
+def test_a_launch_whose_coordinator_was_killed_is_resumed_with_all_policies(tmp_path: Path) -> None:
+    """It ends, says how to go on, and nothing outlives it. Both policies go on from their newest checkpoints and with
+    their replays; at most what collectors had not announced is lost."""
     user, run = make_game_folder(tmp_path / "user", TWO), tmp_path / "run"
     user.hold()
     command = Command(tmp_path / "first", user.root, "launch", user.config, "--run-dir", run)
     try:
         wait_until_held(command, run, user)
-        command.process.kill()
-        command.process.wait()
+        kill(command.coordinator_pid)
         user.release()
+        ended = command.ended()
+        assert ended.code == 1
+        assert "the coordinator process ended with exit code -9" in ended.err
+        assert ended.err.endswith(f"the same command with --resume goes on from the last checkpoint in {run}\n")
         until(lambda: not command.family(), "nothing outlives it")
     finally:
         command.end()

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.lasting_memory import LastingMemory
 from remuda.policy.networks.precision import Products
 
 
@@ -77,6 +78,7 @@ class Stack:
         self._gradients = [(gradients[f"{name}.weight"], gradients[f"{name}.bias"]) for name in names]
         self._transposed = [weight.transpose(1, 2) for weight, _ in self._layers]
         self._count = len(self._layers[0][0])
+        self._memory = LastingMemory()
         self._spaces: dict[tuple[str, int, int], torch.Tensor] = {}
 
     def forward(self, inputs: torch.Tensor) -> Made:
@@ -132,7 +134,7 @@ class Stack:
         space = self._spaces.get((way, index, n))
         if space is None:
             weight = self._layers[index][0]
-            space = weight.new_empty((self._count, n, weight.shape[2]))
+            space = self._memory.empty((self._count, n, weight.shape[2]), like=weight)
             self._spaces[way, index, n] = space
         return space
 

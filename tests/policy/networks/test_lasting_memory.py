@@ -1,0 +1,58 @@
+"""What is promised of memory for large tensors: they do not overlap, they last, and huge pages are no condition."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+
+import pytest
+import torch
+
+from remuda.policy.networks import lasting_memory
+from remuda.policy.networks.lasting_memory import LEAST_BYTES, PAGE_BYTES, LastingMemory
+
+SHAPES = [(2, 512, 256), (2, 300, 111), (3, 700, 301), (1,), (5, 1024, 256)]
+"""One is larger than a huge page, one is small."""
+NUMBERS = torch.empty(0)
+
+
+def filled(memory: LastingMemory) -> list[torch.Tensor]:
+    return [memory.empty(shape, like=NUMBERS).fill_(index) for index, shape in enumerate(SHAPES)]
+
+
+def assert_kept(tensors: list[torch.Tensor]) -> None:
+    assert [tuple(tensor.shape) for tensor in tensors] == SHAPES
+    for index, tensor in enumerate(tensors):
+        assert tensor.dtype == torch.float32
+        assert tensor.is_contiguous()
+        assert bool((tensor == index).all())
+
+
+def test_tensors_do_not_overlap_and_outlive_what_gave_them() -> None:
+    tensors = filled(LastingMemory())
+    gc.collect()
+    assert_kept(tensors)
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages")
+def test_a_block_is_whole_huge_pages() -> None:
+    memory = LastingMemory()
+    first, second = memory.empty((LEAST_BYTES,), like=NUMBERS), memory.empty((LEAST_BYTES,), like=NUMBERS)
+    assert first.data_ptr() % PAGE_BYTES == 0
+    assert second.data_ptr() == first.data_ptr() + 4 * LEAST_BYTES
+
+
+def test_without_huge_pages_it_is_torchs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lasting_memory, "_ADVICE", None)
+    assert_kept(filled(LastingMemory()))
+
+
+def test_a_system_that_refuses_them_gives_small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lasting_memory, "_ADVICE", 9_999)
+    assert_kept(filled(LastingMemory()))
+
+
+def test_other_devices_have_their_own_memory_and_types_are_kept() -> None:
+    memory = LastingMemory()
+    assert memory.empty((LEAST_BYTES,), like=torch.empty(0, device="meta")).device.type == "meta"
+    assert memory.empty((LEAST_BYTES, 3), like=torch.empty(0, dtype=torch.float64)).dtype == torch.float64

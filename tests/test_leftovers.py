@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 def test_a_child_that_has_ended_is_not_left(lists_children: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has waited for it yet: it is a zombie. On systems with and without a list of children in /proc."""
     if not lists_children:
-        monkeypatch.setattr(leftovers, "_PROC", leftovers._PROC / "none")  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(leftovers, "_PROC", f"{leftovers._PROC}/none")  # pyright: ignore[reportPrivateUsage]
     before = Held.now()
     with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
         child = psutil.Process(process.pid)

@@ -7,15 +7,17 @@ import { digits, short } from "./format.js";
 const COLOURS = 8;
 const NAMED = 24;
 const FEW = 40;
+const AGAIN_MS = 2000;
 export const AXES = { env_step: "environment steps", train_iter: "updates", wall_s: "seconds" };
 const FONT = "12px system-ui, sans-serif";
 const colour = (at) => `--c${at % COLOURS}`;
 const value = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let library = null;
 
+// null if nobody has answered: it is asked for again.
 const loaded = () => (library ??= new Promise((onload, onerror) => {
 	document.head.append(h("script", { src: "static/uPlot.iife.min.js", onload, onerror }));
-}));
+}).catch(() => (library = null)));
 
 // Returns {element, show(lines, x), close()}: lines as curves.js has them. `y` says what is drawn.
 export function chart(y, height = 260) {
@@ -52,8 +54,9 @@ export function chart(y, height = 260) {
 	}
 
 	async function draw() {
-		await loaded();
+		const there = await loaded();
 		if (!shown || closed) return;
+		if (!there) return void setTimeout(draw, AGAIN_MS);
 		const { lines, x } = shown;
 		const data = globalThis.uPlot.join(lines.map((line) => (line.banded ? [line.x, line.mean, line.high, line.low] : [line.x, line.mean])));
 		shown.data = data;

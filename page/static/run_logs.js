@@ -4,6 +4,7 @@ import { choose } from "./dialog.js";
 import { fill, h, say } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
 import { runAddress } from "./api.js";
+import { search } from "./parts.js";
 
 const MOST_LINES = 5000;
 const AFTER_MS = 300;
@@ -17,7 +18,7 @@ export async function section({ api, go }, { name: run }, route) {
 	const told = h("span.quiet", { role: "status" });
 	const which = h("select", { onchange: () => go(runAddress(run, "logs", { file: which.value })) });
 	const ended = h("span.quiet", "This one writes no more.");
-	const search = h("input.grow", { type: "search", placeholder: "search", "aria-label": "Search in the log", oninput: () => typed() });
+	const { element: field } = search("in the log", () => typed());
 	const everywhere = h("input", { type: "checkbox", onchange: () => typed() });
 	const following = h("button", { "aria-pressed": "true", onclick: () => follow(!follows()) }, "Follow");
 	const earlier = h("button", { onclick: () => before() }, "Earlier lines");
@@ -42,8 +43,8 @@ export async function section({ api, go }, { name: run }, route) {
 	const bottom = () => (shown.scrollTop = shown.scrollHeight);
 	function follow(on) {
 		press(on);
-		if (on && (search.value || !later.hidden)) {
-			search.value = "";
+		if (on && (field.value || !later.hidden)) {
+			field.value = "";
 			load();
 		} else if (on) bottom();
 		return true;
@@ -98,13 +99,13 @@ export async function section({ api, go }, { name: run }, route) {
 	function typed() {
 		clearTimeout(timer);
 		next = null;
-		timer = setTimeout(() => (search.value.trim() ? look(null) : load()), AFTER_MS);
+		timer = setTimeout(() => (field.value.trim() ? look(null) : load()), AFTER_MS);
 	}
 
 	// Matching lines, from the end of the file backwards; a link leads to the place of each.
 	async function look(from) {
 		const mine = ++turn;
-		const [text, all] = [search.value.trim(), everywhere.checked];
+		const [text, all] = [field.value.trim(), everywhere.checked];
 		const answer = await got({ file: all ? "*" : file, search: text, before: from });
 		if (!answer || mine !== turn) return;
 		const found = answer.matches.map((match) => h("div", { title: match.file },
@@ -120,7 +121,7 @@ export async function section({ api, go }, { name: run }, route) {
 
 	// New lines from the stream; whole pieces leave at the other end.
 	function news({ file: whose, reset, text, begin, end: to }) {
-		if (whose !== file || search.value.trim() || !later.hidden || (!reset && to <= end)) return null;
+		if (whose !== file || field.value.trim() || !later.hidden || (!reset && to <= end)) return null;
 		if (!reset && begin !== end) return load();
 		if (reset) {
 			[pieces, earlier.hidden] = [[], true];
@@ -142,7 +143,7 @@ export async function section({ api, go }, { name: run }, route) {
 	await load(at && Number(at));
 	setTimeout(() => at === null && bottom());
 	return {
-		element: [h("div.row", h("label", "Log of ", which), search, h("label", everywhere, " in all logs"), following), h("div.row", earlier, told), shown,
+		element: [h("div.row", h("label", "Log of ", which), field, h("label", everywhere, " in all logs"), following), h("div.row", earlier, told), shown,
 			h("div.row", later, ended)],
 		stream: () => ({ log: file, after: end }),
 		shortcuts: { f: () => follow(!follows()) },

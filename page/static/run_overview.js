@@ -30,7 +30,8 @@ export async function section({ api }, about) {
 	const rates = Object.entries(RATES).map(([name, text]) => ({ name, text, picture: chart(text, 170) }));
 	const rateCards = h("div.cards");
 	const { runs } = await api.get("api/runs");
-	const group = runs.filter((one) => one.run === run || (one.run && one.group === about.run.group)).map((one) => one.run);
+	const mine = runs.find((one) => one.run === run)?.group; // what a group is called depends on all runs
+	const group = runs.filter((one) => one.run === run || (one.run && one.group === mine)).map((one) => one.run);
 	const curves = curveCard(api, (bands) => (bands ? group : [run]), {
 		names: Object.entries(detail.metrics ?? {}).flatMap(([source, names]) => names.map((name) => `${source}/${name}`)),
 		bandText: group.length > 1 && ` all ${group.length} seeds as a band`,

@@ -25,7 +25,7 @@ export const turned = (order, key, descending) =>
 
 // A column: `show(value, row)` gives a text or an element. `kinds`: "number" (the largest first), "wide" (not on phones),
 // "long" (wraps), "plain" (does not sort). On phones "name" and "title" head a card, and "bare" has no head. It sorts by row[key].
-export const column = (key, head, show = (value) => value, kinds = "", title = null) => ({ key, head, show, kinds, title });
+export const column = (key, head, show = (value) => value, kinds = "") => ({ key, head, show, kinds });
 
 // `key(row)` names a row; `link(row)` is where Enter leads.
 export function table(caption, columns, { key, order = null, link = null, empty = "Nothing here yet." }) {
@@ -46,7 +46,7 @@ export function table(caption, columns, { key, order = null, link = null, empty 
 				shown();
 				heads.children[at].firstChild.focus();
 			};
-			return h("th", { scope: "col", class: one.kinds, "aria-sort": sort, title: one.title }, plain ? one.head : h("button", { onclick: turn }, one.head));
+			return h("th", { scope: "col", class: one.kinds, "aria-sort": sort }, plain ? one.head : h("button", { onclick: turn }, one.head));
 		}));
 	}
 

@@ -29,7 +29,7 @@ export async function view(context) {
 		column("state", "State", badge, "bare"), column("role", "Role"),
 		column("activity", "Does", (activity, { waits_for }) => h(waits_for ? "span.wait" : "span", activity || "–")), run,
 		column("host", "Host", undefined, "wide"), column("pid", "Process", String, "number wide"), column("cpu_cores", "Cores", (used) => digits(used, 2), "number"),
-		column("work_share", "Busy", share, "number", "Share of the last seconds in which it did not wait"), column("rss_bytes", "Memory", bytes, "number"),
+		column("work_share", "Busy", share, "number"), column("rss_bytes", "Memory", bytes, "number"),
 		column("beat_age_s", "Heard", (seconds) => `${age(seconds)} ago`, "number wide"), again("restarts"),
 	], { key: ({ uuid }) => uuid, link: ({ run: name }) => name && runAddress(name), order: { key: "role" }, empty: "There is no such worker." });
 	const ofFailures = table("Failures", [column("time_s", "When", (time_s) => clock(time_s), "number"), run, column("text", "What", undefined, "long")],

@@ -45,8 +45,8 @@ export async function view(context, route) {
 	const shown = await section(context, about, route);
 	show();
 	const to = (key, which = policy) => runAddress(name, key, { policy: which });
-	const chosen = policies.length > 0 && ["", "checkpoints"].includes(part) && h("label", "Policy ",
-		choose(h("select", { onchange: ({ target }) => context.go(to(part, target.value)) }), policies.map((one) => [one, one]), policy));
+	const chosen = policies.length > 0 && ["", "checkpoints"].includes(part) && h("p", h("label", "Policy ",
+		choose(h("select", { onchange: ({ target }) => context.go(to(part, target.value)) }), policies.map((one) => [one, one]), policy)));
 	const tabs = Object.entries(PARTS).map(([key, text]) => h("a", { href: to(key), "aria-current": key === part ? "page" : null }, text));
 	return {
 		title: `${PARTS[part]} of ${name}`,

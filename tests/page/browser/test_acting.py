@@ -123,8 +123,9 @@ def test_a_config_is_submitted_and_trains_to_its_end(stage: Stage, short: UserFo
     tab.until_text(f"{RIGHT}: by_page.")
     tab.click(SUBMIT)
     tab.until("document.querySelector('form [role=status]').className === 'bad'", "a refusal")
-    assert "by_page" in tab.text("form [role=status]")
-    assert "exist" in tab.text("form [role=status]")
+    refusal = tab.text("form [role=status]")
+    assert all(part in refusal for part in ("by_page", "“rename”", "“If its run folder exists”")), refusal
+    assert "--" not in refusal, "options are for the command line"
     tab.choose("form .cards select", "rename")
     tab.click(SUBMIT)
     tab.until("location.hash.startsWith('#/run/by_page') && location.hash !== '#/run/by_page'", "another name")

@@ -90,6 +90,15 @@ def test_a_view_whose_module_did_not_come_is_asked_for_again(stage: Stage, tab: 
     tab.until_text("All runs: ", within="main")
 
 
+def test_charts_come_once_the_library_that_draws_them_has_come(stage: Stage, tab: Page) -> None:
+    tab.call("Network.setBlockedURLs", urls=["*/static/uPlot*"])
+    tab.open(stage.run("goes_on"))
+    tab.until("document.querySelector('.lane svg path')", "the timeline needs no library")
+    tab.until("document.querySelector('script[src*=uPlot]')", "it was asked for")
+    tab.call("Network.setBlockedURLs", urls=[])
+    tab.until("document.querySelectorAll('.chart canvas').length > 1", "curves and rates")
+
+
 def test_a_view_that_is_opened_while_nobody_is_there_begins_by_itself(stage: Stage, tab: Page) -> None:
     tab.open(stage.link("herd"))
     tab.until_text("Hosts", within="main")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from remuda.sweeping.record import FILE as SWEEP_FILE
 from remuda.tests.page.browser.devtools import Page
 from remuda.tests.page.browser.stage import HARM, HARMFUL_NAME, Stage
 from remuda.tests.patience import until
@@ -169,6 +172,29 @@ def test_runs_are_compared(stage: Stage, tab: Page, pictures: Path) -> None:
     assert "done_2" not in shown
     tab.until("document.querySelector('.chart canvas')")
     tab.screenshot(pictures / "compare.png", whole=True)
+
+
+@pytest.fixture
+def sweep(stage: Stage) -> Generator[str]:
+    """A sweep of two runs."""
+    folder = stage.herd.runs / "grid"
+    for name in ("done_1", "done_2"):
+        shutil.copytree(stage.herd.runs / name, folder / name)
+    (folder / SWEEP_FILE).write_text("{}")
+    yield folder.name
+    shutil.rmtree(folder)
+
+
+def test_a_sweep_is_compared_in_a_table_that_sorts(stage: Stage, tab: Page, sweep: str) -> None:
+    tab.open(stage.link("runs"))
+    tab.click("a.button", f"sweep {sweep} (2)")
+    tab.until_text("Sweep grid", within="h1")
+    names = "[...document.querySelectorAll('section:last-of-type td.name')].map((one) => one.innerText)"
+    tab.click("section:last-of-type th button", "seed")
+    tab.until("document.querySelector('section:last-of-type th[aria-sort=ascending]')?.innerText.startsWith('seed')")
+    assert tab.js(names) == ["grid/done_1", "grid/done_2"]
+    tab.click("section:last-of-type th button", "seed")
+    assert tab.js(names) == ["grid/done_2", "grid/done_1"]
 
 
 def test_markup_in_names_and_logs_is_text(stage: Stage, tab: Page) -> None:

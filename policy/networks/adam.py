@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 import torch
 
+from remuda.policy.networks.lasting_memory import LastingMemory
 from remuda.policy.saved_state import misfits
 
 
@@ -58,8 +59,8 @@ class Adam:
         self._epsilon = epsilon
         self._weight_decay = weight_decay
         self._steps = 0
-        self._mean = torch.zeros_like(vector)
-        self._square = torch.zeros_like(vector)
+        memory = LastingMemory()
+        self._mean, self._square = (memory.empty(vector.shape, like=vector).zero_() for _ in range(2))
         self._step = vector.new_zeros(())  # the kernel wants it where the vector is
 
     def step(self) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from remuda.policy.networks.lasting_memory import LastingMemory
+
 
 @dataclass(frozen=True)
 class FlatPart:
@@ -45,8 +47,10 @@ class FlatParameters:
 
     def __init__(self, network: nn.Module) -> None:
         parameters = list(network.parameters())
-        self.vector = nn.Parameter(torch.cat([parameter.detach().reshape(-1) for parameter in parameters]))
-        self.gradient = torch.zeros_like(self.vector)
+        flat = [parameter.detach().reshape(-1) for parameter in parameters]
+        memory, numbers = LastingMemory(), sum(len(part) for part in flat)
+        self.vector = nn.Parameter(torch.cat(flat, out=memory.empty((numbers,), like=flat[0])))
+        self.gradient = memory.empty((numbers,), like=flat[0]).zero_()
         self.vector.grad = self.gradient
         self._whole = FlatPart(self.vector.detach(), self.gradient)
         self._layout = [(name, parameter.shape) for name, parameter in network.named_parameters()]

@@ -1,4 +1,4 @@
-"""Memory of large tensors that every update writes again: on huge pages, where the operating system has them."""
+"""Memory of large tensors that stay while a network learns: on huge pages, where the operating system has them."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false
@@ -28,26 +28,29 @@ class LastingMemory:
     """
 
     def __init__(self) -> None:
-        self._left = torch.empty(0, dtype=torch.uint8)
-        """The rest of the newest block."""
+        self._block: mmap.mmap | None = None
+        """The newest block; its bytes from `_next` up to `_end` are free."""
+        self._next = self._end = 0
 
     def empty(self, shape: Sequence[int], *, like: torch.Tensor) -> torch.Tensor:
-        """A tensor of this shape with any numbers in it, of the type and on the device of another."""
-        size = math.prod(shape) * like.element_size()
+        """A tensor of this shape with any numbers in it, of the type and on the device of another. It has a storage of
+        its own, so that a file it is saved in holds nothing else."""
+        count = math.prod(shape)
+        size = count * like.element_size()
         if _ADVICE is None or like.device.type != "cpu" or size < LEAST_BYTES:
             return like.new_empty(tuple(shape))
-        if size > len(self._left):
-            self._left = _block(size, _ADVICE)
-        own, self._left = self._left[:size], self._left[-(-size // _LINE_BYTES) * _LINE_BYTES :]
-        return own.view(like.dtype).view(tuple(shape))
+        if self._block is None or size > self._end - self._next:
+            self._block, self._next, self._end = _block(size, _ADVICE)
+        own = torch.frombuffer(self._block, dtype=like.dtype, count=count, offset=self._next)
+        self._next += -(-size // _LINE_BYTES) * _LINE_BYTES
+        return own.view(tuple(shape))
 
 
-def _block(size: int, advice: int) -> torch.Tensor:
-    """Whole huge pages for so many bytes: uint8 [n]."""
+def _block(size: int, advice: int) -> tuple[mmap.mmap, int, int]:
+    """Whole huge pages for so many bytes, where they begin, and where they end."""
     whole = -(-size // PAGE_BYTES) * PAGE_BYTES
-    mapped = mmap.mmap(-1, whole + PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block = mmap.mmap(-1, whole + PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a system without them gives small ones
-        mapped.madvise(advice)
-    memory = torch.frombuffer(mapped, dtype=torch.uint8)
-    first = -memory.data_ptr() % PAGE_BYTES
-    return memory[first : first + whole]
+        block.madvise(advice)
+    first = -torch.frombuffer(block, dtype=torch.uint8).data_ptr() % PAGE_BYTES
+    return block, first, first + whole

@@ -141,7 +141,8 @@ class Stack:
     def input_gradient(self, gradient: torch.Tensor, *, first: int) -> torch.Tensor:
         """From what `backward` returned to the loss's gradient by the inputs from number `first` on, [n, inputs -
         first]: of all perceptrons together."""
-        return torch.bmm(gradient, self._transposed[0][:, :, first:]).sum(0)
+        weight = self._layers[0][0][:, first:]
+        return torch.bmm(weight, gradient.transpose(1, 2)).sum(0).t()  # products with few columns are slow
 
     def _product(self, index: int, left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
         if self._rounds(index):

@@ -52,6 +52,12 @@ def test_a_system_that_refuses_them_gives_small_pages(monkeypatch: pytest.Monkey
     assert_kept(filled(LastingMemory()))
 
 
+def test_each_is_saved_alone() -> None:
+    """torch saves the whole storage of a tensor."""
+    for tensor in filled(LastingMemory()):
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
 def test_other_devices_have_their_own_memory_and_types_are_kept() -> None:
     memory = LastingMemory()
     assert memory.empty((LEAST_BYTES,), like=torch.empty(0, device="meta")).device.type == "meta"

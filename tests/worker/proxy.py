@@ -71,7 +71,10 @@ class Proxy(Serving):
         if not data:
             self._close(end)
         elif end not in self._swallowed:
-            self._other[end].sendall(self._maybe_damaged(data))
+            try:
+                self._other[end].sendall(self._maybe_damaged(data))
+            except OSError:  # its peer has gone meanwhile
+                self._close(end)
 
     def _maybe_damaged(self, data: bytes) -> bytes:
         if self._damages_from_bytes is None or len(data) < self._damages_from_bytes:

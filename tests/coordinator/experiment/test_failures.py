@@ -209,7 +209,7 @@ def test_a_worker_in_doubt_of_itself_leaves_and_its_next_incarnation_serves() ->
 
 
 def test_another_experiment_of_the_herd_goes_on_undisturbed() -> None:
-    world = World(config(collector={"count": 1, "chunk_env_steps": 64}, stop={"max_env_steps": 40_000}))
+    world = World(config(collector={"count": 1, "chunk_env_steps": 64}, stop={"max_env_steps": 15_000}))
     world.herd(collectors=2, evaluators=2, learners=2)
     world.submit("good")
     world.submit("bad")

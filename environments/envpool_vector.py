@@ -41,7 +41,7 @@ class EnvpoolVector(VectorEnv[Array, Array, Array]):
         Raises EnvironmentBuildError if envpool is not installed or does not know the id, does not take the settings, or
         has other observations or actions.
         """
-        self._envpool, self._env, self._threads = _package(env), env, threads
+        self._envpool, self._env, self._threads = package(env), env, threads
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space, self.single_action_space = spaces
@@ -100,8 +100,8 @@ class EnvpoolVector(VectorEnv[Array, Array, Array]):
 def auto_takes_pool(env: EnvConfig, num_envs: int) -> bool:
     """Whether `auto` asks for a pool: gymnasium's own classic control, Box2D or MuJoCo as it is, and enough of them.
 
-    Whether envpool is installed and has it is seen when it is built. Other environments may tell more in `info` than a
-    pool does. Nothing is timed: numbers of a run must not depend on how busy the machine is.
+    Whether envpool is installed and has it is seen when the pool is built. Other environments may tell more in `info`
+    than a pool does. Nothing is timed: numbers of a run must not depend on how busy the machine is.
     """
     if env.id is None or env.kwargs or env.episode_info or num_envs < LEAST_ENVS:
         return False
@@ -109,7 +109,7 @@ def auto_takes_pool(env: EnvConfig, num_envs: int) -> bool:
     return isinstance(entry, str) and entry.startswith(_WRITTEN_AGAIN)
 
 
-def _package(env: EnvConfig) -> Any:
+def package(env: EnvConfig) -> Any:
     """The package, which knows the environment. Raises EnvironmentBuildError."""
     asked = "env.vectorization = envpool"
     if env.id is None:

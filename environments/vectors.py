@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
 from remuda.environments.atari import AtariVector, atari_settings, is_atari
-from remuda.environments.envpool_vector import EnvpoolVector, auto_takes_pool
+from remuda.environments.envpool_vector import EnvpoolVector, auto_takes_pool, package
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.faults import RestartLimit
 from remuda.environments.make import check_spaces, make_single
@@ -94,6 +94,7 @@ def _pool(
     why: str,
 ) -> EnvpoolVector:
     """Build one of envpool's. Raises EnvironmentBuildError."""
+    package(env)  # where it is not installed, no copy is built for nothing
     copy = build()
     copy.close()
     threads = min(max(usable_cores() // sharers, 1), num_envs)

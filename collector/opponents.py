@@ -29,16 +29,15 @@ class OlderPlayers:
         self._names, self._configs = tuple(configs), tuple(configs.values())
         self._stores = [own.checkpoints for own in stores.of_policies]
         self._past, self._say, self._warn = past, say, warn
-        self._heard: set[tuple[int, str]] = set()
-        """Place and file."""
+        self._heard: dict[int, frozenset[str]] = {}
+        """By place, the files that were in the newest message."""
         self._waiting = deque[tuple[int, CheckpointFile]]()
 
     def hear(self, news: Opponents) -> None:
-        """These checkpoints play; the coordinator repeats itself after a break."""
-        for one in news.checkpoints:
-            if (news.place, one.file) not in self._heard:
-                self._heard.add((news.place, one.file))
-                self._waiting.append((news.place, one))
+        """These checkpoints play; each message has some of the one before."""
+        known = self._heard.get(news.place, frozenset())
+        self._waiting.extend((news.place, one) for one in news.checkpoints if one.file not in known)
+        self._heard[news.place] = frozenset(one.file for one in news.checkpoints)
 
     def load(self) -> None:
         """Bring into the game what has come."""

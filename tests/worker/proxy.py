@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import threading
@@ -10,7 +11,11 @@ from remuda.tests.worker.serving import Serving
 
 
 class Proxy(Serving):
-    """Listens on a free port and forwards to `port`. A context manager."""
+    """Listens on a free port and forwards to `port`. A context manager.
+
+    It waits for no end: one that has stopped reading, as a server does with a connection that it gives up, holds up its
+    own connection alone.
+    """
 
     def __init__(self, port: int) -> None:
         super().__init__()
@@ -20,6 +25,8 @@ class Proxy(Serving):
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._other: dict[socket.socket, socket.socket] = {}
+        self._waiting: dict[socket.socket, bytes] = {}
+        """What an end does not take yet. Its other end is not read meanwhile."""
         self._swallowed: set[socket.socket] = set()
         self._damages_from_bytes: int | None = None
         self._lock = threading.Lock()
@@ -48,18 +55,27 @@ class Proxy(Serving):
 
     def _serve(self) -> None:
         while not self._stop:
-            for key, _ in self._selector.select(0.01):
+            for key, events in self._selector.select(0.01):
                 with self._lock:
-                    if key.fileobj is self._listener:
-                        self._accept()
-                    elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._other:
-                        self._forward(key.fileobj)
+                    self._attend(key.fileobj, events)
+
+    def _attend(self, end: object, events: int) -> None:
+        if end is self._listener:
+            self._accept()
+        elif isinstance(end, socket.socket) and end in self._other:
+            if not events:  # nothing was waited for, so it was reset
+                self._close(end)
+            elif events & selectors.EVENT_WRITE:
+                self._send(end, self._waiting.pop(end))
+            elif self._other[end] not in self._waiting:
+                self._forward(end)
 
     def _accept(self) -> None:
         near, _ = self._listener.accept()
         far = socket.create_connection(self._target)
         self._other |= {near: far, far: near}
         for end in (near, far):
+            end.setblocking(False)
             self._selector.register(end, selectors.EVENT_READ)
         self.connections += 1
 
@@ -71,10 +87,26 @@ class Proxy(Serving):
         if not data:
             self._close(end)
         elif end not in self._swallowed:
-            try:
-                self._other[end].sendall(self._maybe_damaged(data))
-            except OSError:  # its peer has gone meanwhile
-                self._close(end)
+            self._send(self._other[end], self._maybe_damaged(data))
+
+    def _send(self, end: socket.socket, data: bytes) -> None:
+        """Hand over what `end` takes now, and keep the rest."""
+        sent = 0
+        try:
+            with contextlib.suppress(BlockingIOError):
+                sent = end.send(data)
+        except OSError:  # it has gone meanwhile
+            self._close(end)
+            return
+        if sent < len(data):
+            self._waiting[end] = data[sent:]
+        self._watch(end, reads=self._other[end] not in self._waiting)
+        self._watch(self._other[end], reads=end not in self._waiting)
+
+    def _watch(self, end: socket.socket, *, reads: bool) -> None:
+        reading = selectors.EVENT_READ if reads else 0
+        writing = selectors.EVENT_WRITE if end in self._waiting else 0
+        self._selector.modify(end, reading | writing)
 
     def _maybe_damaged(self, data: bytes) -> bytes:
         if self._damages_from_bytes is None or len(data) < self._damages_from_bytes:
@@ -85,6 +117,7 @@ class Proxy(Serving):
     def _close(self, end: socket.socket) -> None:
         for socket_ in (end, self._other.pop(end, end)):
             self._other.pop(socket_, None)
+            self._waiting.pop(socket_, None)
             self._swallowed.discard(socket_)
             if socket_.fileno() >= 0:
                 self._selector.unregister(socket_)

@@ -19,6 +19,8 @@ class Took:
     wall_s: float
     other_cores: float
     """Cores that other programs than this one and its processes kept busy, on average."""
+    processor_s: float
+    """Processor time of this program and its processes. Other work lengthens it far less than it lengthens `wall_s`."""
 
 
 class Stopwatch:
@@ -32,7 +34,7 @@ class Stopwatch:
     def took(self) -> Took:
         """The time since it was made."""
         wall_s, busy_s, own_s = (read() - begin for read, begin in zip(self._read, self._begin, strict=True))
-        return Took(wall_s, max(0.0, busy_s - own_s) / wall_s if wall_s else 0.0)
+        return Took(wall_s, max(0.0, busy_s - own_s) / wall_s if wall_s else 0.0, own_s)
 
 
 def machine_busy_s() -> float:

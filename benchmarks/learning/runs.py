@@ -39,6 +39,8 @@ class Run(msgspec.Struct, frozen=True):
     """Environment steps, and the mean return of the evaluation there."""
     other_cores: float | None = None
     """Cores that other programs kept busy meanwhile, on average; None: not measured."""
+    processor_s: float | None = None
+    """Processor time of all its processes; None: not measured."""
 
     @property
     def last_return(self) -> float:
@@ -72,7 +74,7 @@ def ours(task: Task, seed: int) -> Run:
         curve = curve_of(run_dir, task.policies)
         status = msgspec.json.decode(done.output, type=_Status)
     reached = task.stop_value is None or status.reason == "stop_value"
-    return Run(task.name, OURS, seed, reached, status.env_step, took.wall_s, curve, took.other_cores)
+    return Run(task.name, OURS, seed, reached, status.env_step, took.wall_s, curve, took.other_cores, took.processor_s)
 
 
 def arguments(task: Task, seed: int) -> list[str]:
@@ -129,7 +131,9 @@ def theirs(task: Task, seed: int, *, root: Path = ROOT) -> Run:
     if done.status != 0:
         raise ReferenceFailedError(f"{script.name} ended with status {done.status}: {done.errors[-1_000:]}")
     line = msgspec.json.decode(done.output.strip().splitlines()[-1], type=PeerLine)
-    return Run(task.name, PEER, seed, line.reached, line.env_steps, took.wall_s, line.curve, took.other_cores)
+    return Run(
+        task.name, PEER, seed, line.reached, line.env_steps, took.wall_s, line.curve, took.other_cores, took.processor_s
+    )
 
 
 class _Status(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ def figures(task: Task, runs: Sequence[Run]) -> list[Figure]:
     that return, or seconds and the return that was reached.
 
     A run that did not reach the return counts as infinitely long. Seconds are left out where other programs kept the
-    machine busy during any of the runs.
+    machine busy during any of the runs; seconds of processor time are compared there, too.
     """
     mine = [run for run in runs if run.side == OURS]
     peers = [run for run in runs if run.side == PEER]
@@ -28,21 +28,20 @@ def figures(task: Task, runs: Sequence[Run]) -> list[Figure]:
     if not mine or not peers:
         return found
     if all(run.quiet for run in runs):
-        seconds = ([_wall_s(run) for run in side] for side in (mine, peers))
+        seconds = ([_until(run, run.wall_s) for run in side] for side in (mine, peers))
         found.append(_figure(task, "wall", "s", task.wall_goal, *seconds))
+    if all(run.processor_s is not None for run in runs):
+        seconds = ([_until(run, run.processor_s or 0.0) for run in side] for side in (mine, peers))
+        found.append(_figure(task, "processor", "s", task.wall_goal, *seconds))
     if task.stop_value is None:
         returns = ([run.last_return for run in side] for side in (mine, peers))
         return [*found, _figure(task, "return", "return", RETURN_GOAL, *returns)]
-    steps = ([_env_steps(run) for run in side] for side in (mine, peers))
+    steps = ([_until(run, run.env_steps) for run in side] for side in (mine, peers))
     return [*found, _figure(task, "env_steps", "env steps", STEPS_GOAL, *steps)]
 
 
-def _wall_s(run: Run) -> float:
-    return run.wall_s if run.reached else math.inf
-
-
-def _env_steps(run: Run) -> float:
-    return run.env_steps if run.reached else math.inf
+def _until(run: Run, value: float) -> float:
+    return value if run.reached else math.inf
 
 
 def _solved(task: Task, mine: list[Run]) -> Figure:

@@ -17,7 +17,7 @@ def readings(*values: float) -> Callable[[], float]:
 def test_what_was_not_ours_was_others() -> None:
     """Of 6 seconds of work in 2 seconds, 3 were ours: 1.5 cores were busy with something else."""
     took = Stopwatch(readings(5.0, 7.0), readings(10.0, 16.0), readings(1.0, 4.0)).took()
-    assert (took.wall_s, took.other_cores) == (2.0, 1.5)
+    assert (took.wall_s, took.other_cores, took.processor_s) == (2.0, 1.5, 3.0)
 
 
 def test_rounding_makes_no_negative_work() -> None:

@@ -69,6 +69,7 @@ def test_a_run_of_the_peer_is_its_last_line(root: Path) -> None:
     assert run.last_return == 1.75
     assert run.wall_s > 0
     assert run.other_cores is not None
+    assert run.processor_s is not None
     assert theirs(PENDULUM, 5, root=root).reached
     assert run.side != OURS
 

@@ -55,6 +55,16 @@ def test_seconds_beside_other_work_are_not_compared() -> None:
     assert [figure.name.rpartition("ppo_")[2] for figure in found] == ["solved", "wall", "env_steps"]
 
 
+def test_processor_time_is_compared_beside_other_work_too() -> None:
+    mine = msgspec.structs.replace(run(OURS, 0, steps=9, wall_s=4.0), other_cores=1.0, processor_s=3.0)
+    peer = msgspec.structs.replace(run(PEER, 0, steps=9, wall_s=9.0), other_cores=1.0, processor_s=6.0)
+    _, processor, _ = figures(SOLVE, [mine, peer])
+    assert (processor.name, processor.ratio, processor.met) == ("learning_pendulum_ppo_processor", 0.5, True)
+    assert len(figures(SOLVE, [mine, msgspec.structs.replace(peer, processor_s=None)])) == 2, "an older run has none"
+    late = msgspec.structs.replace(peer, reached=False)
+    assert [figure.ratio for figure in figures(SOLVE, [mine, late])] == [1.0, 0.0, 0.0]
+
+
 def test_without_a_peer_it_counts_how_many_seeds_got_there() -> None:
     good, bad = run(OURS, 0, steps=1, wall_s=1.0), run(OURS, 1, steps=9, wall_s=9.0, reached=False)
     (all_but_one,) = figures(SOLVE, [good, bad])

@@ -47,7 +47,8 @@ It says what the stored runs needed, then what yours need, and leaves `<task>.js
 `runs/examples`. A curve that is far from the stored one, with no setting changed, is an error worth reporting.
 
 Steps are environment steps until the mean return of an evaluation reached what is asked for, of the quickest seed and
-of the slowest. A file without steps has no stored runs yet; its first lines say what was tried.
+of the slowest. A file that ends after a number of steps has returns instead, with the steps after which they were
+measured. A file without either has no stored runs yet; its first lines say what was tried.
 
 | file | ends | steps, and seeds that got there | curve | task |
 |---|---|---|---|---|
@@ -85,11 +86,17 @@ def needed(task: Task, runs: Sequence[Run]) -> str:
     if not runs:
         return ""
     if task.stop_value is None:
-        returns = sorted(run.last_return for run in runs)
-        return f"returns {returns[0]:,.0f} to {returns[-1]:,.0f}; {len(runs)}"
+        returns = [f"{value:,.0f}" for value in sorted(run.last_return for run in runs)]
+        after = max(run.curve[-1][0] for run in runs)
+        return f"returns {_span(returns)} after {after:,}; {len(runs)}"
     steps = sorted(run.env_steps for run in runs if run.reached)
     share = f"{len(steps)} of {len(runs)}"
-    return f"{steps[0]:,} to {steps[-1]:,}; {share}" if steps else share
+    return f"{_span([f'{step:,}' for step in steps])}; {share}" if steps else share
+
+
+def _span(values: Sequence[str]) -> str:
+    """From the first to the last, or the one that there is."""
+    return " to ".join(dict.fromkeys([values[0], values[-1]]))
 
 
 def _row(task: Task, file: str, folder: Path) -> str:

@@ -168,13 +168,15 @@ def _report_every(grid: Grid, search: Search, asked: Asked) -> int:
 
 def _print_results(grid: Grid, study: Study, records: Sequence[RunRecord], asked: Asked, *, again: str | None) -> None:
     from remuda.sweeping.search.picture import draw
-    from remuda.sweeping.search.results import best_of, results_json, trials_table
+    from remuda.sweeping.search.results import best_of, failures, results_json, trials_table
 
     trials, importances = study.trials, study.importances()
     if asked.as_json:
         print(results_json(asked.folder, records, trials, importances))
     else:
         print(f"{trials_table(trials, most=BEST_SHOWN)}\n")
+        if failed := failures(records):
+            print(f"{failed}\n")
         if importances:
             shares = ", ".join(f"{key} {share:.0%}" for key, share in importances.items())
             print(f"what made the best trials better: {shares}\n")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -15,6 +17,8 @@ from remuda.sweeping.sweep import Task
 from remuda.wire.connection_file import ConnectionFileError
 from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import ExperimentState, ExperimentStatus
+
+T = TypeVar("T")
 
 LOOK_S = 0.5
 """Between two requests to the coordinator."""
@@ -38,17 +42,18 @@ class HerdRuns:
     the next sweep in the same folder follows them again.
     """
 
-    def __init__(self, client: Client, *, adopt: bool = True) -> None:
+    def __init__(self, client: Client, *, adopt: bool = True, sleep: Callable[[float], None] = time.sleep) -> None:
         """With `adopt`, an experiment that already runs in the folder of a run is followed, not submitted again."""
         self._client = client
         self._adopt = adopt
+        self._sleep = sleep
         self._records: dict[str, RunRecord] = {}
         """By experiment."""
         self._looked_s = 0.0
 
     def begin(self, tasks: Sequence[Task]) -> Iterator[RunRecord]:
         """Submit each run, unless an earlier sweep has submitted it."""
-        known = self._client.status().experiments if self._adopt else []
+        known = self._asked(self._client.status).experiments if self._adopt else []
         for task in tasks:
             record = self._taken_up(task, known)
             if record.experiment is not None and not record.over:
@@ -59,7 +64,7 @@ class HerdRuns:
         """Ask the coordinator, at most every LOOK_S seconds."""
         if time.monotonic() < self._looked_s + LOOK_S:
             return []
-        known = {status.id: status for status in self._statuses()}
+        known = {status.id: status for status in self._asked(self._client.status).experiments}
         self._looked_s = time.monotonic()
         news: list[RunRecord] = []
         for experiment, record in list(self._records.items()):
@@ -81,7 +86,7 @@ class HerdRuns:
     def _stop(self, experiments: Sequence[str]) -> None:
         for experiment in experiments:
             with contextlib.suppress(RefusedError):  # it has ended by itself
-                self._client.stop(experiment)
+                self._asked(partial(self._client.stop, experiment))
 
     def _taken_up(self, task: Task, known: Iterable[ExperimentStatus]) -> RunRecord:
         here = [status for status in known if status.run_dir == str(task.run.run_dir)]
@@ -103,15 +108,16 @@ class HerdRuns:
             return replace(task.record, state="failed", reason=str(error))
         return replace(task.record, state="queued", experiment=submitted.experiment)
 
-    def _statuses(self) -> Sequence[ExperimentStatus]:
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """The answer of the coordinator; one that is gone is waited for."""
         end_s = time.monotonic() + RETURN_DEADLINE_S
         while True:
             try:
-                return self._client.status().experiments
+                return ask()
             except (UnreachableError, ConnectionFileError):  # there is no file while a coordinator is being started
                 if time.monotonic() > end_s:
                     raise
-                time.sleep(LOOK_S)
+                self._sleep(LOOK_S)
 
 
 def _as_told(record: RunRecord, status: ExperimentStatus) -> RunRecord:

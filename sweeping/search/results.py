@@ -36,6 +36,13 @@ def trials_table(trials: Sequence[Trial], *, most: int) -> str:
     return table if len(ranked) <= most else f"{table}\n… and {len(ranked) - most} more"
 
 
+def failures(records: Sequence[RunRecord]) -> str:
+    """A line per run that failed, with the reason, under a heading; empty if none did."""
+    failed = [record for record in records if record.state == "failed"]
+    told = [f"  {record.name}: {record.reason}" for record in failed]
+    return "\n".join([f"{len(failed)} of {len(records)} runs failed:", *told]) if failed else ""
+
+
 def results_json(
     folder: Path, records: Sequence[RunRecord], trials: Sequence[Trial], importances: Mapping[str, float]
 ) -> str:

@@ -45,6 +45,10 @@ class Command:
                 env={**environment, "REMUDA_PAGE": "0", "TMPDIR": str(scratch), "COLUMNS": "200"},
             )
 
+    def said(self) -> str:
+        """What it has told so far, beside its results."""
+        return self._err.read_text()
+
     def ended(self) -> Ended:
         """Wait until the command is over."""
         code = self.process.wait(HANG_S)

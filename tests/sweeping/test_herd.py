@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from remuda.client.client import ANSWER_DEADLINE_S, Client
 from remuda.sweeping.grid import read_grid
 from remuda.sweeping.herd import HerdRuns
 from remuda.sweeping.plan import plan
 from remuda.sweeping.record import RunRecord, SweepBook
 from remuda.sweeping.sweep import carry_out, tasks
-from remuda.tests.faults.herd import Herd, kill
+from remuda.tests.faults.herd import Herd
 from remuda.tests.patience import until
 from remuda.tests.sweeping.grids import SHORT, write_grid
 from remuda.wire.messages import OVER, ExperimentStatus
@@ -73,18 +75,21 @@ def swept(
     seeds: int = 1,
     ending: Callable[[Sequence[RunRecord]], bool] = lambda records: False,
     adopt: bool = True,
+    patience: tuple[float, Callable[[float], None]] = (ANSWER_DEADLINE_S, time.sleep),
 ) -> list[RunRecord]:
-    """Sweep until it is over; the last record of every run, `ending` being asked about the latest ones."""
+    """Sweep until it is over; the last record of every run, `ending` being asked about the latest ones. `patience`: how
+    long it waits for an answer, and what it does before it asks again."""
     folder = sweep_of(herd, tmp_path)
     folder.mkdir(exist_ok=True)
     book = SweepBook(folder, name="hills", mode="parallel")
     runs = plan(read_grid(write_grid(tmp_path / "user", parameters, seeds=seeds)), folder)
     records, todo = tasks(runs, book.runs, "parallel", force=not adopt)
     latest = {record.name: record for record in records}
-    with herd.client() as client:
+    answer_deadline_s, sleep = patience
+    with Client(herd.connection_file, answer_deadline_s=answer_deadline_s) as client:
         carry_out(
             todo,
-            HerdRuns(client, adopt=adopt),
+            HerdRuns(client, adopt=adopt, sleep=sleep),
             book,
             ending=lambda: ending(list(latest.values())),
             on_change=lambda news: latest.update({record.name: record for record in news}),
@@ -154,20 +159,31 @@ def test_starting_over_what_is_under_way_is_refused(herd: Herd, tmp_path: Path) 
 
 
 def test_a_coordinator_that_is_killed_and_started_again_is_waited_for(own: Herd, tmp_path: Path) -> None:
+    """By a sweep that follows its runs, and by one that is asked to stop while there is none."""
     seen: list[ExperimentStatus] = []
-    current = [own.started[0]]
+    coordinators = [own.started[0]]
+
+    def end_coordinator() -> None:
+        coordinators[-1].kill()
+        coordinators[-1].wait()
+
+    def start_the_next(seconds: float) -> None:
+        if coordinators[-1].poll() is not None:
+            coordinators.append(own.coordinator())
 
     def ending(records: Sequence[RunRecord]) -> bool:
         if trains(records[0]) and not seen:
             seen.append(own.experiment(records[0].name))
-            kill(own.status().coordinator.pid)
-            current[-1].wait()
-            current.append(own.coordinator())
-        return bool(seen) and records[0].env_step > seen[0].env_step
+            end_coordinator()
+        elif seen and len(coordinators) == 2 and records[0].env_step > seen[0].env_step:
+            end_coordinator()
+            return True
+        return False
 
-    (stopped,) = swept(own, tmp_path, ENDLESS, ending=ending)
+    (stopped,) = swept(own, tmp_path, ENDLESS, ending=ending, patience=(0.5, start_the_next))
     assert stopped.state == "stopped"
     assert stopped.env_step > seen[0].env_step
+    assert len(coordinators) == 3
     own.shut_down()
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from remuda.sweeping.record import RunRecord
 from remuda.sweeping.search.picture import draw
-from remuda.sweeping.search.results import best_of, results_json, trials_table
+from remuda.sweeping.search.results import best_of, failures, results_json, trials_table
 from remuda.sweeping.search.study import Trial
 
 TRIALS = [
@@ -28,6 +31,13 @@ def test_the_best_first_then_what_was_given_up() -> None:
     assert lines[5] == "… and 1 more"
     assert best_of(TRIALS) == TRIALS[2]
     assert best_of(TRIALS[3:]) is None
+
+
+def test_each_run_that_failed_is_named_with_its_reason() -> None:
+    fine = RunRecord(name="a_t000_s0", variant="a_t000", seed=0, settings={}, run_dir="", state="finished")
+    failed = replace(fine, name="a_t001_s0", state="failed", reason="the floor gave way")
+    assert failures([fine, failed]) == "1 of 2 runs failed:\n  a_t001_s0: the floor gave way"
+    assert failures([fine]) == ""
 
 
 def test_json_holds_trials_and_the_best() -> None:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from remuda.buffer.index import Prioritized
 from remuda.training.journal_database import JournalDamagedError, JournalError, committing, open_database
@@ -193,7 +194,7 @@ class RunJournal:
     def write(self, *turns: JournalEntry) -> None:
         """Commit the entries of one turn or several, in order, as one. Raises JournalError and changes nothing if the
         disk refuses."""
-        encode, db, newest = msgspec.msgpack.encode, self._db, turns[-1].snapshot
+        encode, db, newest = msgspec.msgpack.encode, self._db, _newest_of(turns)
         parts = {name: encode(part) for name, part in _parts_of(newest).items()}
         new = [(name, body) for name, body in parts.items() if self._written.get(name) != body]
         with self.committing():
@@ -358,6 +359,17 @@ _DECODERS: dict[object, msgspec.msgpack.Decoder[object]] = {
 _DEATHS = msgspec.msgpack.Decoder(list[DeathsSnapshot])
 _CHUNKS = msgspec.msgpack.Decoder(IndexedChunk)
 _EPISODES = msgspec.msgpack.Decoder(NewEpisodes)
+
+
+def _newest_of(turns: Sequence[JournalEntry]) -> RunSnapshot:
+    """The snapshot of the newest turn, with the rows of progress.txt that any of them gave: none is written yet, and a
+    process that is killed now has nothing else of them."""
+    newest = turns[-1].snapshot
+    if len(turns) == 1:
+        return newest
+    given = [row for turn in turns for row in turn.snapshot.experiment.progress.given]
+    progress = replace(newest.experiment.progress, given=given)
+    return replace(newest, experiment=replace(newest.experiment, progress=progress))
 
 
 def _head_of(snapshot: RunSnapshot) -> HeadSnapshot:

@@ -274,7 +274,8 @@ class ProgressSnapshot(Snapshot, frozen=True):
     """Returns and lengths of the newest training episodes, if checkpoints are evaluated by them."""
     info: dict[str, list[float]] = {}
     given: list[ProgressRow] = []
-    """Rows of the newest turn: only progress.txt itself can tell whether they were written."""
+    """Rows of the newest turn, or of all that were committed with it: only progress.txt itself can tell whether they
+    were written."""
     ended: list[EpisodesSnapshot] = []
     """Training episodes and waiting rows, journaled as NewEpisodes. Older journals have the episodes in `returns`,
     `lengths` and `info`."""

@@ -173,6 +173,16 @@ def test_the_runs_that_ended_last_are_shown_whenever_they_were_submitted(
     herd.close()
 
 
+def test_however_many_runs_are_over_few_are_read_at_the_next_start(tmp_path: Path) -> None:
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    herd.note(in_state(submitted(folders, FIRST, "one"), "finished"))
+    copies = "insert into run select ?, run_dir, is_over, last from run where experiment = ?"
+    herd._db.executemany(copies, [(f"{number}", FIRST) for number in range(2_000)])  # pyright: ignore[reportPrivateUsage]
+    assert 10 < len(herd.finished()) < 1_000
+    folders.close()
+    herd.close()
+
+
 def test_to_note_a_run_costs_as_much_after_a_year_as_in_the_beginning(tmp_path: Path) -> None:
     """Each of them looked through the whole list for others in the same folder."""
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
@@ -294,6 +304,28 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
         assert run.commander_log.read_text().count("=== Evaluation") == 1
         assert [(each.train_iter, each.reward) for each in CheckpointIndex(run.ckpt).records] == [(0, 4.0)]
         assert not run.best.exists()
+
+
+def test_rows_of_several_turns_that_share_a_commit_are_all_shown_after_a_kill(tmp_path: Path) -> None:
+    """Where the disk is slow, several turns are committed at once, and each may have given a row of progress.txt."""
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    begun = submitted(folders, FIRST, "one")
+    turns: list[JournalEntry] = []
+    for given in ([0], [], [1, 2], []):
+        rows = [ProgressRow(epoch=epoch, env_step=100 * epoch, losses={}, wall_s=1.0) for epoch in given]
+        experiment = begun.snapshot.experiment
+        experiment = replace(experiment, progress=replace(experiment.progress, epoch=3, given=rows))
+        turns.append(in_state(altered(begun, snapshot=replace(begun.snapshot, experiment=experiment)), "running"))
+    herd.note(turns[-1])
+    files = folders.files(FIRST)
+    assert files is not None
+    files.journal(turns)
+    folders.close()  # killed: none of the rows was written
+    herd.close()
+    for _ in range(2):
+        recover(tmp_path)
+        _, *shown = (tmp_path / "one" / "progress.txt").read_text().splitlines()
+        assert [int(row.split("\t")[0]) for row in shown] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("on_exists", [None, "resume"])

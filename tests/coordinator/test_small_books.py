@@ -66,6 +66,19 @@ def test_generations_of_a_resumed_run_begin_beyond_those_before_it_also_over_a_r
     assert generations == [(0, 1_001), (2, 1_000)]
 
 
+def test_however_many_workers_come_and_go_the_newest_leases_are_kept() -> None:
+    """And those that are not are forgotten by all: by the journal, and by whoever keeps whose lease it is."""
+    forgotten: list[int] = []
+    book = LeaseBook(on_forget=forgotten.append)
+    for number in range(5_000):
+        book.open(holder(number, "collector", f"c{number}"))
+        book.close(number)
+    kept = book.numbers
+    assert 100 < len(kept) < 2_500
+    assert [*forgotten, *kept] == list(range(5_000))
+    assert not set(forgotten) & {row.key for row in book.changes().put}
+
+
 # --- requests ---
 
 

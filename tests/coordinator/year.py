@@ -96,8 +96,14 @@ class Sizes:
     files: int
     """Journals of runs that are not over."""
     runs_shown: int
+    runs_found: int
+    """Of those that are over: what the next coordinator finds in the list."""
     workers: int
+    workers_lost: int
+    """That are kept in mind."""
     peers: int
+    leases: int
+    """Whose run is known."""
     turn_operations: int
     """Of a turn in which nothing but time passes."""
     restart_operations: int
@@ -235,10 +241,12 @@ class Year(World):
     def sizes(self, *, restart: bool) -> Sizes:
         """Now; `restart`: the coordinator is killed for it, and the next one takes its place."""
         turns = [self._turn_operations() for _ in range(5)]
-        objects, of_long_run = size_of(self.coordinator), size_of(self._long_run())
-        shown, workers = len([*self.coordinator.experiments]), len(self.coordinator.registry)
-        peers = len(self.coordinator._connections)  # pyright: ignore[reportPrivateUsage]
-        journal = self.files[self._long_run().identity.id]
+        coordinator, long = self.coordinator, self._long_run()
+        objects, of_long_run = size_of(coordinator), size_of(long)
+        peers = len(coordinator._connections)  # pyright: ignore[reportPrivateUsage]
+        lost = len(coordinator._membership._lost)  # pyright: ignore[reportPrivateUsage]
+        leases = len(coordinator._assignments._experiments_of)  # pyright: ignore[reportPrivateUsage]
+        journal = self.files[long.identity.id]
         journal.close()
         rows, journal_bytes = _rows_in(journal.path), journal.path.stat().st_size
         return Sizes(
@@ -247,9 +255,12 @@ class Year(World):
             journal_rows=rows,
             journal_bytes=journal_bytes,
             files=len(self.files),
-            runs_shown=shown,
-            workers=workers,
+            runs_shown=len([*coordinator.experiments]),
+            runs_found=len(self.list.finished()),
+            workers=len(coordinator.registry),
+            workers_lost=lost,
             peers=peers,
+            leases=leases,
             turn_operations=int(median(turns)),
             restart_operations=operations(self.crash) if restart else 0,
         )

@@ -64,6 +64,16 @@ def test_few_failures_are_never_hopeless() -> None:
     assert failures.hopeless(1e9)
 
 
+def test_however_many_workers_fail_those_that_failed_last_are_kept() -> None:
+    failures = Failures()
+    for number in range(5_000):
+        failures.failed(f"{number}", 0.0)
+    kept = [row.worker for row in failures.rows(0.0)]
+    assert 100 < len(kept) < 2_500
+    assert kept == [f"{number}" for number in range(5_000 - len(kept), 5_000)]
+    assert failures.resting(0.0) == set(kept)
+
+
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("failed"), st.sampled_from("abc"), st.floats(0, 20)),

@@ -95,7 +95,8 @@ class LimitsConfig(Section):
     """Seconds for building environments and networks, and for loading a checkpoint or a policy. Each file of replay
     that is loaded counts as progress."""
     save_s: PositiveFloat = 1_800.0
-    """Seconds for saving a checkpoint. The end of a run waits this long for the last one."""
+    """Seconds for saving a checkpoint, and for an on-policy learner that waits until its policy is published. The end
+    of a run waits this long for the last checkpoint."""
     rank_s: PositiveFloat = 60.0
     """Seconds that one learner rank waits for another in an update. Then the learner has failed, and starts again from
     the last checkpoint. Less than the two minutes above, or the learner is dismissed without this reason."""

@@ -317,12 +317,18 @@ class LearnerWork:
 
     def _publish_every_update(self) -> None:
         """Publish this policy before the next batch is asked for, which is collected with it. Where collectors may lag
-        behind, only the policy before it: this one is published while the next batch is trained on."""
+        behind, only the policy before it: this one is published while the next batch is trained on.
+
+        While it is not published the learner is not `working`: it waits for the disk, and is not stuck."""
+        self._link.activity("saving", "publishing the policy")
         if self._strictly:
             self._offer()
             self._publish_due = not self._publisher.flush(PUBLISH_DEADLINE_S)
         elif self._publisher.flush(PUBLISH_DEADLINE_S):
             self._offer()
+        self._pass_warnings_on()
+        if not self._publish_due:
+            self._link.activity("working", self._training_text)
 
     def _offer(self) -> None:
         self._publish_due = False

@@ -46,6 +46,7 @@ from remuda.wire.messages import (
     StopTraining,
 )
 from remuda.worker.serve import TakenOverError
+from remuda.worker.session import Activity
 
 ROWS = 32
 BATCHES, BATCH_SIZE = 2, 8
@@ -211,8 +212,11 @@ def test_on_policy_nothing_is_asked_for_before_the_newest_policy_is_published(
         coordinator.train(work, 1)
         assert [work.step() for _ in range(3)] == [False] * 3
         assert len(coordinator.link.sent_of(BatchRequest)) == 1
+        assert coordinator.link.doing == Activity("saving", "publishing the policy"), "and is not stuck in training"
+        assert "policy of iteration 1 cannot be written: " in log_of(coordinator), "it says why"
     away.rename(folder)
     coordinator.train(work, 1)
+    assert coordinator.link.doing.phase == "working"
     assert [policy.train_iter for policy in coordinator.published] == [0, 1, 2]
     kinds = [type(message) for message in coordinator.link.sent if isinstance(message, BatchRequest | PolicyPublished)]
     assert kinds == [PolicyPublished, BatchRequest] * 2 + [PolicyPublished]
@@ -245,6 +249,8 @@ def test_where_a_lag_is_allowed_it_trains_on_while_the_disk_writes(
         coordinator.train(work, 2)
         assert [work.step() for _ in range(3)] == [False] * 3, "it has not even published what the first update made"
         assert [policy.train_iter for policy in coordinator.published] == [0]
+        assert "policy of iteration 1 cannot be written: " in log_of(coordinator)
+        assert coordinator.link.doing.phase == "saving"
         assert [request.train_iter for request in coordinator.link.sent_of(BatchRequest)] == [0, 1]
     away.rename(folder)
     coordinator.train(work, 2)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ settings.register_profile("short", settings.get_profile("ci"), max_examples=40)
 
 os.environ.setdefault("REMUDA_PAGE", "0")  # a test that wants a page asks for it
 
+_CHECKOUT = Path(__file__).parents[1].name
 _FAILED = pytest.StashKey[bool]()
 _LONG_FORMS = ("cluster", "learning", "faults_long")
 
@@ -54,6 +56,13 @@ def pytest_runtest_setup() -> None:
     if torch := sys.modules.get("torch"):
         torch.default_generator.manual_seed(0)
         torch.set_num_threads(1)  # some commands do that for their process; and others need the cores
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup() -> None:
+    """pytest knows the checkout's folder as a module: what a test writes under that name would be taken for it."""
+    if _CHECKOUT != "remuda":
+        sys.modules.pop(_CHECKOUT, None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,6 +12,7 @@ import pytest
 from remuda.benchmarks import process
 from remuda.benchmarks.figure import ReferenceFailedError, compare
 from remuda.benchmarks.peers import peer, versions
+from remuda.tests.patience import HANG_S
 
 
 @pytest.fixture
@@ -136,11 +137,11 @@ def test_versions_of_what_the_requirements_pin(root: Path) -> None:
 
 def test_a_process_that_ends_leaves_status_and_output() -> None:
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(4)"
-    done = process.run([sys.executable, "-c", code], deadline_s=60)
+    done = process.run([sys.executable, "-c", code], deadline_s=HANG_S)
     assert (done.status, done.output, done.errors) == (4, "out\n", "err\n")
 
 
 def test_a_process_gets_the_environment_it_is_given() -> None:
     code = "import os; print(os.environ['ANSWER'])"
-    done = process.run([sys.executable, "-c", code], deadline_s=60, environment={**os.environ, "ANSWER": "42"})
+    done = process.run([sys.executable, "-c", code], deadline_s=HANG_S, environment={**os.environ, "ANSWER": "42"})
     assert done.output == "42\n"

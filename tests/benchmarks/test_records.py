@@ -13,6 +13,7 @@ from remuda.benchmarks import machine
 from remuda.benchmarks.__main__ import HERE, measure, modules
 from remuda.benchmarks.picture import draw, score
 from remuda.benchmarks.records import Record, everything, newest, parse, store
+from remuda.tests.patience import HANG_S
 
 FACTS = machine.facts()
 
@@ -125,7 +126,9 @@ def test_a_benchmark_runs_in_a_process_of_its_own(package: Path, capfd: pytest.C
         "fields = dict(name='a', unit='s', ours=1, reference=1, reference_name='b', ratio=1, goal='>= 1', met=True)\n"
         "print(json.dumps(fields | {'n': 1 + ('--peers' in sys.argv)}))\n"
     )
-    (found,), failure = measure("fine", peers=True, deadline_s=60, date="2026-05-01", machine=FACTS, package="dummies")
+    (found,), failure = measure(
+        "fine", peers=True, deadline_s=HANG_S, date="2026-05-01", machine=FACTS, package="dummies"
+    )
     assert failure is None
     assert (found.key, found.n) == (("a", "b"), 2)
     assert json.loads(capfd.readouterr().out)["name"] == "a"
@@ -134,9 +137,9 @@ def test_a_benchmark_runs_in_a_process_of_its_own(package: Path, capfd: pytest.C
 @pytest.mark.parametrize(
     ("code", "deadline_s", "message"),
     [
-        ("raise SystemExit(5)", 60.0, "ended with status 5"),
+        ("raise SystemExit(5)", HANG_S, "ended with status 5"),
         ("import time; time.sleep(600)", 0.5, "not done after 0.5 s"),
-        ("print('{}')", 60.0, "not a figure"),
+        ("print('{}')", HANG_S, "not a figure"),
     ],
 )
 def test_a_benchmark_that_comes_to_nothing_says_how(package: Path, code: str, deadline_s: float, message: str) -> None:
@@ -156,6 +159,8 @@ def test_what_was_measured_before_a_benchmark_failed_is_kept(package: Path) -> N
         "print(json.dumps(fields | {'n': 3}), flush=True)\n"
         "sys.exit(5)\n"
     )
-    records, failure = measure("half", peers=False, deadline_s=60, date="2026-05-01", machine=FACTS, package="dummies")
+    records, failure = measure(
+        "half", peers=False, deadline_s=HANG_S, date="2026-05-01", machine=FACTS, package="dummies"
+    )
     assert [record.name for record in records] == ["a"]
     assert failure == "it ended with status 5"

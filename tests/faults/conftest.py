@@ -1,9 +1,7 @@
-"""Herds for the tests of faults, and what every one of these tests ends with."""
+"""Herds for the tests of faults."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -34,15 +32,3 @@ def herds(tmp_path: Path) -> Generator[Herds]:
     yield make
     for herd in made:
         herd.end()
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_in_this_process() -> Generator[None]:
-    """No descriptor, no thread."""
-    before = _open()
-    yield
-    assert _open() == before
-
-
-def _open() -> tuple[int, int]:
-    return len(os.listdir("/proc/self/fd")), threading.active_count()

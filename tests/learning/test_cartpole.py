@@ -13,8 +13,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "cartpole_dqn.yaml"
 SEEDS = range(10)
 REQUIRED = 9
 SOLVED = 475.0
-DEADLINE_S = 240.0
-"""For one run on a busy machine; a free one takes about half a minute."""
+DEADLINE_S = 1_200.0
+"""For one run on the busiest machine; a free one takes about half a minute."""
 
 
 def solve(

@@ -10,7 +10,7 @@ import pytest
 from remuda.logbook import sink_process
 from remuda.logbook.background import SinkError
 from remuda.logbook.sink_process import OUTPUT, ProcessService
-from remuda.tests.patience import until
+from remuda.tests.patience import HANG_S, until
 
 SINKS = """
 import json, os, sys, time
@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def service(folder: Path, name: str, *, end_deadline_s: float = 20.0) -> ProcessService:
+def service(folder: Path, name: str, *, end_deadline_s: float = HANG_S) -> ProcessService:
     return ProcessService(
         f"my_sinks:{name}",
         folder / "sink",

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -48,11 +49,13 @@ def test_death_frees_it_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("age_s", "taken"), [(STALE_S / 2, True), (2 * STALE_S, False)])
-def test_an_owner_on_a_host_whose_locks_are_not_seen_here(tmp_path: Path, age_s: float, taken: bool) -> None:
+def test_an_owner_on_a_host_whose_locks_are_not_seen_here(
+    tmp_path: Path, age_s: float, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / ".owner"
     path.write_text("process 77 on elsewhere\n")
-    then_s = path.stat().st_mtime - age_s
-    os.utime(path, (then_s, then_s))
+    now_s = path.stat().st_mtime + age_s
+    monkeypatch.setattr(time, "time", lambda: now_s)
     if taken:
         with pytest.raises(FolderOwnedError, match="process 77 on elsewhere, which confirmed it 30 s ago"):
             Ownership(path)
@@ -64,11 +67,13 @@ def test_an_owner_on_a_host_whose_locks_are_not_seen_here(tmp_path: Path, age_s:
 @pytest.mark.skipif(not BOOT_ID.exists(), reason="only Linux names the start of a machine")
 @pytest.mark.parametrize(("boot", "taken"), [(None, False), ("01234567-another-start", True)])
 def test_a_container_that_was_started_again_under_another_name_takes_over_at_once(
-    tmp_path: Path, boot: str | None, taken: bool
+    tmp_path: Path, boot: str | None, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is free, and it is the same machine's: so its owner is dead, however lately it confirmed."""
     path = tmp_path / ".owner"
     path.write_text(f"process 7 on 3f2a77\nboot {boot or BOOT_ID.read_text().strip()} at 1\n")
+    now_s = path.stat().st_mtime
+    monkeypatch.setattr(time, "time", lambda: now_s)
     if taken:
         with pytest.raises(FolderOwnedError, match="belongs to process 7 on 3f2a77, which confirmed it 0 s ago"):
             Ownership(path)

@@ -78,6 +78,7 @@ def test_a_transfer_goes_on_after_the_connection_broke(
         until(lambda: written_part(ranch) > 2 * PIECE_BYTES, "some of it has come")
         assert not list(ranch.run.data.glob("*.safetensors")), "a part of a file has no name"
         (proxy.cut if break_it == "cut" else proxy.swallow)()
+        proxy.silence_is_over(client_module, monkeypatch)
         until(lambda: upload.settled, "the rest comes over another connection")
     assert upload.refused is None
     assert proxy.connections >= 2
@@ -93,12 +94,13 @@ def test_bytes_that_were_changed_on_their_way_are_not_believed(
 
     ZeroMQ may hold the damaged connection and read it no more. Small buffers are then full at once.
     """
-    monkeypatch.setattr(client_module, "SILENCE_S", 0.5)
     ranch.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
     upload, check = upload_of(ranch, rows=rows)
     with ranch.serve(), Proxy(ranch.port) as proxy:
         proxy.damage(LONG_BLOCK_BYTES)
         ranch.client(int(proxy.address.rpartition(":")[2])).start(upload)
+        until(lambda: proxy.damaged, "a part of it is damaged")
+        proxy.silence_is_over(client_module, monkeypatch)
         until(lambda: upload.settled, "all of it comes over another connection")
     assert upload.refused is None
     assert proxy.connections >= 2
@@ -109,7 +111,6 @@ def test_a_checkpoint_that_was_changed_on_its_way_is_fetched_again(
     ranch: Ranch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As what is brought; here it is the worker's end that finds it out."""
-    monkeypatch.setattr(client_module, "SILENCE_S", 0.5)
     content = np.random.default_rng(0).bytes(3_000_000)
     ranch.run.checkpoint(5).write_bytes(content)
     ranch.elsewhere.mkdir()
@@ -117,6 +118,8 @@ def test_a_checkpoint_that_was_changed_on_its_way_is_fetched_again(
     with ranch.serve(), Proxy(ranch.port) as proxy:
         proxy.damage(LONG_BLOCK_BYTES)
         ranch.client(int(proxy.address.rpartition(":")[2])).start(download)
+        until(lambda: proxy.damaged, "a part of it is damaged")
+        proxy.silence_is_over(client_module, monkeypatch)
         until(lambda: download.settled, "all of it comes over another connection")
     assert download.refused is None
     assert proxy.connections >= 2
@@ -302,6 +305,7 @@ def test_a_checkpoint_is_fetched_over_breaks(ranch: Ranch, monkeypatch: pytest.M
         until(lambda: download._received > PIECE_BYTES, "some of it has come")
         assert not (ranch.elsewhere / "file").exists()
         (proxy.cut if break_it == "cut" else proxy.swallow)()
+        proxy.silence_is_over(client_module, monkeypatch)
         broken.set()
         until(lambda: download.settled, "the rest comes")
     assert proxy.connections >= 2

@@ -440,9 +440,9 @@ def encoded(turn: JournalEntry) -> bytes:
 def test_another_thread_may_write_it_and_read_it(tmp_path: Path, entries: list[JournalEntry]) -> None:
     with closing(RunJournal(tmp_path / "journal.sqlite")) as book, ThreadPoolExecutor(1) as other:
         for turn in entries:
-            other.submit(book.write, turn).result(60)
+            other.submit(book.write, turn).result(HANG_S)
         found = book.read()
-        assert other.submit(book.read).result(60) == found
+        assert other.submit(book.read).result(HANG_S) == found
     assert found is not None
     assert found.snapshot.identity == entries[-1].snapshot.identity
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from remuda.tests.patience import HANG_S
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for, write
 from remuda.wire.messages import PROTOCOL_VERSION
 
@@ -122,7 +123,7 @@ def test_waiting_ends_when_the_file_appears(tmp_path: Path) -> None:
     path = tmp_path / "connection.json"
     timer = threading.Timer(0.05, write, (path, CONNECTION))
     timer.start()
-    assert wait_for(path, 30.0) == CONNECTION
+    assert wait_for(path, HANG_S) == CONNECTION
     timer.join()
 
 

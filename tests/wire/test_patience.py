@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from remuda.tests.patience import until
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire.messages import PROTOCOL_VERSION, Register
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S, CoordinatorLostError, Patience, spoken
@@ -53,9 +54,9 @@ def test_a_duration_is_spoken(seconds: float, text: str) -> None:
 
 
 @contextmanager
-def with_a_silent_coordinator(patience: Patience) -> Generator[Session]:
+def with_a_coordinator(patience: Patience, *, silent: bool) -> Generator[Session]:
     with FakeCoordinator() as coordinator:
-        coordinator.silent = True
+        coordinator.silent = silent
         register = Register(UUID, 1, "collector", "here", 7, PROTOCOL_VERSION, "0.1")
         connector = Connector(coordinator.connection, register, lambda: None)
         session = Session(connector, register, Pulse(), lambda message: None, patience)
@@ -73,15 +74,29 @@ def turn_for(session: Session, begun_s: float, seconds: float) -> float:
 
 
 def test_a_coordinator_that_is_silent_for_five_minutes_is_waited_for() -> None:
-    with with_a_silent_coordinator(Patience()) as session:
+    with with_a_coordinator(Patience(), silent=True) as session:
         now_s = turn_for(session, time.monotonic(), FIVE_MINUTES_S)
         with pytest.raises(CoordinatorLostError, match="the limit is 60 min"):
             turn_for(session, now_s, COORDINATOR_TIMEOUT_S)
 
 
+def test_a_coordinator_that_answers_is_waited_for_as_long_as_it_does() -> None:
+    """Three times as long as it could be silent: every four seconds something of it is heard."""
+    with with_a_coordinator(Patience(60.0), silent=False) as session:
+        now_s = time.monotonic()
+        for _ in range(45):
+            now_s = turn_for(session, now_s, 4.0)
+
+            def heard() -> bool:
+                session.turn(now_s)  # noqa: B023  (called at once)
+                return session.listens(now_s)  # noqa: B023
+
+            until(heard, "an answer")
+
+
 def test_a_worker_that_stood_still_itself_does_not_take_its_coordinator_for_silent() -> None:
     """It was stopped for longer than it would wait, and woken up: nobody listened meanwhile."""
-    with with_a_silent_coordinator(Patience(60.0)) as session:
+    with with_a_coordinator(Patience(60.0), silent=True) as session:
         now_s = turn_for(session, time.monotonic(), 10.0)
         now_s = turn_for(session, now_s + 10_000.0, 40.0)
         with pytest.raises(CoordinatorLostError):

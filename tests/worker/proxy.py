@@ -6,6 +6,10 @@ import contextlib
 import selectors
 import socket
 import threading
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
 
 from remuda.tests.worker.serving import Serving
 
@@ -31,6 +35,22 @@ class Proxy(Serving):
         self._damages_from_bytes: int | None = None
         self._lock = threading.Lock()
         self.connections = 0
+        self._accepted: Callable[[], None] = lambda: None
+
+    @property
+    def damaged(self) -> bool:
+        """Whether what `damage` asked for is done."""
+        return self._damages_from_bytes is None
+
+    def silence_is_over(self, module: ModuleType, patch: pytest.MonkeyPatch) -> None:
+        """For who waits for `module.SILENCE_S`: every silence has lasted for so long, until another connection is made.
+
+        On that one as much silence is allowed as ever: however slow the machine is, it is not given up, too.
+        """
+        usual_s: float = module.SILENCE_S
+        with self._lock:
+            self._accepted = lambda: patch.setattr(module, "SILENCE_S", usual_s)
+            patch.setattr(module, "SILENCE_S", 0.0)
 
     def cut(self) -> None:
         """Close every connection; new ones are served."""
@@ -78,6 +98,7 @@ class Proxy(Serving):
             end.setblocking(False)
             self._selector.register(end, selectors.EVENT_READ)
         self.connections += 1
+        self._accepted()
 
     def _forward(self, end: socket.socket) -> None:
         try:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+from remuda.tests.patience import HANG_S
 from remuda.worker import descriptors
 
 
@@ -15,7 +16,7 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, min(hard, 4096)));"
         "from remuda.worker import descriptors; descriptors.raise_limit(); print(descriptors.limit())"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert done.stdout.strip() == "4096"
 
 

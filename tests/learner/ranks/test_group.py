@@ -107,4 +107,4 @@ def test_ranks_whose_calls_differ_are_an_error_and_do_not_wait() -> None:
         return str(error.value)
 
     with pytest.raises(RankLostError, match="did not answer"):
-        assert in_ranks(2, act, timeout_s=0.5)[0]
+        assert in_ranks(2, act, others_s=0.5)[0]

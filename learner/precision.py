@@ -36,7 +36,9 @@ class PrecisionTrial:
         self._say, self._clock = say, clock
         self._calls = 0
         self._times_s: dict[Precision, list[float]] = {"bfloat16": [], "float32": []}
-        """Seconds per gradient update."""
+        """Seconds per gradient update, of each call that was timed."""
+        self._timed_s: dict[Precision, float] = {"bfloat16": 0.0, "float32": 0.0}
+        """Seconds of all these calls: one may have many updates."""
 
     def __call__(self, batch: Arrays) -> LearnResult:
         """Learn from a batch, as Algorithm.learn does."""
@@ -50,6 +52,7 @@ class PrecisionTrial:
         self._calls += 1
         if self._calls > 2 and result.updates:  # the first of each allocates
             self._times_s[precision].append(elapsed_s / result.updates)
+            self._timed_s[precision] += elapsed_s
         self._decide()
         return result
 
@@ -57,12 +60,17 @@ class PrecisionTrial:
         if not self._products.lowered:
             _take(self._products, "float32", f"no product of an update has {_LEAST} multiplications", self._say)
             return
-        lower, full = self._times_s["bfloat16"], self._times_s["float32"]
-        if not all(len(times) >= FEWEST and (sum(times) >= ENOUGH_S or len(times) >= MOST) for times in (lower, full)):
+        if not all(self._is_enough(precision) for precision in self._times_s):
             return
-        lower_s, full_s = min(lower), min(full)  # other work on the machine can only add time
+        lower_s, full_s = (
+            min(self._times_s[precision]) for precision in ("bfloat16", "float32")
+        )  # other work on the machine can only add time
         why = f"an update takes {full_s * 1e3:.2f} ms in float32 and {lower_s * 1e3:.2f} ms in bfloat16"
         _take(self._products, "bfloat16" if lower_s * CLEARLY < full_s else "float32", why, self._say)
+
+    def _is_enough(self, precision: Precision) -> bool:
+        calls = len(self._times_s[precision])
+        return calls >= FEWEST and (self._timed_s[precision] >= ENOUGH_S or calls >= MOST)
 
 
 def settle_precision(
@@ -79,7 +87,7 @@ def settle_precision(
         config: `learner.precision` tells, or is auto.
         algorithm: its `products` are set; nothing is done without them.
         timed: whether auto may time updates; otherwise the same machine decides the same every time.
-        say: is called with one line for the log, at once or when it is decided.
+        say: is called with a line for the log, at once, and with another when updates have decided.
         has: what a device has for products in bfloat16.
 
     Returns:
@@ -98,6 +106,7 @@ def settle_precision(
     elif found is Hardware.NOTHING:
         _take(products, "float32", f"{products.device.type} has no instructions for bfloat16", say)
     elif timed:
+        say("precision: auto: the first updates are computed in float32 and in bfloat16 by turns, and timed")
         return PrecisionTrial(algorithm.learn, products, say=say, clock=partial(device_clock, products.device))
     elif found is Hardware.MATRIX_UNITS:
         _take(products, "bfloat16", f"{products.device.type} has matrix units for it; nothing is timed", say)

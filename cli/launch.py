@@ -19,6 +19,7 @@ from remuda.cli.page import PageSwitch, check_page, launch_page
 from remuda.cli.resuming import tell_changes
 
 if TYPE_CHECKING:
+    from remuda.deploy.nanny_process import NannyProcess
     from remuda.storage.existing_folder import Mode
     from remuda.wire.messages import ExperimentStatus
 
@@ -38,6 +39,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be run
 @with_run_options
 def launch(
     run: RunOptions,
+    context: typer.Context,
     collectors: Collectors = None,
     evaluators: Evaluators = None,
     reanalyzers: Reanalyzers = None,
@@ -54,6 +56,7 @@ def launch(
     """
     from remuda.cli.herd_limits import herd_limits
     from remuda.cli.profiles import profile_folder
+    from remuda.worker.gc_freeze import gc_frozen
 
     limits = limit or []
     herd_limits(limits)
@@ -65,15 +68,26 @@ def launch(
         "reanalyzer.count": reanalyzers,
         "launch.on": None if on is None else json.dumps(on),
     }
-    resolved = run.resolved(*(f"{key}={value}" for key, value in short.items() if value is not None))
-    _check(resolved)
+    with gc_frozen():  # what is imported stays
+        resolved = run.resolved(*(f"{key}={value}" for key, value in short.items() if value is not None))
+        _check(resolved)
     if dry_run:
         print(_planned(resolved, limits), end="")
         return
     with profile_folder(profile) as profiles:
-        status = _run(resolved, limits, profiles.folder, page)
+        status = _run(resolved, limits, profiles.folder, page, _if_here(context.obj, resolved))
         profiles.keep_in(Path(status.run_dir))
     _tell(status, resolved.config_to_resume(Path(status.run_dir)))
+
+
+def _if_here(nanny: NannyProcess | None, resolved: ResolvedRun) -> NannyProcess | None:
+    """The nanny that was started before the config was known, if the run takes place here; else it ends now."""
+    from remuda.config.launching import LOCAL
+
+    if nanny is None or resolved.loaded.config.launch.on == LOCAL:
+        return nanny
+    nanny.end()
+    return None
 
 
 def _check(resolved: ResolvedRun) -> None:
@@ -113,7 +127,9 @@ def _planned(resolved: ResolvedRun, limits: Sequence[str]) -> str:
         raise InputError(str(error)) from error
 
 
-def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None, page: bool | None) -> ExperimentStatus:
+def _run(
+    resolved: ResolvedRun, limits: Sequence[str], profile: Path | None, page: bool | None, nanny: NannyProcess | None
+) -> ExperimentStatus:
     from remuda.client import running
     from remuda.client.progress import open_view
     from remuda.config.user_code import UserCodeError
@@ -135,6 +151,7 @@ def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None, pag
             limits=limits,
             profile=profile,
             beside=served,
+            nanny=nanny,
         )
     except UserCodeError as error:
         raise InputError(str(error)) from error

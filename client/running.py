@@ -20,6 +20,7 @@ from remuda.wire.patience import Patience
 
 if TYPE_CHECKING:  # they import torch
     from remuda.deploy.launcher import Launcher, WorkerCounts
+    from remuda.deploy.nanny_process import NannyProcess
     from remuda.deploy.sizing import SizeRequest
     from remuda.runner.components import StopRequest
     from remuda.runner.serial import RunResult
@@ -92,6 +93,7 @@ def launch(
     limits: Sequence[str] = (),
     profile: Path | None = None,
     beside: Callable[[Path], AbstractContextManager[None]] = lambda connection_file: nullcontext(),
+    nanny: NannyProcess | None = None,
 ) -> ExperimentStatus:
     """Run an experiment with its own coordinator and herd, as `remuda launch` does.
 
@@ -109,6 +111,7 @@ def launch(
         profile: a folder into which every process writes a profile.
         beside: is given the connection file once the run is submitted; what it returns is entered until the run is
             over.
+        nanny: where it was started already, see LaunchRequest.
 
     Raises LaunchError, RefusedError, UnreachableError, ConnectionFileError, ConfigError, UserCodeError.
     """
@@ -116,7 +119,7 @@ def launch(
 
     given = _given(config, run_dir, overrides, on_exists)
     loaded, request = given.loaded, request_of(given.loaded, serial=False)
-    launcher = _launcher(given, request, limits, profile, say)
+    launcher = _launcher(given, request, limits, profile, say, nanny)
     with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, launcher:
         guard.on_forced_exit(launcher.kill)
         launcher.start(_workers(loaded.config), given_up=lambda: guard.ending)
@@ -166,12 +169,13 @@ def _launcher(
     limits: Sequence[str],
     profile: Path | None,
     say: Callable[[str], None],
+    nanny: NannyProcess | None = None,
 ) -> Launcher:
     from remuda.deploy.launcher import LaunchRequest
     from remuda.deploy.launchers import make_launcher
 
     config = given.loaded.config
-    asked = LaunchRequest(given.run_dir.parent, config.name, config.launch, limits, profile, say, request)
+    asked = LaunchRequest(given.run_dir.parent, config.name, config.launch, limits, profile, say, request, nanny)
     return make_launcher(asked, source_dir=config.source_dir)
 
 

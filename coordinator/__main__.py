@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from remuda.coordinator.limits import Limits
-from remuda.coordinator.service import Service
 from remuda.coordinator.settings import Settings
 from remuda.logbook.best_effort import best_effort_stderr
 from remuda.worker.gc_freeze import gc_frozen
@@ -55,6 +54,8 @@ def main() -> None:
             stream_port=arguments.stream_port,
         )
         with gc_frozen():
+            from remuda.coordinator.service import Service  # most of what there is to import
+
             service = Service(settings, guard)
         service.run()
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from remuda.config.launching import LaunchConfig
 
-if TYPE_CHECKING:  # it imports gymnasium
+if TYPE_CHECKING:  # one imports gymnasium
+    from remuda.deploy.nanny_process import NannyProcess
     from remuda.deploy.sizing import SizeRequest
 
 
@@ -43,6 +44,9 @@ class LaunchRequest:
     sizes: SizeRequest | None = None
     """Only if all processes are on this machine (`launch.on: local`): what to measure before the workers start. It says
     how many collectors there are, in place of WorkerCounts; see remuda.deploy.sizing."""
+    nanny: NannyProcess | None = None
+    """Only for `launch.on: local`, and only where it was started before the launcher could be made. Whoever has started
+    it ends it, too."""
 
 
 class LaunchError(Exception):

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+from remuda.deploy.nanny_process import NannyProcess
 from remuda.wire.child_end import end_within, ended
 from remuda.wire.connection_file import wait_for
 from remuda.worker.threads import bounded
@@ -31,7 +32,8 @@ TAIL_LINES = 30
 
 
 class LocalLauncher:
-    """Starts `remuda.coordinator` and `remuda.deploy.nanny`.
+    """Starts `remuda.coordinator` and `remuda.deploy.nanny`; whoever asks for the launch may have started the nanny
+    already.
 
     Each child holds the reading end of a pipe; only this process has the writing end. When this process ends, even by
     SIGKILL, the pipe breaks and the children end, too.
@@ -43,6 +45,7 @@ class LocalLauncher:
         self._folder: Path | None = None
         self._lifeline: tuple[int, int] | None = None
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._nanny: NannyProcess | None = None
 
     @property
     def connection_file(self) -> Path:
@@ -51,8 +54,9 @@ class LocalLauncher:
         return self._folder / "connection.json"
 
     def planned(self, workers: WorkerCounts) -> str:
-        """The two commands; each gets the lifeline and a temporary folder besides."""
-        return "".join(f"{shlex.join(command)}\n" for command in self._commands(workers).values())
+        """The two commands; each gets the lifeline and a temporary folder besides. The nanny is told its arguments."""
+        nanny = [sys.executable, "-P", "-m", "remuda.deploy.nanny", *self._nanny_arguments(workers)]
+        return "".join(f"{shlex.join(command)}\n" for command in (self._coordinator_command(), nanny))
 
     def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool] = lambda: False) -> None:
         """Start everything; returns once the coordinator can be reached, and what was asked for is measured."""
@@ -104,6 +108,8 @@ class LocalLauncher:
         for process in self._processes.values():
             _end_group(process.pid, deadline_s)
             end_within(process, 0.0)
+        if self._nanny is not None:
+            self._nanny.end()
         self._processes.clear()
         self._remove_folder()
 
@@ -116,8 +122,10 @@ class LocalLauncher:
         self.stop()
 
     def _start_processes(self, workers: WorkerCounts, given_up: Callable[[], bool]) -> None:
-        for name, command in self._commands(workers).items():
-            self._spawn(name, command)
+        self._spawn("coordinator", self._coordinator_command())
+        self._nanny = self._request.nanny or NannyProcess()
+        self._processes["workers"] = self._nanny.process
+        self._nanny.tell([*self._nanny_arguments(workers), "--connection-file", str(self.connection_file)])
 
     def _await(self, file: Path, deadline_s: float, given_up: Callable[[], bool], otherwise: str) -> None:
         """Wait for a file that one of the processes writes. Raises LaunchError."""
@@ -134,28 +142,29 @@ class LocalLauncher:
         """Called by `check` for a process that is gone. Raises LaunchError unless the run goes on without it."""
         raise LaunchError(f"the {name} process ended with exit code {exit_code}\n{self._tails()}")
 
-    def _commands(self, workers: WorkerCounts) -> dict[str, list[str]]:
-        """The commands by name, without what only this launch has: its folder and its lifeline."""
-        request = self._request
-        profile = [] if request.profile is None else ["--profile", str(request.profile)]
-        limits = [part for limit in request.limits for part in ("--limit", limit)]
+    def _coordinator_command(self) -> list[str]:
+        """Without what only this launch has: its folder and its lifeline."""
+        limits = [part for limit in self._request.limits for part in ("--limit", limit)]
+        return [sys.executable, "-P", "-m", "remuda.coordinator", *self._common(), *limits]
+
+    def _nanny_arguments(self, workers: WorkerCounts) -> list[str]:
+        """Likewise."""
         counts = {
             "--collectors": workers.collectors,
             "--evaluators": workers.evaluators,
             "--learners": workers.learners,
             "--reanalyzers": workers.reanalyzers,
-            "--coordinator-timeout": request.settings.coordinator_timeout_s,
+            "--coordinator-timeout": self._request.settings.coordinator_timeout_s,
         }
-        if request.sizes is not None:
+        if self._request.sizes is not None:
             del counts["--collectors"]
         numbers = [str(part) for option in counts.items() for part in option]
-        numbers += [] if request.sizes is None else ["--measure"]
-        python = [sys.executable, "-P", "-m"]
-        common = ["--runs-dir", str(request.runs_dir), *profile]
-        return {
-            "coordinator": [*python, "remuda.coordinator", *common, *limits],
-            "workers": [*python, "remuda.deploy.nanny", "--give-up", *numbers, *common],
-        }
+        numbers += [] if self._request.sizes is None else ["--measure"]
+        return ["--give-up", *numbers, *self._common()]
+
+    def _common(self) -> list[str]:
+        profile = self._request.profile
+        return ["--runs-dir", str(self._request.runs_dir), *([] if profile is None else ["--profile", str(profile)])]
 
     def _spawn(self, name: str, command: Sequence[str]) -> None:
         assert self._folder is not None
@@ -177,6 +186,8 @@ class LocalLauncher:
             for end in self._lifeline:
                 os.close(end)
             self._lifeline = None
+        if self._nanny is not None:
+            self._nanny.break_lifeline()
 
     def _remove_folder(self) -> None:
         if self._folder is not None:
@@ -184,12 +195,16 @@ class LocalLauncher:
 
     def _tails(self) -> str:
         """The last lines of output of each process: they explain a crash before there is a run folder."""
-        assert self._folder is not None
         parts: list[str] = []
-        for name in self._processes:
-            text = (self._folder / f"{name}.log").read_text(errors="replace").splitlines()[-TAIL_LINES:]
-            parts += [f"--- {name} ---", *text]
+        for name, process in self._processes.items():
+            parts += [f"--- {name} ---", *self._said(name, process).splitlines()[-TAIL_LINES:]]
         return "\n".join(parts)
+
+    def _said(self, name: str, process: subprocess.Popen[bytes]) -> str:
+        if self._nanny is not None and process is self._nanny.process:
+            return self._nanny.said()
+        assert self._folder is not None
+        return (self._folder / f"{name}.log").read_text(errors="replace")
 
 
 def _end_group(group: int, deadline_s: float) -> None:

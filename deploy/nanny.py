@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
+from remuda.deploy.nanny_process import TOLD, arguments_told
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
 from remuda.worker.gc_freeze import gc_frozen
@@ -248,7 +249,15 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Entry point of `python -m remuda.deploy.nanny`."""
+    """Entry point of `python -m remuda.deploy.nanny`: with all its arguments, or with those of NannyProcess."""
+    given = sys.argv[1:]
+    if given[:1] == [TOLD]:
+        with gc_frozen():
+            import remuda.deploy.roles  # noqa: F401  # pyright: ignore[reportUnusedImport]  # while nothing is known yet
+        told = arguments_told(int(given[1]))
+        if told is None:
+            exit_now(EXIT_DONE)
+        given = [*told, "--lifeline", given[1]]
     parser = argparse.ArgumentParser(description="Supervise the workers of one machine.")
     parser.add_argument("--connection-file", type=Path, required=True)
     parser.add_argument(
@@ -279,7 +288,7 @@ def main() -> None:
     )
     parser.add_argument("--give-up", action="store_true", help="end if every worker of a role keeps dying")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of each worker")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     counts = {
         "learner": arguments.learners,
         "collector": arguments.collectors,

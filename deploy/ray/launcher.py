@@ -66,7 +66,7 @@ class RayLauncher(LocalLauncher):
         python = [sys.executable, "-P", "-m", "remuda.deploy.ray"]
         self._spawn("workers", [*python, "--plan", plan, "--node-file", str(node)])
         self._await(node, JOIN_DEADLINE_S, given_up, "Ray did not answer")
-        self._coordinator = [*self._commands(workers)["coordinator"], "--persistent", "--own-dir", str(self._folder)]
+        self._coordinator = [*self._coordinator_command(), "--persistent", "--own-dir", str(self._folder)]
         self._start_coordinator(f"tcp://{node.read_text(encoding='ascii').strip()}:0")
 
     def _start_coordinator(self, address: str) -> None:

@@ -43,12 +43,13 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def using(connection_file: Path) -> list[psutil.Process]:
-    """Every process that was told of this connection file: the coordinator, the nanny, and the nanny's children."""
+def using(folder: Path) -> list[psutil.Process]:
+    """Every process whose temporary files go to this folder: coordinator, nanny, and the nanny's children. The one that
+    runs the code LAUNCHING does not count."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
         try:
-            if str(connection_file) in process.cmdline():
+            if process.environ().get("TMPDIR") == str(folder) and "-c" not in process.cmdline():
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
@@ -69,7 +70,7 @@ def test_the_herd_comes_and_goes(tmp_path: Path, temporary_folder: Path) -> None
         with Client(launcher.connection_file) as client:
             assert sorted(worker.role for worker in client.status().workers) == ["collector", "evaluator", "learner"]
         launcher.check()
-        processes = using(launcher.connection_file)
+        processes = using(temporary_folder)
         assert len(processes) == 5  # coordinator, nanny, three workers
     finally:
         launcher.stop()
@@ -101,7 +102,7 @@ def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_fo
     with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
         launcher.start(HERD)
         until(lambda: all_registered(launcher.connection_file), "the herd")
-        processes = using(launcher.connection_file)
+        processes = using(temporary_folder)
         with Client(launcher.connection_file) as client:
             client.shutdown()
         assert launcher.wait(HANG_S)
@@ -114,9 +115,9 @@ def test_what_is_killed_is_gone_with_all_its_children(tmp_path: Path, temporary_
     with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
         launcher.start(HERD)
         until(lambda: all_registered(launcher.connection_file), "the herd")
-        processes = using(launcher.connection_file)
+        processes = using(temporary_folder)
         launcher.kill()
-        until(lambda: not using(launcher.connection_file), "their end")
+        until(lambda: not using(temporary_folder), "their end")
         assert list(temporary_folder.iterdir()) == []
     assert len(processes) == 5
 
@@ -150,7 +151,7 @@ def test_one_that_dies_later_is_noticed_and_the_rest_ended(tmp_path: Path, tempo
     with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
         launcher.start(HERD)
         until(lambda: all_registered(launcher.connection_file), "the herd")
-        processes = using(launcher.connection_file)
+        processes = using(temporary_folder)
         [victim] = [
             p
             for p in processes
@@ -164,7 +165,7 @@ def test_one_that_dies_later_is_noticed_and_the_rest_ended(tmp_path: Path, tempo
     assert list(temporary_folder.iterdir()) == []
 
 
-def test_killed_itself_it_leaves_no_process(tmp_path: Path) -> None:
+def test_killed_itself_it_leaves_no_process(tmp_path: Path, temporary_folder: Path) -> None:
     launching = subprocess.Popen(
         [sys.executable, "-P", "-c", LAUNCHING, str(tmp_path / "runs")], stdout=subprocess.PIPE, text=True
     )
@@ -173,7 +174,7 @@ def test_killed_itself_it_leaves_no_process(tmp_path: Path) -> None:
         assert launching.stdout is not None
         connection_file = Path(launching.stdout.readline().strip())
         until(lambda: all_registered(connection_file), "the herd")
-        processes = using(connection_file)
+        processes = using(temporary_folder)
         assert len(processes) == 5
         launching.send_signal(signal.SIGKILL)
         until_gone(processes)

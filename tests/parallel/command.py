@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from remuda.tests.patience import HANG_S
+from remuda.tests.warm.forking import NAME
 from remuda.tests.warm.popen import Popen
 from remuda.tests.warm.program import REMUDA
 
@@ -62,8 +63,9 @@ class Command:
         return pid
 
     def family(self) -> list[psutil.Process]:
-        """The processes it started that live: each was told of a connection file in its temporary folder."""
-        return [process for process in psutil.process_iter() if _told_of(process, str(self.scratch))]
+        """The processes it started that live, and those that they started: temporary files of all go to its folder."""
+        everybody = psutil.process_iter()
+        return [each for each in everybody if each.pid != self.process.pid and _uses(each, str(self.scratch))]
 
     def leftovers(self) -> list[Path]:
         """Temporary files of Remuda's (torch keeps a cache there for the next time)."""
@@ -76,8 +78,10 @@ class Command:
         self.process.wait()
 
 
-def _told_of(process: psutil.Process, scratch: str) -> bool:
+def _uses(process: psutil.Process, scratch: str) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE and any(scratch in part for part in process.cmdline())
-    except psutil.NoSuchProcess:
+        if process.status() == psutil.STATUS_ZOMBIE or NAME in process.cmdline():
+            return False
+        return process.environ().get("TMPDIR") == scratch
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False

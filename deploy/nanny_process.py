@@ -1,0 +1,99 @@
+"""The nanny's process, seen by the process that starts it: first it imports, and then it is told what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from types import TracebackType
+
+from remuda.wire.child_end import ended
+from remuda.worker.threads import bounded
+
+TOLD = "--told"
+"""The nanny's option for the descriptor through which it is told its other arguments, and which is its lifeline."""
+_KILLED_S = 5.0
+_PIECE_BYTES = 4_096
+_SHOWN_BYTES = 65_536
+
+
+class NannyProcess:
+    """May be started before it is known what the nanny has to do: until then it imports what workers need. That takes
+    longer than reading and checking a config and starting a coordinator, and happens meanwhile.
+
+    It holds the reading end of a pipe; only this process has the writing end. It ends when the pipe breaks, and if it
+    was told nothing until then, it has done nothing. A context manager, which ends it if it still runs.
+    """
+
+    def __init__(self) -> None:
+        """Start it. Raises OSError."""
+        reading_end, self._writing_end = os.pipe()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - has no name, so that nothing is left of it
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "remuda.deploy.nanny", TOLD, str(reading_end)],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                env=bounded(os.environ),
+                pass_fds=(reading_end,),
+                start_new_session=True,  # Ctrl-C reaches only this process, which then ends that one in order
+            )
+        except OSError:
+            self.break_lifeline()
+            self._output.close()
+            raise
+        finally:
+            os.close(reading_end)
+
+    def tell(self, arguments: Sequence[str]) -> None:
+        """Tell it what to do. One that has died is left to whoever looks after it."""
+        line = json.dumps(list(arguments)).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):
+            while line:
+                line = line[os.write(self._writing_end, line) :]
+
+    def said(self) -> str:
+        """The end of what it and its workers have written to standard output and error."""
+        output = self._output.fileno()
+        begin = max(0, os.fstat(output).st_size - _SHOWN_BYTES)
+        return os.pread(output, _SHOWN_BYTES, begin).decode(errors="replace")
+
+    def break_lifeline(self) -> None:
+        """What it has started, and itself, end when they notice. Safe to call twice."""
+        if self._writing_end >= 0:
+            os.close(self._writing_end)
+            self._writing_end = -1
+
+    def end(self) -> None:
+        """End it at once if it still runs, and wait until it is gone. Safe to call twice."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            ended(self.process, _KILLED_S)
+        self.break_lifeline()
+        self._output.close()
+
+    def __enter__(self) -> NannyProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+def arguments_told(lifeline: int) -> list[str] | None:
+    """In the nanny's process: what it was told, once that has come. None if the pipe has broken before."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(lifeline, _PIECE_BYTES)
+        if not piece:
+            return None
+        line += piece
+    return [str(argument) for argument in json.loads(line)]

@@ -1,0 +1,116 @@
+"""What `remuda launch` starts before it knows its config: nothing of it is left, however the command ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from remuda.cli.early_nanny import early_nanny
+from remuda.tests.patience import HANG_S, until, until_gone
+
+pytestmark = pytest.mark.processes
+
+SLOW = """
+import pathlib, time
+
+def make(**settings):
+    pathlib.Path("building").touch()
+    time.sleep(600)
+"""
+GOOD = "name: mine\nenv: {id: CartPole-v1}\nstop: {max_env_steps: 1000}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of a config whose environment takes long to build, which happens before the launch is known to be possible."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "slow.yaml").write_text("name: slow\nenv: {make: 'slow:make'}\n")
+    (tmp_path / "good.yaml").write_text(GOOD)
+    return tmp_path
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    commands: list[subprocess.Popen[str]] = []
+    yield commands
+    for command in commands:
+        command.kill()
+        command.communicate()
+
+
+def launch(folder: Path, config: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "remuda.cli", "launch", config, *arguments],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder / "tmp")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def with_its_folder(folder: Path) -> list[psutil.Process]:
+    """Processes whose temporary files go there."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TMPDIR") == str(folder / "tmp"):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"), [(("nowhere.yaml",), "nowhere.yaml"), (("good.yaml", "--set", "seed=x"), "seed")]
+)
+def test_a_launch_that_is_refused_leaves_nothing(folder: Path, arguments: tuple[str, ...], problem: str) -> None:
+    before = sorted(folder.rglob("*"))
+    command = launch(folder, *arguments)
+    _, said = command.communicate(timeout=HANG_S)
+    assert command.returncode == 2
+    assert problem in said
+    assert with_its_folder(folder) == []
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_it_imports_while_the_config_is_checked_and_ctrl_c_ends_both(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    command = launch(folder, "slow.yaml")
+    started.append(command)
+    until((folder / "building").exists, "the check of the environment")
+    [nanny] = psutil.Process(command.pid).children()
+    assert "remuda.deploy.nanny" in nanny.cmdline()
+    command.send_signal(signal.SIGINT)
+    out, said = command.communicate(timeout=HANG_S)
+    assert (command.returncode, out, said) == (130, "", "")
+    assert not nanny.is_running()
+    assert list((folder / "tmp").iterdir()) == []
+
+
+def test_a_command_that_is_killed_leaves_nothing(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+    command = launch(folder, "slow.yaml")
+    started.append(command)
+    until((folder / "building").exists, "the check of the environment")
+    family = psutil.Process(command.pid).children()
+    assert len(family) == 1
+    command.kill()
+    until_gone(family)
+    assert list((folder / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["train", "a.yaml"], ["launch", "--help"], ["launch", "a.yaml", "--dry-run"], ["sweep", "launch"]]
+)
+def test_only_a_launch_starts_one(arguments: list[str]) -> None:
+    with early_nanny(arguments) as nanny:
+        assert nanny is None

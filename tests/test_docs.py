@@ -66,6 +66,14 @@ def test_what_a_section_says_to_set_can_be_set(algorithm: str) -> None:
     assert set(named) <= settings_of(algorithm), algorithm
 
 
+@pytest.mark.parametrize("algorithm", BUILT_IN)
+def test_a_table_says_what_each_setting_of_an_algorithm_does(algorithm: str) -> None:
+    """That of its own section, or of what all have."""
+    tables = "\n".join(re.findall(r"^\|.*", SECTIONS[TABLE[algorithm]] + SECTIONS["what-all-have"], re.MULTILINE))
+    own = {key for key in settings_of(algorithm) if key.startswith("policy.")}
+    assert own - set(re.findall(r"`(policy\.\w+)", tables)) == {"policy.type"}
+
+
 def test_what_all_have_can_be_set() -> None:
     named = set(re.findall(r"`((?:policy|learner)\.\w+)", SECTIONS["what-all-have"]))
     for algorithm in BUILT_IN:

@@ -91,7 +91,7 @@ dtypes = st.sampled_from(["?", "u1", "i1", "u2", "<i2", ">i2", "f2", "u4", "i4",
 shapes = st.lists(st.integers(0, 3), max_size=3)
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.integers(0, 5), kinds=st.dictionaries(st.text(max_size=5), st.tuples(dtypes, shapes), min_size=1))
 def test_any_columns_come_back(tmp_path: Path, rows: int, kinds: dict[str, tuple[str, list[int]]]) -> None:
     rng = np.random.default_rng(0)
@@ -207,7 +207,7 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
         read_meta(path)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=300), length=st.none() | st.integers(0, 300))
 def test_any_bytes_are_refused(tmp_path: Path, content: bytes, length: int | None) -> None:
     if length is not None:

@@ -119,7 +119,7 @@ def test_a_damaged_index_is_noticed_even_where_it_leads_to_another_frame(tmp_pat
 # --- in the ring ----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None)
 @given(
     size=st.integers(1, 17),
     chunks=st.lists(

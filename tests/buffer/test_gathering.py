@@ -30,7 +30,7 @@ def test_what_is_compiled_is_compiled_together() -> None:
 
 
 @both
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(
     data=st.data(),
     height=st.integers(1, 200),

@@ -214,7 +214,7 @@ class IndexAgainstModel(RuleBasedStateMachine):
             assert not chunk.deleted or not chunk.told or chunk.loaded
 
 
-IndexAgainstModel.TestCase.settings = settings(deadline=None, max_examples=120, stateful_step_count=40)
+IndexAgainstModel.TestCase.settings = settings(deadline=None, stateful_step_count=40)
 TestIndexAgainstModel = IndexAgainstModel.TestCase
 
 

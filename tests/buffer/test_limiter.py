@@ -40,7 +40,6 @@ def test_nothing_is_achieved_before_the_warm_up_is_over() -> None:
     assert limiter.achieved(101, 8) == 8.0
 
 
-@settings(max_examples=500)
 @given(
     ratio=ratios,
     min_rows=st.integers(1, 5000),
@@ -59,7 +58,7 @@ def test_never_both_held_back(
     assert may_insert or may_sample
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     ratio=ratios,
     min_rows=st.integers(1, 2000),

@@ -17,7 +17,7 @@ def columns_of(first_row: int, rows: int) -> Columns:
     return {"id": ids, "obs": np.stack([ids, -ids], axis=1).astype(np.float32), "odd": ids % 2 == 1}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None)
 @given(
     size=st.integers(1, 17),
     chunks=st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 0, 0, 1, 4, 30])), max_size=15),
@@ -136,7 +136,7 @@ def test_an_impossible_size_is_refused() -> None:
 # --- columns that are computed again
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None)
 @given(
     size=st.integers(1, 17),
     steps=st.lists(

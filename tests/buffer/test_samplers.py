@@ -59,7 +59,7 @@ def test_uniform_draws_within_a_batch_are_independent() -> None:
     assert (probabilities == 0.1).all()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(data=st.data())
 def test_uniform_knows_exactly_the_live_slots(data: st.DataObject) -> None:
     sampler, live = UniformSampler(30), set[int]()

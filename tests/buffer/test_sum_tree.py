@@ -70,7 +70,7 @@ def test_find_agrees_with_a_search_in_the_cumulative_sums(new_tree: NewTree, cap
 
 
 @both
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(data=st.data(), capacity=st.sampled_from(CAPACITIES))
 def test_any_sequence_of_changes_keeps_the_sums(new_tree: NewTree, data: st.DataObject, capacity: int) -> None:
     tree, naive = new_tree(capacity), np.zeros(capacity)
@@ -116,7 +116,7 @@ def test_a_draw_is_a_search_for_its_points(new_tree: NewTree, capacity: int, row
 
 
 @pytest.mark.skipif(not COMPILED, reason="there is one tree only; the first test says whether that is right")
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None)
 @given(data=st.data(), capacity=st.sampled_from(CAPACITIES), seed=st.integers(0, 2**32))
 def test_both_trees_are_one_and_the_same(data: st.DataObject, capacity: int, seed: int) -> None:
     trees, rng = [new_tree(capacity) for new_tree in TREES], np.random.default_rng(seed)

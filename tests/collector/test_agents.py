@@ -125,7 +125,7 @@ def test_returns_of_agents_and_what_they_report_are_told() -> None:
     assert info == {"return_a0": [3.0, 3.0], "return_a1": [101.0, 101.0], "speed": [2.0, 2.0, 4.0, 4.0], "nothing": []}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4),
     late=st.booleans(),
@@ -175,7 +175,7 @@ def test_each_step_of_each_agent_is_one_row_of_its_policy(
             assert len(remaining) <= (n_step - 1) * copies * len(agents), "only those that wait for later steps"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 7), min_size=1, max_size=3),
     copies=st.integers(1, 3),

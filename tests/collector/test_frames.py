@@ -92,7 +92,7 @@ def collected(rows: Rows, chunks: list[int], *, num_envs: int, padding: str, lon
     yield rollout.flush()
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None)
 @given(
     kind=st.sampled_from(["steps", "segments", "unrolls"]),
     n_step=st.integers(1, 5),

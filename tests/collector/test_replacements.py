@@ -72,7 +72,7 @@ Fails = tuple[int, int, bool]
 fails = st.none() | st.tuples(st.integers(0, 2), st.integers(2, 12), st.booleans())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(
     num_envs=st.integers(1, 3),
     n_step=st.integers(1, 4),

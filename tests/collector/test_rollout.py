@@ -105,7 +105,7 @@ def episodes_of(chunks: Sequence[Collected]) -> list[tuple[float, float, int]]:
     return [episode for told in columns for episode in zip(*told, strict=True)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(
     num_envs=st.integers(1, 4),
     n_step=st.integers(1, 5),
@@ -143,7 +143,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(num_envs=st.integers(1, 3), n_step=st.integers(1, 5), seed=st.integers(0, 1000), script=operations)
 def test_a_chunk_that_fails_never_happened_and_nothing_else_is_lost(
     num_envs: int, n_step: int, seed: int, script: list[Operation]

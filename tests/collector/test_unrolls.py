@@ -139,7 +139,7 @@ def test_what_lies_ahead_against_the_definition(done: list[list[bool]], window_s
 # --- whatever the chunks --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=120, deadline=None)
+@settings(deadline=None)
 @given(
     num_envs=st.integers(1, 4),
     unroll_steps=st.integers(1, 4),
@@ -171,7 +171,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(deadline=None)
 @given(
     num_envs=st.integers(1, 3),
     unroll_steps=st.integers(1, 3),

@@ -154,7 +154,6 @@ def test_it_comes_to_rest_and_nobody_gives_back_more_than_is_needed(
 
 
 @given(wishes=JOBS, counts=HERDS, data=st.data())
-@settings(max_examples=60)
 def test_nobody_starves(
     wishes: list[tuple[int, int, int, int]], counts: tuple[int, int, int], data: st.DataObject
 ) -> None:

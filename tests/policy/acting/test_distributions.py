@@ -19,7 +19,7 @@ from remuda.tests.policy.algorithms import likelihoods
 seeds = st.integers(0, 10**6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(rows=st.integers(1, 30), n=st.integers(1, 8), spread=st.sampled_from([0.01, 1.0, 30.0]), seed=seeds)
 def test_categorical_is_the_same_in_both(rows: int, n: int, spread: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -39,7 +39,7 @@ def test_categorical_is_the_same_in_both(rows: int, n: int, spread: float, seed:
     assert ours.log_prob(actions).dtype == np.float32
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(rows=st.integers(1, 30), k=st.integers(1, 6), seed=seeds)
 def test_gaussian_is_the_same_in_both(rows: int, k: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -87,7 +87,7 @@ def test_the_ends_of_the_uniform_numbers_are_possible_indices(drawn: float, inde
     assert distributions.Categorical(logits).sample(Extreme(drawn)).tolist() == [index]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(rows=st.integers(1, 20), n=st.integers(1, 7), epsilon=st.sampled_from([0.0, 0.5, 1.0]), seed=seeds)
 def test_only_legal_indices_are_chosen(rows: int, n: int, epsilon: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -220,7 +220,7 @@ def test_the_gradient_of_a_log_probability_is_one_hot_less_probabilities(n: int,
     np.testing.assert_allclose(gradient, expected, atol=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(rows=st.integers(1, 30), n=st.integers(1, 8), by_entropy=st.sampled_from([0.0, -0.7]), seed=seeds)
 def test_gradients_are_those_of_autograd(rows: int, n: int, by_entropy: float, seed: int) -> None:
     rng = np.random.default_rng(seed)

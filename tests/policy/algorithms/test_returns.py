@@ -86,7 +86,7 @@ def error(happened: Outcome, values: Floats, b: int, t: int, *, discount: float)
     return float(happened.reward[b, t] + discount * following - values[b, t])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(case=cases, discount=fractions, gae_lambda=fractions)
 def test_generalized_advantages_are_the_sums_of_each_episode(
     case: tuple[int, int, float, int], discount: float, gae_lambda: float
@@ -102,7 +102,7 @@ def test_generalized_advantages_are_the_sums_of_each_episode(
     np.testing.assert_allclose(got, expected, atol=1e-4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(case=cases, discount=fractions, rho_clip=st.sampled_from([0.5, 1.0, 3.0]), c_clip=st.sampled_from([0.5, 1.0]))
 def test_vtrace_is_the_sums_of_each_episode(
     case: tuple[int, int, float, int], discount: float, rho_clip: float, c_clip: float

@@ -161,7 +161,7 @@ def test_a_failing_disk_leaves_the_old_file_and_no_litter(
 # --- damage
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_flipped_bit_goes_unnoticed(published: Path, data: st.DataObject) -> None:
     content = bytearray(published.read_bytes())
@@ -177,7 +177,7 @@ LARGE: dict[str, np.ndarray] = {"w": np.arange(20_000, dtype=np.float32), "v": n
 """A tensor so large that it is condensed before it is summed up, and a smaller one."""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(data=st.data())
 def test_nothing_overwritten_in_a_large_tensor_goes_unnoticed(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -142,7 +142,7 @@ def test_noise_decides_which_actions_are_tried(new_tree: NewTree) -> None:
 
 
 @both
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     roots=st.integers(1, 5),
     actions=st.sampled_from([1, 2, 3, 9, 40]),
@@ -191,7 +191,7 @@ def test_every_choice_is_that_of_the_plain_rule(
 
 
 @pytest.mark.skipif(not COMPILED, reason="there is one tree only")
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     roots=st.integers(1, 5),
     actions=st.sampled_from([1, 2, 7, 18, 100]),
@@ -215,7 +215,7 @@ def test_both_trees_are_one_and_the_same(
     np.testing.assert_array_equal(trees[0].q_values(), trees[1].q_values())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     roots=st.integers(1, 4),
     actions=st.integers(1, 20),
@@ -241,7 +241,7 @@ def test_actions_are_tried_as_often_as_sequential_halving_says(
     assert (found.visits[np.arange(roots), found.action] == found.visits.max(axis=1)).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     actions=st.integers(2, 20),
     simulations=st.integers(2, 32),
@@ -265,7 +265,7 @@ def test_the_action_is_never_worse_than_the_one_that_the_network_drew(
     assert (reward[every, found.action] >= reward[every, drawn]).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(actions=st.integers(2, 16), c_scale=st.sampled_from([0.02, 0.1, 1.0]), seed=st.integers(0, 2**32))
 def test_the_improved_policy_earns_more_than_the_network_s(actions: int, c_scale: float, seed: int) -> None:
     """Of a bandit all of whose arms were tried."""

@@ -177,7 +177,7 @@ def test_a_temperature_near_zero_is_one_of_zero() -> None:
         assert chosen.tolist() == [1, 0]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(
     rows=st.lists(st.lists(st.integers(0, 800), min_size=3, max_size=3).filter(any), min_size=1, max_size=20),
     temperature=st.floats(0, 10),

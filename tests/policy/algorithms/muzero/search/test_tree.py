@@ -129,7 +129,7 @@ def test_trees_begin_afresh_in_the_same_memory(new_tree: NewTree) -> None:
 
 
 @both
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     shape=st.sampled_from(SHAPES),
     simulations=st.integers(1, 30),

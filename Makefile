@@ -10,7 +10,7 @@ BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 # Tests start processes, each of which would compile all that it imports; CI images often say so.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test page cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers examples soak effective docs site lint types mypy pyright unit collected clean
+.PHONY: help setup demo test page cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers examples soak effective docs site lint types mypy pyright unit collected-unit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -27,8 +27,7 @@ demo: setup  ## train CartPole with a coordinator and a herd of workers, live, t
 	$(BIN)/remuda launch examples/cartpole_dqn.yaml --on-exists rename
 
 test: lint  ## lint, types and every test (about nine minutes on two quiet cores)
-	$(MAKE) --no-print-directory -j 3 mypy pyright collected
-	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory -j 3 mypy pyright collected-unit
 
 lint: setup  ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -46,9 +45,11 @@ pyright: setup  ## pyright strict, of all but the tests
 unit: setup  ## the tests alone, four at a time (many wait for processes; TESTS=2 for two)
 	$(BIN)/pytest -n $(TESTS) --dist loadgroup
 
-# The assertions of all tests are rewritten once, instead of once by each process that runs tests.
-collected: setup
+# The assertions of all tests are rewritten once, instead of once by each process that runs tests. These begin while the
+# types are still being checked.
+collected-unit: setup
 	@$(BIN)/pytest --collect-only -q > /dev/null || true
+	$(MAKE) --no-print-directory unit
 
 faults: setup  ## the faults of docs/failure-model.md in their long form: schedules, then real processes (an hour and a half)
 	REMUDA_FAULTS=long $(BIN)/pytest tests/coordinator tests/runner/test_resume.py tests/runner/test_several_policies.py \

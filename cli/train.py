@@ -43,11 +43,13 @@ def train(
     score and logs are restored. The episodes under way are lost; new ones begin.
     """
     from remuda.cli.profiles import profile_folder
+    from remuda.worker.gc_freeze import gc_frozen
     from remuda.worker.profile import profiled
     from remuda.worker.threads import bound_threads
 
     bound_threads()
-    asked = run.resolved()
+    with gc_frozen():  # what is imported stays
+        asked = run.resolved()
     tell_changes(asked)
     with asked_output(alone=as_json) as output:
         with profile_folder(profile) as profiles:

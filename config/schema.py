@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, cast
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from remuda.config.algorithms.policy import PolicyConfig
 from remuda.config.algorithms.q_learning import DqnConfig
@@ -26,6 +26,8 @@ from remuda.config.workers import AffinityConfig, CollectorConfig, EvaluatorConf
 
 class ExperimentConfig(Section):
     """All settings of one experiment; the same config runs in serial and in parallel mode."""
+
+    model_config = ConfigDict(defer_build=False)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Name of the experiment and, without --run-dir and --run-id, of its run folder."""

@@ -24,11 +24,17 @@ def solve(
     config: Path = EXAMPLE,
     goal: float = SOLVED,
     *,
+    interval_env_steps: int | None = None,
     deadline_s: float = DEADLINE_S,
 ) -> float | None:
-    """Train with this seed; the best return if the goal was reached, else None. A hang is an error."""
+    """Train with this seed; the best return if the goal was reached, else None. A hang is an error.
+
+    `interval_env_steps`: between two evaluations, to end soon after the goal is reached; None: as the config says.
+    """
     command = [sys.executable, "-P", "-m", "remuda.cli", verb, str(config), "--run-dir", str(run_dir)]
     command += ["--set", f"stop.stop_value={goal}"]
+    if interval_env_steps is not None:
+        command += ["--set", f"evaluator.interval_env_steps={interval_env_steps}"]
     done = subprocess.run(
         [*command, "--seed", str(seed)], capture_output=True, text=True, timeout=deadline_s, check=False
     )

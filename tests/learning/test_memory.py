@@ -18,7 +18,7 @@ SEEDS = range(3)
 @pytest.mark.usefixtures("forked")
 @pytest.mark.timeout(2 * DEADLINE_S)
 def test_one_seed(tmp_path: Path) -> None:
-    assert solve("train", 0, tmp_path / "run", EXAMPLES / "t_maze_r2d2.yaml", SOLVED, deadline_s=1.5 * DEADLINE_S)
+    assert solve("train", 0, tmp_path / "run", EXAMPLES / "t_maze_r2d2.yaml", SOLVED, interval_env_steps=1000)
 
 
 @pytest.mark.learning

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import TextIO
 
 from remuda.cli.chosen_policy import named_checkpoint
@@ -67,6 +68,7 @@ class AgentsPlaying:
                 configs,
                 num_envs=min(self._episodes, self._config.env.num_envs),
                 max_episode_steps=asked.length or None,
+                broke=partial(print, file=sys.stderr),
             )
         except EnvironmentBuildError as error:
             raise InputError(str(error)) from error

@@ -74,7 +74,7 @@ def _check_agents(config: ExperimentConfig) -> None:
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 
     of_policy = assigned(config, agents_of(config.env, source_dir=config.source_dir))
-    vector = make_agents_vector(config.env, of_policy, num_envs=1, source_dir=config.source_dir)
+    vector = make_agents_vector(config.env, of_policy, num_envs=1, source_dir=config.source_dir, broke=print)
     vector.close()
     for (name, agents), lanes in zip(of_policy.items(), vector.lanes, strict=True):
         group = lanes.group

@@ -11,6 +11,7 @@ import numpy as np
 from remuda.collector.collected import Collected
 from remuda.collector.past import PastPlayers
 from remuda.collector.recorder import Recorder
+from remuda.collector.replacements import Replacements
 from remuda.collector.rows import Rows
 from remuda.environments.agents import AgentsVector, Lanes
 from remuda.environments.assignment import AGAINST_PAST, agent_columns
@@ -128,7 +129,7 @@ class AgentsRollout:
         self._seeds = None  # a later reset goes on with the environments' random streams
         self._past.begin(self._vector.begun, self.rng)
         for seated, by_past in zip(self._seats, self._past.lanes, strict=True):
-            seated.reset(by_past)
+            seated.reset(by_past, self._vector.replaced)
 
     def _steps(self, env_steps: int, turns: Sequence[Turn], most_slots: int, end_s: float) -> int:
         """Step until `env_steps` steps were taken, in at most so many slots, and up to `end_s`; return how many."""
@@ -148,6 +149,7 @@ class AgentsRollout:
             self._progress(stepped)
             past.begin(vector.begun, self.rng)
             for seated, acted, by_past in zip(self._seats, actions, past.lanes, strict=True):
+                seated.replace(vector.replaced)
                 seated.append(acted, by_past, past.against)
         return taken
 
@@ -171,10 +173,12 @@ class _Seated:
 
     def begin(self, slots: int) -> None:
         self._recorder.trace.begin(slots)
+        self._recorder.replacements = Replacements()
         self._info = {name: [] for name in self._seat.episode_info}
         self._against = []
 
-    def reset(self, by_past: Array) -> None:
+    def reset(self, by_past: Array, replaced: Array) -> None:
+        self._recorder.replacements.count += int(np.count_nonzero(replaced))
         self._recorder.reset(self._lanes.observations)
         trace = self._recorder.trace
         trace.over[trace.end - 1] = ~self._lanes.live | by_past  # their next slot is no step
@@ -189,6 +193,12 @@ class _Seated:
         if recorded:
             trace.record(recorded)
         return actions
+
+    def replace(self, replaced: Array) -> None:
+        """These copies, bool [envs], broke in the newest step, and were made again: their episodes end before it."""
+        if replaced.any():
+            self._recorder.replacements.count += int(np.count_nonzero(replaced))
+            self._recorder.replacements.cut(np.repeat(replaced, len(self._agents)), self._recorder.trace)
 
     def append(self, actions: Array, by_past: Array, against: Array) -> None:
         """The newest step of the vector was taken."""

@@ -61,7 +61,7 @@ def make_environments(
     """Build those of a run. `policies` are the settings of each policy, by name; `broke` gets a text for the log about
     each environment that is made again. Raises EnvironmentBuildError."""
     if config.env.kind == "pettingzoo":
-        return _SeveralAgents(config, policies)
+        return _SeveralAgents(config, policies, broke)
     return _OneAgent(config, broke)
 
 
@@ -107,11 +107,13 @@ class _OneAgent:
 
 
 class _SeveralAgents:
-    def __init__(self, config: ExperimentConfig, policies: Mapping[str, ExperimentConfig]) -> None:
+    def __init__(
+        self, config: ExperimentConfig, policies: Mapping[str, ExperimentConfig], broke: Callable[[str], None]
+    ) -> None:
         self._config, self._policies = config, policies
         assigned = {name: own.env.agents for name, own in policies.items()}
         self._vector = make_agents_vector(
-            config.env, assigned, num_envs=config.env.num_envs, source_dir=config.source_dir
+            config.env, assigned, num_envs=config.env.num_envs, source_dir=config.source_dir, broke=broke
         )
         share, keep = config.self_play.share, config.self_play.keep
         self.past = PastPlayers(self._vector, share, keep) if share else None

@@ -129,11 +129,13 @@ class Recorder:
         cut_before = self.replacements.cut_before(trace)
         if cut_before is not None:
             self._episodes.abandon(cut_before)
-        over = self._episodes.add(score, real, ended, self.replacements.cuts(trace))
+        cuts = self.replacements.cuts(trace)
+        over = self._episodes.add(score, real, ended, cuts)
+        told_of = ended if cuts is None else ended & ~cuts
         self._acted = who[-rows.kept :]
         self._vector_steps += len(real)
         returns, lengths = over.returns.tolist(), over.lengths.tolist()
-        told = {DISCOUNTED_RETURN: over.discounted.tolist(), **info(over.returns, np.nonzero(ended)[1])}
+        told = {DISCOUNTED_RETURN: over.discounted.tolist(), **info(over.returns, np.nonzero(told_of)[1])}
         trace.shift()
         restarts = self.replacements.count
         return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), told, metrics, restarts)

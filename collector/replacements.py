@@ -30,6 +30,10 @@ class Replacements:
         Return how many were not being reset anyway: for these, too, it is no step, but a reset."""
         replaced = _replaced(info)
         self.count += int(np.count_nonzero(replaced))
+        return self.cut(replaced, trace)
+
+    def cut(self, replaced: Bools, trace: Trace) -> int:
+        """As `note`, of lanes [env] of environments that are counted apart: several may be of the same one."""
         cut = trace.truncate(replaced)
         self._cuts.append((trace.end - 1, cut))
         return int(np.count_nonzero(cut))

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
@@ -19,7 +20,9 @@ from numpy.typing import NDArray
 from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.faults import RestartLimit
 from remuda.environments.parallel import ParallelEnv, make_parallel
+from remuda.environments.replaceable_agents import ReplaceableAgents
 from remuda.environments.spaces import Array, Space, column_layout
 
 Bools = NDArray[np.bool_]
@@ -92,21 +95,30 @@ class Lanes:
         return len(self.live)
 
 
+class Copy(ParallelEnv, Protocol):
+    """One copy of the environment, which may be made again where it breaks."""
+
+    @property
+    def replaced(self) -> bool:
+        """In the newest step or reset it broke, and another began an episode in its place."""
+        ...
+
+
 class AgentsVector:
     """Steps `num_envs` copies of an environment with several agents, one after another in this process.
 
     A copy whose episode is over is reset by the next step, in which nobody acts (gymnasium's NEXT_STEP).
     """
 
-    def __init__(
-        self, envs: Sequence[ParallelEnv], groups: Sequence[Group], *, max_episode_steps: int | None = None
-    ) -> None:
+    def __init__(self, envs: Sequence[Copy], groups: Sequence[Group], *, max_episode_steps: int | None = None) -> None:
         """`max_episode_steps` truncates episodes for all agents."""
         self.num_envs = len(envs)
         self.lanes = tuple(Lanes.empty(group, self.num_envs) for group in groups)
         """Of each group: what the newest step brought."""
         self.begun: Bools = np.zeros(self.num_envs, np.bool_)
         """[envs]: the newest step was the copy's reset."""
+        self.replaced: Bools = np.zeros(self.num_envs, np.bool_)
+        """[envs]: in the newest step or reset the copy broke, and another began in its place: the step was a reset."""
         self._envs = tuple(envs)
         self._most_steps = max_episode_steps
         self._steps = [0] * self.num_envs
@@ -123,14 +135,15 @@ class AgentsVector:
         """Take a step with the actions [lanes, …] of each group, in these copies (None: all); returns how many of them
         took one that was no reset."""
         stepped = 0
-        self.begun[:] = False
+        self.begun[:] = self.replaced[:] = False
         for index in range(self.num_envs) if copies is None else copies:
             self.begun[index] = self._over[index]
             if self._over[index]:
                 self.reset_copy(index, None)
             else:
                 self._step(index, actions)
-                stepped += 1
+                self.begun[index] = self.replaced[index]
+                stepped += not self.replaced[index]
         return stepped
 
     def over(self, index: int) -> bool:
@@ -147,7 +160,11 @@ class AgentsVector:
         """Begin another episode in a copy; without a seed its random stream goes on."""
         env = self._envs[index]
         observations, infos = env.reset() if seed is None else env.reset(seed=seed)
-        there = set(env.agents)
+        self.replaced[index] = env.replaced
+        self._begin(index, observations, infos)
+
+    def _begin(self, index: int, observations: Mapping[str, Any], infos: Mapping[str, Infos]) -> None:
+        there = set(self._envs[index].agents)
         self._steps[index], self._over[index] = 0, not there
         for lanes in self.lanes:
             first = index * len(lanes.group.agents)
@@ -157,8 +174,6 @@ class AgentsVector:
                 lanes.live[lane] = agent in there
                 lanes.infos[lane] = infos.get(agent, _NOTHING)
                 lanes.observations[lane] = observations[agent] if agent in there else 0
-        if not there:
-            raise ValueError("the environment has no agents after its reset")
 
     def _step(self, index: int, actions: Sequence[Array]) -> None:
         env, told = self._envs[index], dict[str, Any]()
@@ -168,6 +183,10 @@ class AgentsVector:
                 if lanes.live[lane]:
                     told[agent] = of(acted[lane])
         observations, rewards, terminations, truncations, infos = env.step(told)
+        if env.replaced:
+            self.replaced[index] = True
+            self._begin(index, observations, infos)
+            return
         self._steps[index] += 1
         cut, there, goes_on = self._steps[index] == self._most_steps, set(env.agents), False
         for lanes in self.lanes:
@@ -188,10 +207,15 @@ class AgentsVector:
 
 
 def make_agents_vector(
-    env: EnvConfig, assigned: Mapping[str, Sequence[str]], *, num_envs: int, source_dir: str | None
+    env: EnvConfig,
+    assigned: Mapping[str, Sequence[str]],
+    *,
+    num_envs: int,
+    source_dir: str | None,
+    broke: Callable[[str], None],
 ) -> AgentsVector:
-    """Build copies of the environment for policies that act for these agents, by name. Raises
-    EnvironmentBuildError."""
+    """Build copies of the environment for policies that act for these agents, by name. `broke` gets a text for the log
+    about each that is made again. Raises EnvironmentBuildError."""
     envs: list[ParallelEnv] = []
     try:
         for _ in range(num_envs):
@@ -199,7 +223,10 @@ def make_agents_vector(
         groups = [Group.of(envs[0], agents, policy=name) for name, agents in assigned.items()]
         for built in envs:
             _check_all_assigned(built, assigned)
-        return AgentsVector(envs, groups, max_episode_steps=env.max_episode_steps)
+        limit, build = RestartLimit(env.restarts_per_hour, broke), partial(make_parallel, env, source_dir=source_dir)
+        name = env.id or env.make or ""
+        copies = [ReplaceableAgents(one, build, index=at, name=name, broke=limit) for at, one in enumerate(envs)]
+        return AgentsVector(copies, groups, max_episode_steps=env.max_episode_steps)
     except BaseException:
         for built in envs:
             with suppress(Exception), NoExit():

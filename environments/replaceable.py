@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,20 +9,9 @@ import gymnasium
 import numpy as np
 
 from remuda.config.exits import NoExit
-from remuda.environments.faults import (
-    LARGEST_OBSERVATION,
-    LARGEST_REWARD,
-    MOST_IN_A_ROW,
-    REPLACED,
-    BrokenEnvironmentError,
-    Fault,
-    UnusableResultError,
-    problem_of,
-    shown_action,
-    traceback_of,
-)
+from remuda.environments.breakages import Breakages
+from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD, REPLACED, Fault, UnusableResultError
 from remuda.environments.make import SingleEnv
-from remuda.environments.seeding import replacement_seed
 from remuda.environments.spaces import Array
 
 _SURELY = 1e37
@@ -58,14 +46,11 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         """
         super().__init__(build())
         self._build = build
-        self._index, self._name = index, name
-        self._broke, self._begins = broke, begins
+        self._index, self._begins = index, begins
+        self._breakages = Breakages(index=index, name=name, broke=broke)
         space = self.env.observation_space
         self._shape: tuple[int, ...] = tuple(space.shape or ())
         self._dtype: np.dtype[Any] = np.dtype(space.dtype)
-        self._seed: int | None = None
-        self._episode = self._step = 0
-        self._in_a_row = 0
         self._open = True
         self._no_exit = NoExit()
 
@@ -73,19 +58,18 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         """Take a step, or begin in another environment. Raises BrokenEnvironmentError beyond the limits."""
         if self._begins is not None:
             self._begins(self._index)
-        self._step += 1
+        self._breakages.step()
         try:
             with self._no_exit:
                 observation, reward, terminated, truncated, info = self.env.step(action)
-                seen, paid, ends, cut = self._checked(observation), float(reward), bool(terminated), bool(truncated)
-            if not abs(paid) <= LARGEST_REWARD:
-                raise UnusableResultError(_bad_reward(paid))
+                seen, paid = self._checked(observation), checked_reward(reward)
+                ends, cut = bool(terminated), bool(truncated)
         except MemoryError:
             raise  # the process is not to be trusted any more
         except Exception as error:  # anything that the environment raises
             seen, info = self._replaced(error, action)
             return seen, 0.0, False, False, info
-        self._in_a_row = 0
+        self._breakages.good_step()
         return seen, paid, ends, cut, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
@@ -93,8 +77,7 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         seed. Raises BrokenEnvironmentError beyond the limits."""
         if self._begins is not None:
             self._begins(self._index)
-        if seed is not None:
-            self._seed, self._episode = seed, 0
+        self._breakages.reset(seed)
         try:
             return self._begun(seed, options)
         except MemoryError:
@@ -109,7 +92,6 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             self.env.close()
 
     def _begun(self, seed: int | None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        self._episode, self._step = self._episode + 1, 0
         with self._no_exit:
             observation, info = self.env.reset(seed=seed, options=options)
             return self._checked(observation), info
@@ -117,20 +99,14 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
     def _replaced(self, error: Exception, action: object) -> tuple[Array, dict[str, Any]]:
         """Close the environment that has broken, and begin an episode in a new one, or in the next if that breaks."""
         while True:
-            fault = self._fault(error, action)
-            self._in_a_row += 1
-            if self._in_a_row >= MOST_IN_A_ROW:
-                raise BrokenEnvironmentError(
-                    f"{fault.text()}; it is not made again: {MOST_IN_A_ROW} times in a row it broke without a good step"
-                ) from error
-            self._broke(fault)
-            self._close_broken()
-            self._seed, self._episode, self._step = fault.fresh_seed, 0, 0
+            seed = self._breakages.broke(error, action)
+            self._breakages.close(self.close)
             try:
                 with self._no_exit:
                     self.env = self._build()
                 self._open = True
-                observation, info = self._begun(fault.fresh_seed)
+                self._breakages.reset(None)
+                observation, info = self._begun(seed)
             except MemoryError:
                 raise
             except Exception as again:  # anything that the new one raises
@@ -138,39 +114,28 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             else:
                 return observation, {**info, REPLACED: True}
 
-    def _close_broken(self) -> None:
-        try:
-            with self._no_exit:
-                self.close()
-        except Exception as error:  # what has broken may not be able to end either
-            text = f"environment {self._index} ({self._name}): closing it raised {type(error).__name__}: {error}"
-            print(text, file=sys.stderr, flush=True)
-
-    def _fault(self, error: Exception, action: object) -> Fault:
-        where = f"in step {self._step} of episode {self._episode}" if self._step else f"at reset {self._episode}"
-        return Fault(
-            env_index=self._index,
-            env=self._name,
-            seed=self._seed,
-            where=where,
-            action=shown_action(action),
-            problem=problem_of(error),
-            fresh_seed=None if self._seed is None else replacement_seed(self._seed),
-            traceback=traceback_of(error),
-        )
-
     def _checked(self, observation: Any) -> Array:
-        """The observation as an array. Raises UnusableResultError."""
-        array: Array = np.asarray(observation)
-        if array.shape != self._shape:
-            raise UnusableResultError(
-                f"it returned an observation of shape {array.shape}, and its space says {self._shape}"
-            )
-        if array.dtype != self._dtype and not np.can_cast(array.dtype, self._dtype, "same_kind"):
-            raise UnusableResultError(f"it returned an observation of {array.dtype}, and its space says {self._dtype}")
-        if array.dtype.kind == "f" and not np.vdot(array, array) <= _SURELY:
-            _check_numbers(array)
-        return array
+        return checked_observation(observation, self._shape, self._dtype)
+
+
+def checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """The observation as an array of what its space says. Raises UnusableResultError."""
+    array: Array = np.asarray(observation)
+    if array.shape != shape:
+        raise UnusableResultError(f"it returned an observation of shape {array.shape}, and its space says {shape}")
+    if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise UnusableResultError(f"it returned an observation of {array.dtype}, and its space says {dtype}")
+    if array.dtype.kind == "f" and not np.vdot(array, array) <= _SURELY:
+        _check_numbers(array)
+    return array
+
+
+def checked_reward(reward: Any) -> float:
+    """The reward as a number. Raises UnusableResultError, and what float raises."""
+    paid = float(reward)
+    if not abs(paid) <= LARGEST_REWARD:
+        raise UnusableResultError(_bad_reward(paid))
+    return paid
 
 
 def _check_numbers(array: Array) -> None:

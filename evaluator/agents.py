@@ -14,7 +14,7 @@ from remuda.environments.assignment import agent_columns
 from remuda.environments.episode_info import DISCOUNTED_RETURN
 from remuda.environments.legal_actions import ACTION_MASK, components_of, legal_of_each, without_any
 from remuda.environments.spaces import Array, column_layout
-from remuda.evaluator.evaluate import Episode, EvaluationError
+from remuda.evaluator.evaluate import Episode, EvaluationError, Turn
 from remuda.policy.base import Actor
 
 
@@ -56,7 +56,7 @@ class AgentsEpisode:
 class _Running:
     """An episode under way."""
 
-    position: int
+    turn: Turn
     episode: AgentsEpisode
     players: Mapping[str, Player]
     states: dict[str, Array]
@@ -81,45 +81,51 @@ def play_agents(
     `players` says who acts for each agent in the episode at a position of `seeds`; each acts for all of its agents in
     all copies at once. `discounts` are those of the returns, by agent. `max_episode_steps` ends an episode early.
     `progress` is called with the number of environment steps as they are taken; `finished` with each episode and the
-    number finished so far.
+    number finished so far. An episode whose environment broke is played again from its start, with the same seed, and
+    with another if that broke it before.
 
     Raises EvaluationError, and whatever environments or actors raise.
     """
-    waiting = deque(enumerate(seeds))
+    waiting = deque(Turn(position, seed) for position, seed in enumerate(seeds))
     playing: dict[int, _Running] = {}
     episodes: dict[int, AgentsEpisode] = {}
     for index in range(min(vector.num_envs, len(seeds))):
-        playing[index] = _begin(vector, index, waiting, players)
+        playing[index] = _begin(vector, index, waiting.popleft(), players)
     while playing:
         acted = [lanes.live.copy() for lanes in vector.lanes]
         vector.step([_actions(lanes, playing, rng) for lanes in vector.lanes], sorted(playing))
         progress(len(playing))
         for index, running in sorted(playing.items()):
+            if vector.replaced[index]:
+                playing[index] = _begin(vector, index, running.turn.again(), players)
+                continue
             _add(vector, index, running, acted, discounts)
             episode, over = running.episode, vector.over(index)
             if not over and episode.length != max_episode_steps:
                 continue
             episode.cut = not over
-            episodes[running.position] = episode
+            episodes[running.turn.position] = episode
             finished(episode, len(episodes))
             del playing[index]
             if waiting:
-                playing[index] = _begin(vector, index, waiting, players)
+                playing[index] = _begin(vector, index, waiting.popleft(), players)
     return [episodes[position] for position in range(len(seeds))]
 
 
 def _begin(
     vector: AgentsVector,
     index: int,
-    waiting: deque[tuple[int, int]],
+    turn: Turn,
     players: Callable[[int], Mapping[str, Player]],
 ) -> _Running:
-    position, seed = waiting.popleft()
-    vector.reset_copy(index, seed)
-    known = players(position)
+    vector.reset_copy(index, turn.seed)
+    while vector.replaced[index]:  # the new environment has begun with a seed of its own
+        turn = turn.again()
+        vector.reset_copy(index, turn.seed)
+    known = players(turn.position)
     states = {agent: np.zeros(player.actor.state_size, np.float32) for agent, player in known.items()}
     nothing = dict.fromkeys(known, 0.0)
-    return _Running(position, AgentsEpisode(seed, index, dict(nothing), dict(nothing)), known, states)
+    return _Running(turn, AgentsEpisode(turn.seed, index, dict(nothing), dict(nothing)), known, states)
 
 
 def _actions(lanes: Lanes, playing: Mapping[int, _Running], rng: np.random.Generator) -> Array:

@@ -25,15 +25,19 @@ class AgentsPlayer:
         *,
         num_envs: int,
         max_episode_steps: int | None = None,
+        broke: Callable[[str], None],
     ) -> None:
         """`assigned` is the agents of each policy, `configs` the settings of each. Episodes are cut after
-        `max_episode_steps`. Raises EnvironmentBuildError."""
+        `max_episode_steps`. `broke` gets a text for the log about each environment that is made again. Raises
+        EnvironmentBuildError."""
         self._config = config
         self._max_episode_steps = max_episode_steps
         self.assigned = assigned
         discounts = {name: declaration(own).rows.discount for name, own in configs.items()}
         self._discounts = {agent: discounts[name] for name, agents in assigned.items() for agent in agents}
-        self._vector = make_agents_vector(config.env, assigned, num_envs=num_envs, source_dir=config.source_dir)
+        self._vector = make_agents_vector(
+            config.env, assigned, num_envs=num_envs, source_dir=config.source_dir, broke=broke
+        )
 
     def play(
         self,

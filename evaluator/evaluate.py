@@ -54,7 +54,7 @@ def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
 
 
 @dataclass(frozen=True)
-class _Turn:
+class Turn:
     """An episode that is to be played."""
 
     position: int
@@ -63,10 +63,10 @@ class _Turn:
     broken: int = 0
     """How often its environment broke."""
 
-    def again(self) -> _Turn:
+    def again(self) -> Turn:
         """After its environment broke: with the same seed the first time, then with others."""
         seed = replacement_seed(self.seed) if self.broken else self.seed
-        return _Turn(self.position, seed, self.broken + 1)
+        return Turn(self.position, seed, self.broken + 1)
 
 
 @dataclass
@@ -75,7 +75,7 @@ class _RunningEpisode:
 
     env_index: int
     env: SingleEnv
-    turn: _Turn
+    turn: Turn
     observation: Array
     state: Array
     """float32 [Actor.state_size]: what the actor carries through it."""
@@ -124,7 +124,7 @@ def evaluate(
         raise ValueError("an evaluation needs at least one environment")
     shape, dtype = column_layout(envs[0].observation_space, what="observation", keeps_float64=policy.keeps_float64)
     act = _acting(policy, envs[0], exploration, rng)
-    waiting = deque(_Turn(position, seed) for position, seed in enumerate(seeds))
+    waiting = deque(Turn(position, seed) for position, seed in enumerate(seeds))
     size = policy.state_size
     playing = [_begin(index, env, waiting.popleft(), size) for index, env in enumerate(envs[: len(seeds)])]
     episodes: dict[int, Episode] = {}
@@ -157,7 +157,7 @@ def evaluate(
     return [episodes[position] for position in range(len(seeds))]
 
 
-def _begin(env_index: int, env: SingleEnv, turn: _Turn, state_size: int) -> _RunningEpisode:
+def _begin(env_index: int, env: SingleEnv, turn: Turn, state_size: int) -> _RunningEpisode:
     while True:
         observation, info = env.reset(seed=turn.seed)
         if REPLACED not in info:

@@ -61,7 +61,7 @@ def make_player(
     """`policies` are the settings of each policy of the run, by name; `broke`: see CheckpointPlayer. Raises
     EnvironmentBuildError."""
     if config.env.kind == "pettingzoo":
-        return _SeveralAgents(config, policies, num_envs)
+        return _SeveralAgents(config, policies, num_envs, broke)
     return _OneAgent(CheckpointPlayer(config, num_envs=num_envs, broke=broke))
 
 
@@ -98,11 +98,19 @@ class _OneAgent:
 class _SeveralAgents:
     """Nothing is filmed and no actions are counted."""
 
-    def __init__(self, config: ExperimentConfig, policies: Mapping[str, ExperimentConfig], num_envs: int) -> None:
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        policies: Mapping[str, ExperimentConfig],
+        num_envs: int,
+        broke: Callable[[str], None],
+    ) -> None:
         assigned = {name: own.env.agents for name, own in policies.items()}
         longest = config.evaluator.max_episode_steps
         self._assigned = tuple(assigned.items())
-        self._player = AgentsPlayer(config, assigned, policies, num_envs=num_envs, max_episode_steps=longest)
+        self._player = AgentsPlayer(
+            config, assigned, policies, num_envs=num_envs, max_episode_steps=longest, broke=broke
+        )
         self.films = Films(config)
 
     def action_counts(self) -> ActionCounts | None:

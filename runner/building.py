@@ -122,11 +122,25 @@ def _one_agent(config: ExperimentConfig, stack: ExitStack) -> Built:
 def _several_agents(config: ExperimentConfig, stack: ExitStack) -> Built:
     of_policy = assigned(config, agents_of(config.env, source_dir=config.source_dir))
     configs = {name: policy_config(config, name, agents) for name, agents in of_policy.items()}
-    vector = make_agents_vector(config.env, of_policy, num_envs=config.env.num_envs, source_dir=config.source_dir)
+    warnings = Warnings()
+    vector = make_agents_vector(
+        config.env,
+        of_policy,
+        num_envs=config.env.num_envs,
+        source_dir=config.source_dir,
+        broke=partial(warnings.say, "collector"),
+    )
     stack.enter_context(closing(vector))
     num_players = max(1, min(config.env.num_envs, config.evaluator.episodes))
     longest = config.evaluator.max_episode_steps
-    player = AgentsPlayer(config, of_policy, configs, num_envs=num_players, max_episode_steps=longest)
+    player = AgentsPlayer(
+        config,
+        of_policy,
+        configs,
+        num_envs=num_players,
+        max_episode_steps=longest,
+        broke=partial(warnings.say, "evaluator"),
+    )
     joint = JointEvaluations(stack.enter_context(closing(player)))
     players = PastPlayers(vector, config.self_play.share, config.self_play.keep)
     policies: list[BuiltPolicy] = []
@@ -154,7 +168,9 @@ def _several_agents(config: ExperimentConfig, stack: ExitStack) -> Built:
         )
 
     described = partial(record_agents, config=config, vector=vector, policies=list(of_policy))
-    return Built([settle_alone(config), _told(vector, list(of_policy))], policies, make_collector, described, joint)
+    return Built(
+        [settle_alone(config), _told(vector, list(of_policy))], policies, make_collector, described, joint, warnings
+    )
 
 
 def _remember(

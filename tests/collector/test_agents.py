@@ -16,6 +16,7 @@ from remuda.collector.past import PastPlayers
 from remuda.collector.rows import NStepRows, SegmentRows
 from remuda.collector.sequences import SequenceRows
 from remuda.environments.agents import AgentsVector, Group
+from remuda.environments.replaceable_agents import ReplaceableAgents
 from remuda.environments.spaces import Array
 from remuda.tests.environments.leaving import Done, Leaving
 from remuda.tests.policy.algorithms.untaught import Untaught
@@ -109,6 +110,43 @@ def test_by_hand() -> None:
     assert long.episode_info["discounted_return"] == pytest.approx([101 + 0.9 * 102 + 0.81 * 103])
     second, _ = rollout.collect(2, turns(6, 6))
     assert second.rows == 0, "a0 has left, and its copy has not been reset"
+
+
+@pytest.mark.parametrize("segments", [False, True])
+@pytest.mark.parametrize("groups", [[["a0"], ["a1"]], [["a0", "a1"]]], ids=["two policies", "one policy"])
+def test_a_copy_that_breaks_costs_only_the_step_in_which_it_broke(segments: bool, groups: list[list[str]]) -> None:
+    """Each good step is a row once, before and after; an episode that was cut has no return, and counts nowhere."""
+    made: list[Leaving] = []
+
+    def build() -> Leaving:
+        made.append(Leaving([2, 4], fails_at={0: 2, 1: 7}.get(len(made))))  # with both agents there, and with one
+        return made[-1]
+
+    def seat() -> Seat:
+        rows = SegmentRows(discount=DISCOUNT) if segments else NStepRows(n_step=1, discount=DISCOUNT)
+        return Seat(policy=Fixed(0), rows=rows, episode_info=("return_a0", "return_a1"))
+
+    copies = [ReplaceableAgents(build(), build, index=at, name="x", broke=lambda fault: None) for at in range(2)]
+    vector = AgentsVector(copies, [Group.of(copies[0], agents) for agents in groups])
+    rollout = AgentsRollout(vector, [seat() for _ in groups], rng=np.random.default_rng(0), seeds=[0, 1])
+    told = [0 for _ in groups]
+    chunks = [rollout.collect(env_steps, turns(*told)) for env_steps in (2, 8, 6, 10)]
+    rest = rollout.flush()
+    good = sum(len({(done.episode, done.step) for done in env.log}) for env in made)
+    assert sum(chunk.env_steps for chunk, *_ in chunks) == good
+    for place, agents in enumerate(groups):
+        own = [chunk[place] for chunk in chunks]
+        rows = slots_of(own) if segments else steps_of([*own, rest[place]])
+        assert rows == done_by(made, agents)
+        assert sum(chunk.env_restarts for chunk in own) == 2
+        returns = {value for chunk in own for value in chunk.episode_returns}
+        assert returns == {{"a0": 3.0, "a1": 410.0}[agent] for agent in agents}, "of whole episodes only"
+        if len(agents) > 1:
+            for chunk in own:
+                of_a0, of_a1 = chunk.episode_info["return_a0"], chunk.episode_info["return_a1"]
+                assert set(of_a0) <= {3.0}
+                assert set(of_a1) <= {410.0}
+                assert len(of_a0) + len(of_a1) == len(chunk.episode_returns)
 
 
 def test_returns_of_agents_and_what_they_report_are_told() -> None:

@@ -46,6 +46,7 @@ class Leaving:
         self.steps = 0
         self.seeds: list[int | None] = []
         self.closed = False
+        self.replaced = False
         self._lengths, self._late, self._fails_at = lengths, late, fails_at
         self._episode, self._step = -1, 0
 

@@ -125,7 +125,7 @@ def make(lengths):
 def test_an_environment_of_the_users_own_is_built_and_closed(tmp_path: Path) -> None:
     env = module(tmp_path, OWN)
     assert agents_of(env, source_dir=str(tmp_path)) == ("a0", "a1")
-    vector = make_agents_vector(env, {"": ("a0", "a1")}, num_envs=2, source_dir=str(tmp_path))
+    vector = make_agents_vector(env, {"": ("a0", "a1")}, num_envs=2, source_dir=str(tmp_path), broke=print)
     vector.reset([0, 1])
     vector.close()
     assert vector.num_envs == 2

@@ -150,7 +150,7 @@ class Masked(Leaving):
 def test_each_of_several_agents_may_observe_a_mask() -> None:
     """a1 comes after the first step: until then all is legal for it, so that its policy keeps masks from the first."""
     config = EnvConfig(kind="pettingzoo", make=f"{MODULE}:Masked")
-    vector = make_agents_vector(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None)
+    vector = make_agents_vector(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None, broke=print)
     (lanes,) = vector.lanes
     assert lanes.group.observation == spaces.Box(-1.0, 1e6, (3,), np.float32)
 
@@ -173,4 +173,4 @@ def test_each_of_several_agents_may_observe_a_mask() -> None:
 def test_a_mask_of_several_agents_that_does_not_fit_is_refused() -> None:
     config = EnvConfig(kind="pettingzoo", make=f"{MODULE}:Masked", kwargs={"mask": "is longer"})
     with pytest.raises(EnvironmentBuildError, match="the part 'action_mask' of the observation is MultiBinary"):
-        make_agents_vector(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None)
+        make_agents_vector(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None, broke=print)

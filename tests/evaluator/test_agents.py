@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from remuda.environments.agents import AgentsVector, Group
+from remuda.environments.replaceable_agents import ReplaceableAgents
 from remuda.environments.spaces import Array
 from remuda.evaluator.agents import AgentsEpisode, Player, play_agents
 from remuda.evaluator.agents_player import AgentsPlayer
@@ -37,6 +38,30 @@ def test_discounted_returns_count_the_steps_that_an_agent_took() -> None:
         assert episode.length == 4
 
 
+def test_an_episode_whose_environment_broke_is_played_again_with_its_seed() -> None:
+    """And with another if that broke it, too."""
+    made: list[Leaving] = []
+
+    def build() -> Leaving:
+        made.append(Leaving([2, 4], fails_at={0: 6, 1: 3}.get(len(made))))
+        return made[-1]
+
+    copy = ReplaceableAgents(build(), build, index=0, name="x", broke=lambda fault: None)
+    names, player = tuple(copy.possible_agents), Player(Still())
+    episodes = play_agents(
+        AgentsVector([copy], [Group.of(copy, names)]),
+        lambda position: dict.fromkeys(names, player),
+        seeds=[5, 6],
+        rng=np.random.default_rng(0),
+        discounts=dict.fromkeys(names, 1.0),
+    )
+    assert [episode.returns for episode in episodes] == [{"a0": 3.0, "a1": 410.0}] * 2
+    assert [episode.length for episode in episodes] == [4, 4]
+    assert made[0].seeds == [5, 6]
+    assert made[1].seeds[1:] == [6], "after a reset with a seed of its own"
+    assert made[2].seeds[1:] == [episodes[1].seed] != [6]
+
+
 class Noting(Untaught):
     """Takes action 0, and notes for which agents it was asked."""
 
@@ -52,7 +77,7 @@ class Noting(Untaught):
 def player(tmp_path: Path) -> Iterator[AgentsPlayer]:
     config = several_config(tmp_path, policies={})
     assigned = {"": ("a0", "a1", "a2")}
-    with closing(AgentsPlayer(config, assigned, {"": config}, num_envs=1)) as player:
+    with closing(AgentsPlayer(config, assigned, {"": config}, num_envs=1, broke=print)) as player:
         yield player
 
 

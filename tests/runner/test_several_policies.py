@@ -251,7 +251,7 @@ def test_a_run_ends_when_all_policies_have_reached_the_stop_value(tmp_path: Path
 
 
 def test_a_failing_environment_leaves_what_all_policies_have_learned(tmp_path: Path) -> None:
-    env = {"kind": "pettingzoo", "make": "leaving_game:make", "num_envs": NUM_ENVS,
+    env = {"kind": "pettingzoo", "make": "leaving_game:make", "num_envs": NUM_ENVS, "restarts_per_hour": 0,
            "kwargs": {"lengths": list(LENGTHS), "fails_at": 100}}  # fmt: skip
     result = run_tiny(several_config(tmp_path / "user", env=env), Start(tmp_path / "run"))
     assert result.failed

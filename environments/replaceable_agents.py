@@ -1,0 +1,137 @@
+"""An environment with several agents that is made again when it breaks, so that the other copies go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from remuda.config.exits import NoExit
+from remuda.environments.breakages import Breakages
+from remuda.environments.faults import Fault, UnusableResultError
+from remuda.environments.parallel import ParallelEnv
+from remuda.environments.replaceable import checked_observation, checked_reward
+from remuda.environments.spaces import Array, Space
+
+Infos = Mapping[str, Mapping[str, Any]]
+Step = tuple[Mapping[str, Array], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], Infos]
+
+
+class ReplaceableAgents:
+    """A ParallelEnv. If it raises, or returns what cannot be learned from (see ReplaceableEnv), it is closed and made
+    again with a fresh seed; the step then is the reset of the new one, and `replaced` says so."""
+
+    def __init__(
+        self,
+        env: ParallelEnv,
+        build: Callable[[], ParallelEnv],
+        *,
+        index: int,
+        name: str,
+        broke: Callable[[Fault], None],
+    ) -> None:
+        """`build` makes each that takes its place; for the others see ReplaceableEnv."""
+        self._env, self._build = env, build
+        self._breakages = Breakages(index=index, name=name, broke=broke)
+        self._no_exit = NoExit()
+        self.replaced = False
+        """In the newest step or reset it broke, and another began an episode in its place."""
+        spaces = {agent: env.observation_space(agent) for agent in env.possible_agents}
+        self._expected = {agent: (tuple(one.shape or ()), np.dtype(one.dtype)) for agent, one in spaces.items()}
+
+    @property
+    def possible_agents(self) -> Sequence[str]:
+        """See ParallelEnv, as all here."""
+        return self._env.possible_agents
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """Those that act in the next step."""
+        return self._env.agents
+
+    def observation_space(self, agent: str) -> Space:
+        """What the agent sees."""
+        return self._env.observation_space(agent)
+
+    def action_space(self, agent: str) -> Space:
+        """What the agent may do."""
+        return self._env.action_space(agent)
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Mapping[str, Array], Infos]:
+        """Begin an episode. Raises BrokenEnvironmentError beyond the limits."""
+        self.replaced = False
+        self._breakages.reset(seed)
+        try:
+            return self._begun(seed)
+        except MemoryError:
+            raise  # the process is not to be trusted any more
+        except Exception as error:  # anything that the environment raises
+            return self._in_its_place(error, None)
+
+    def step(self, actions: dict[str, Any]) -> Step:
+        """Take a step, or begin in another environment. Raises BrokenEnvironmentError beyond the limits."""
+        self.replaced = False
+        self._breakages.step()
+        try:
+            with self._no_exit:
+                observations, rewards, terminations, truncations, infos = self._env.step(actions)
+                seen = self._checked(observations, {*actions, *self._env.agents})
+                paid = {agent: _paid(rewards, agent) for agent in actions}
+        except MemoryError:
+            raise
+        except Exception as error:  # anything that the environment raises
+            seen, infos = self._in_its_place(error, [*actions.values()])
+            return seen, {}, {}, {}, infos
+        self._breakages.good_step()
+        return seen, paid, terminations, truncations, infos
+
+    def close(self) -> None:
+        """Close it."""
+        self._env.close()
+
+    def _begun(self, seed: int | None) -> tuple[Mapping[str, Array], Infos]:
+        with self._no_exit:
+            observations, infos = self._env.reset() if seed is None else self._env.reset(seed=seed)
+            there = list(self._env.agents)
+            if not there:
+                raise UnusableResultError("it has no agents after its reset")
+            if missing := [agent for agent in there if agent not in observations]:
+                raise UnusableResultError(f"it returned no observation for agent {missing[0]} at its reset")
+            return self._checked(observations, there), infos
+
+    def _in_its_place(self, error: Exception, actions: object) -> tuple[Mapping[str, Array], Infos]:
+        """Close what has broken, and begin an episode in a new one, or in the next if that breaks."""
+        while True:
+            seed = self._breakages.broke(error, actions)
+            self._breakages.close(self._env.close)
+            self.replaced = True
+            try:
+                with self._no_exit:
+                    self._env = self._build()
+                self._breakages.reset(None)
+                return self._begun(seed)
+            except MemoryError:
+                raise
+            except Exception as again:  # anything that the new one raises
+                error, actions = again, None
+
+    def _checked(self, observations: Mapping[str, Any], agents: Collection[str]) -> Mapping[str, Array]:
+        """What these agents observe, as far as it was returned. Raises UnusableResultError."""
+        seen: dict[str, Array] = {}
+        for agent in agents:
+            if agent in observations and agent in self._expected:
+                try:
+                    seen[agent] = checked_observation(observations[agent], *self._expected[agent])
+                except UnusableResultError as error:
+                    raise UnusableResultError(f"{error} (agent {agent})") from None
+        return seen
+
+
+def _paid(rewards: Mapping[str, Any], agent: str) -> float:
+    try:
+        return checked_reward(rewards.get(agent, 0.0))
+    except UnusableResultError as error:
+        raise UnusableResultError(f"{error} (agent {agent})") from None

@@ -1,0 +1,108 @@
+"""A copy of an environment with several agents that breaks is named and made again; the other copies go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from remuda.environments.agents import AgentsVector, Group
+from remuda.environments.faults import BrokenEnvironmentError, Fault, RestartLimit
+from remuda.environments.replaceable_agents import ReplaceableAgents
+from remuda.tests.environments.leaving import Leaving, Stepped
+
+AGENTS = ("a0", "a1")
+
+
+class Faulty(Leaving):
+    """In its third step it does something wrong; `made` counts those that were made."""
+
+    def __init__(self, wrong: Callable[[Stepped], Stepped]) -> None:
+        super().__init__([9, 9])
+        self.wrong = wrong
+
+    def step(self, actions: dict[str, Any]) -> Stepped:
+        stepped = super().step(actions)
+        return self.wrong(stepped) if self.steps == 3 else stepped
+
+
+def raised(stepped: Stepped) -> Stepped:
+    raise RuntimeError("the rope tore")
+
+
+def exited(stepped: Stepped) -> Stepped:
+    raise SystemExit(0)
+
+
+def observed(value: Any) -> Callable[[Stepped], Stepped]:
+    return lambda stepped: ({**stepped[0], "a1": value}, *stepped[1:])
+
+
+def paid(value: float) -> Callable[[Stepped], Stepped]:
+    return lambda stepped: (stepped[0], {**stepped[1], "a1": value}, *stepped[2:])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (raised, "RuntimeError: the rope tore"),
+        (exited, "SystemExit(0) was raised"),
+        (observed(np.full(3, np.nan, np.float32)), "it returned an observation that is not finite (agent a1)"),
+        (observed(np.zeros(1, np.float32)), "an observation of shape (1,), and its space says (3,) (agent a1)"),
+        (observed(np.zeros(3, complex)), "it returned an observation of complex128"),
+        (paid(np.inf), "it returned the reward inf (agent a1)"),
+    ],
+)
+def test_whatever_is_wrong_is_named_and_costs_its_own_copy_alone(
+    wrong: Callable[[Stepped], Stepped], said: str
+) -> None:
+    faults: list[Fault] = []
+    made: list[Leaving] = []
+
+    def build() -> Leaving:
+        made.append(Faulty(wrong) if len(made) == 1 else Leaving([9, 9]))
+        return made[-1]
+
+    copies = [ReplaceableAgents(build(), build, index=at, name="walk", broke=faults.append) for at in range(2)]
+    vector = AgentsVector(copies, [Group.of(copies[0], AGENTS)])
+    vector.reset([5, 6])
+    (lanes,) = vector.lanes
+    actions = [np.ones(len(lanes), np.int64)]
+    assert [vector.step(actions) for _ in range(2)] == [2, 2]
+    assert not vector.replaced.any()
+    assert vector.step(actions) == 1, "the step that broke counts for nothing"
+    assert vector.replaced.tolist() == vector.begun.tolist() == [False, True]
+    assert lanes.observations[:, 1].tolist() == [3, 3, 0, 0], "the other has stepped, this one begins"
+    assert lanes.reward.tolist() == [3.0, 103.0, 0.0, 0.0]
+    assert lanes.live.all()
+    assert made[1].closed
+    (fault,) = faults
+    assert fault.text().startswith("environment 1 (walk, seed 6) broke in step 3 of episode 1, after action [1, 1]: ")
+    assert said in fault.text()
+    assert made[2].seeds == [fault.fresh_seed] != [6]
+    assert vector.step(actions) == 2
+    assert not vector.replaced.any()
+
+
+def test_beyond_the_limit_or_without_a_good_step_it_fails_with_the_cause() -> None:
+    class NoReset(Leaving):
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            raise RuntimeError("no start")
+
+    said: list[str] = []
+    often = ReplaceableAgents(
+        NoReset([1]), lambda: NoReset([1]), index=0, name="walk", broke=RestartLimit(20, said.append)
+    )
+    with pytest.raises(BrokenEnvironmentError, match="no start; it is not made again: 3 times in a row"):
+        often.reset(seed=4)
+    assert len(said) == 2
+    never = ReplaceableAgents(
+        Faulty(raised), lambda: Faulty(raised), index=0, name="walk", broke=RestartLimit(0, said.append)
+    )
+    never.reset(seed=4)
+    acting = dict.fromkeys(AGENTS, 0)
+    never.step(acting), never.step(acting)
+    with pytest.raises(BrokenEnvironmentError, match=r"the rope tore; it is not made again: env\.restarts_per_hour is"):
+        never.step(acting)

@@ -24,6 +24,28 @@ def make(**settings):
     pathlib.Path("building").touch()
     time.sleep(600)
 """
+ELSEWHERE = """
+import pathlib, time
+
+class Elsewhere:
+    connection_file = pathlib.Path("connection.json")
+
+    def __init__(self, request):
+        assert request.nanny is None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        pass
+
+    def kill(self):
+        pass
+
+    def start(self, workers, *, given_up):
+        pathlib.Path("starting").touch()
+        time.sleep(600)
+"""
 GOOD = "name: mine\nenv: {id: CartPole-v1}\nstop: {max_env_steps: 1000}\n"
 
 
@@ -106,6 +128,15 @@ def test_a_command_that_is_killed_leaves_nothing(folder: Path, started: list[sub
     command.kill()
     until_gone(family)
     assert list((folder / "tmp").iterdir()) == []
+
+
+def test_a_launch_elsewhere_ends_it(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+    (folder / "elsewhere.py").write_text(ELSEWHERE)
+    command = launch(folder, "good.yaml", "--on", "elsewhere:Elsewhere")
+    started.append(command)
+    until(lambda: (folder / "starting").exists() or command.poll() is not None, "the start of the launcher")
+    assert command.poll() is None, command.communicate()
+    assert psutil.Process(command.pid).children() == []
 
 
 @pytest.mark.parametrize(

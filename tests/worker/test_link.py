@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.tests.worker.proxy import Proxy
 from remuda.wire import sockets
+from remuda.wire.channel import Channel
 from remuda.wire.codec import CodecError, encode
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import RefusedError, UnreachableError, no_answer
@@ -60,6 +62,12 @@ def linked(coordinator: FakeCoordinator) -> Generator[Link, None, None]:
         link.close("the test is over", 0.0)
 
 
+@pytest.fixture
+def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link repeats what is not acknowledged after 0.05 s, and not after a second."""
+    monkeypatch.setattr(session, "Channel", partial(Channel, resend_s=0.05, resend_max_s=0.1))
+
+
 def receive(link: Link) -> AnyMessage:
     message = link.receive(HANG_S)
     assert message is not None, "nothing came"
@@ -80,6 +88,7 @@ def test_it_registers_under_its_uuid_and_incarnation() -> None:
         assert coordinator.heard_of(Bye) == [Bye("done")]
 
 
+@pytest.mark.usefixtures("soon_again")
 def test_registering_survives_lost_answers() -> None:
     with FakeCoordinator() as coordinator:
         left = [2]
@@ -93,6 +102,7 @@ def test_registering_survives_lost_answers() -> None:
             assert coordinator.heard_of(Register) == [REGISTER], "repeated, yet handled once"
 
 
+@pytest.mark.usefixtures("soon_again")
 def test_an_assignment_that_overtakes_the_lost_answer_is_kept() -> None:
     with FakeCoordinator() as coordinator:
         lost: list[Envelope] = []
@@ -171,6 +181,7 @@ def test_it_is_started_once_and_first() -> None:
         link.close("done", HANG_S)
 
 
+@pytest.mark.usefixtures("soon_again")
 def test_closing_waits_for_acknowledgement_and_closing_twice_is_fine() -> None:
     with FakeCoordinator() as coordinator:
         lost: list[Envelope] = []
@@ -236,6 +247,7 @@ def test_arrays_arrive() -> None:
         assert np.array_equal(batches.rows, rows)
 
 
+@pytest.mark.usefixtures("soon_again")
 def test_what_is_lost_is_repeated_both_ways() -> None:
     """Half of what goes to the worker is lost: acknowledgements and messages alike."""
     rng = random.Random(5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import TypeVar
 
 from remuda.config.exits import NoExit
 from remuda.environments.faults import (
@@ -15,6 +16,8 @@ from remuda.environments.faults import (
     traceback_of,
 )
 from remuda.environments.seeding import replacement_seed
+
+_Begun = TypeVar("_Begun")
 
 
 class Breakages:
@@ -63,7 +66,22 @@ class Breakages:
         self._seed, self._episode, self._step = fault.fresh_seed, 0, 0
         return fault.fresh_seed
 
-    def close(self, close: Callable[[], None]) -> None:
+    def begin_again(
+        self, error: Exception, action: object, *, close: Callable[[], None], begin: Callable[[int | None], _Begun]
+    ) -> _Begun:
+        """It has broken, see `broke`: close it, and return what `begin` does, which makes another and resets it with
+        this seed; and so on where that breaks, too."""
+        while True:
+            seed = self.broke(error, action)
+            self._close(close)
+            try:
+                return begin(seed)
+            except MemoryError:
+                raise  # the process is not to be trusted any more
+            except Exception as again:  # anything that the new one raises
+                error, action = again, None
+
+    def _close(self, close: Callable[[], None]) -> None:
         """Close what has broken, which may not be able to end either."""
         try:
             with NoExit():

@@ -98,21 +98,15 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
 
     def _replaced(self, error: Exception, action: object) -> tuple[Array, dict[str, Any]]:
         """Close the environment that has broken, and begin an episode in a new one, or in the next if that breaks."""
-        while True:
-            seed = self._breakages.broke(error, action)
-            self._breakages.close(self.close)
-            try:
-                with self._no_exit:
-                    self.env = self._build()
-                self._open = True
-                self._breakages.reset(None)
-                observation, info = self._begun(seed)
-            except MemoryError:
-                raise
-            except Exception as again:  # anything that the new one raises
-                error, action = again, None
-            else:
-                return observation, {**info, REPLACED: True}
+        observation, info = self._breakages.begin_again(error, action, close=self.close, begin=self._begun_in_another)
+        return observation, {**info, REPLACED: True}
+
+    def _begun_in_another(self, seed: int | None) -> tuple[Array, dict[str, Any]]:
+        with self._no_exit:
+            self.env = self._build()
+        self._open = True
+        self._breakages.reset(None)
+        return self._begun(seed)
 
     def _checked(self, observation: Any) -> Array:
         return checked_observation(observation, self._shape, self._dtype)

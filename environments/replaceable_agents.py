@@ -35,6 +35,7 @@ class ReplaceableAgents:
         self._env, self._build = env, build
         self._breakages = Breakages(index=index, name=name, broke=broke)
         self._no_exit = NoExit()
+        self._open = True
         self.replaced = False
         """In the newest step or reset it broke, and another began an episode in its place."""
         spaces = {agent: env.observation_space(agent) for agent in env.possible_agents}
@@ -78,19 +79,22 @@ class ReplaceableAgents:
         try:
             with self._no_exit:
                 observations, rewards, terminations, truncations, infos = self._env.step(actions)
-                seen = self._checked(observations, {*actions, *self._env.agents})
+                seen = self._checked(observations, dict.fromkeys([*actions, *self._env.agents]))
                 paid = {agent: _paid(rewards, agent) for agent in actions}
+                ends, cut, infos = _flags(terminations), _flags(truncations), dict(infos)
         except MemoryError:
             raise
         except Exception as error:  # anything that the environment raises
             seen, infos = self._in_its_place(error, [*actions.values()])
             return seen, {}, {}, {}, infos
         self._breakages.good_step()
-        return seen, paid, terminations, truncations, infos
+        return seen, paid, ends, cut, infos
 
     def close(self) -> None:
-        """Close it."""
-        self._env.close()
+        """Close it, once."""
+        if self._open:
+            self._open = False
+            self._env.close()
 
     def _begun(self, seed: int | None) -> tuple[Mapping[str, Array], Infos]:
         with self._no_exit:
@@ -104,19 +108,17 @@ class ReplaceableAgents:
 
     def _in_its_place(self, error: Exception, actions: object) -> tuple[Mapping[str, Array], Infos]:
         """Close what has broken, and begin an episode in a new one, or in the next if that breaks."""
-        while True:
-            seed = self._breakages.broke(error, actions)
-            self._breakages.close(self._env.close)
-            self.replaced = True
-            try:
-                with self._no_exit:
-                    self._env = self._build()
-                self._breakages.reset(None)
-                return self._begun(seed)
-            except MemoryError:
-                raise
-            except Exception as again:  # anything that the new one raises
-                error, actions = again, None
+        self.replaced = True
+        return self._breakages.begin_again(error, actions, close=self.close, begin=self._begun_in_another)
+
+    def _begun_in_another(self, seed: int | None) -> tuple[Mapping[str, Array], Infos]:
+        with self._no_exit:
+            self._env = self._build()
+            self._open = True
+            if other := set(self._env.possible_agents) ^ set(self._expected):
+                raise UnusableResultError(f"made again, only one of the two has an agent {min(other)}")
+        self._breakages.reset(None)
+        return self._begun(seed)
 
     def _checked(self, observations: Mapping[str, Any], agents: Collection[str]) -> Mapping[str, Array]:
         """What these agents observe, as far as it was returned. Raises UnusableResultError."""
@@ -128,6 +130,10 @@ class ReplaceableAgents:
                 except UnusableResultError as error:
                     raise UnusableResultError(f"{error} (agent {agent})") from None
         return seen
+
+
+def _flags(told: Mapping[str, Any]) -> Mapping[str, bool]:
+    return {agent: bool(flag) for agent, flag in told.items()}
 
 
 def _paid(rewards: Mapping[str, Any], agent: str) -> float:

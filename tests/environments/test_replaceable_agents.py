@@ -44,6 +44,10 @@ def paid(value: float) -> Callable[[Stepped], Stepped]:
     return lambda stepped: (stepped[0], {**stepped[1], "a1": value}, *stepped[2:])
 
 
+def without(part: int) -> Callable[[Stepped], Any]:
+    return lambda stepped: (*stepped[:part], None, *stepped[part + 1 :])
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -53,6 +57,7 @@ def paid(value: float) -> Callable[[Stepped], Stepped]:
         (observed(np.zeros(1, np.float32)), "an observation of shape (1,), and its space says (3,) (agent a1)"),
         (observed(np.zeros(3, complex)), "it returned an observation of complex128"),
         (paid(np.inf), "it returned the reward inf (agent a1)"),
+        *((without(part), "'NoneType'") for part in range(5)),
     ],
 )
 def test_whatever_is_wrong_is_named_and_costs_its_own_copy_alone(
@@ -86,6 +91,39 @@ def test_whatever_is_wrong_is_named_and_costs_its_own_copy_alone(
     assert not vector.replaced.any()
 
 
+def test_each_is_closed_once_also_where_none_can_be_made_again() -> None:
+    class ClosedOnce(Faulty):
+        def close(self) -> None:
+            assert not self.closed, "closed twice"
+            super().close()
+
+    def refuses() -> Leaving:
+        raise OSError("no licence is free")
+
+    first = ClosedOnce(raised)
+    copy = ReplaceableAgents(first, refuses, index=0, name="walk", broke=lambda fault: None)
+    copy.reset(seed=4)
+    acting = dict.fromkeys(AGENTS, 0)
+    for _ in range(2):
+        copy.step(acting)
+    with pytest.raises(BrokenEnvironmentError, match="no licence is free"):
+        copy.step(acting)
+    copy.close()
+    assert first.closed
+
+
+@pytest.mark.parametrize(("agents", "other"), [(1, "a1"), (3, "a2")])
+def test_one_that_is_made_again_has_the_agents_of_the_first(agents: int, other: str) -> None:
+    faults: list[Fault] = []
+    made = iter([Leaving([9] * agents), Leaving([9, 9])])
+    copy = ReplaceableAgents(Faulty(raised), lambda: next(made), index=0, name="walk", broke=faults.append)
+    copy.reset(seed=4)
+    for _ in range(3):
+        copy.step(dict.fromkeys(AGENTS, 0))
+    assert copy.agents == list(AGENTS)
+    assert f"made again, only one of the two has an agent {other}" in faults[1].problem
+
+
 def test_beyond_the_limit_or_without_a_good_step_it_fails_with_the_cause() -> None:
     class NoReset(Leaving):
         def reset(self, seed: int | None = None, options: Any = None) -> Any:
@@ -103,6 +141,7 @@ def test_beyond_the_limit_or_without_a_good_step_it_fails_with_the_cause() -> No
     )
     never.reset(seed=4)
     acting = dict.fromkeys(AGENTS, 0)
-    never.step(acting), never.step(acting)
+    for _ in range(2):
+        never.step(acting)
     with pytest.raises(BrokenEnvironmentError, match=r"the rope tore; it is not made again: env\.restarts_per_hour is"):
         never.step(acting)

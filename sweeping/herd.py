@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ from remuda.wire.connection_file import ConnectionFileError
 from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import ExperimentState, ExperimentStatus
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 LOOK_S = 0.5
 """Between two requests to the coordinator."""
@@ -33,6 +34,13 @@ _STATES: dict[ExperimentState, RunState] = {
     "stopped": "stopped",
     "failed": "failed",
 }
+
+
+@dataclass
+class _Known:
+    """What a coordinator has told of its experiments; None: it is to be asked."""
+
+    experiments: Sequence[ExperimentStatus] | None = None
 
 
 class HerdRuns:
@@ -53,9 +61,9 @@ class HerdRuns:
 
     def begin(self, tasks: Sequence[Task]) -> Iterator[RunRecord]:
         """Submit each run, unless an earlier sweep has submitted it."""
-        known = self._asked(self._client.status).experiments if self._adopt else []
+        known = _Known()
         for task in tasks:
-            record = self._taken_up(task, known)
+            record = self._asked(partial(self._taken_up, task, known)) if self._adopt else self._submitted(task)
             if record.experiment is not None and not record.over:
                 self._records[record.experiment] = record
             yield record
@@ -88,12 +96,23 @@ class HerdRuns:
             with contextlib.suppress(RefusedError):  # it has ended by itself
                 self._asked(partial(self._client.stop, experiment))
 
-    def _taken_up(self, task: Task, known: Iterable[ExperimentStatus]) -> RunRecord:
-        here = [status for status in known if status.run_dir == str(task.run.run_dir)]
-        for status in here:
-            ours = status.id == task.record.experiment
-            if _STATES[status.state] in ("queued", "running") or (ours and status.state == "finished"):
-                return _as_told(replace(task.record, experiment=status.id), status)
+    def _taken_up(self, task: Task, known: _Known) -> RunRecord:
+        """The run's experiment if there is one already, else a new one. Where no answer comes, the next call asks first
+        whether the coordinator has accepted it."""
+        if known.experiments is None:
+            known.experiments = self._client.status().experiments
+        for status in known.experiments:
+            if status.run_dir == str(task.run.run_dir):
+                ours = status.id == task.record.experiment
+                if _STATES[status.state] in ("queued", "running") or (ours and status.state == "finished"):
+                    return _as_told(replace(task.record, experiment=status.id), status)
+        try:
+            return self._submitted(task)
+        except (UnreachableError, ConnectionFileError):
+            known.experiments = None
+            raise
+
+    def _submitted(self, task: Task) -> RunRecord:
         try:
             submitted = self._client.submit(
                 with_agents(task.run.loaded.config),
@@ -108,7 +127,7 @@ class HerdRuns:
             return replace(task.record, state="failed", reason=str(error))
         return replace(task.record, state="queued", experiment=submitted.experiment)
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    def _asked(self, ask: Callable[[], _T]) -> _T:
         """The answer of the coordinator; one that is gone is waited for."""
         end_s = time.monotonic() + RETURN_DEADLINE_S
         while True:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -70,7 +71,8 @@ def launch(
     }
     with gc_frozen():  # what is imported stays
         resolved = run.resolved(*(f"{key}={value}" for key, value in short.items() if value is not None))
-        _check(resolved)
+        import_module("remuda.client.checking")  # which `_check` needs; it runs code of the user, too
+    _check(resolved)
     if dry_run:
         print(_planned(resolved, limits), end="")
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from remuda.config.launching import LaunchConfig
 
-if TYPE_CHECKING:  # one imports gymnasium
+if TYPE_CHECKING:  # the second imports gymnasium
     from remuda.deploy.nanny_process import NannyProcess
     from remuda.deploy.sizing import SizeRequest
 
@@ -46,7 +46,7 @@ class LaunchRequest:
     how many collectors there are, in place of WorkerCounts; see remuda.deploy.sizing."""
     nanny: NannyProcess | None = None
     """Only for `launch.on: local`, and only where it was started before the launcher could be made. Whoever has started
-    it ends it, too."""
+    it ends it, where the launcher has not done so before."""
 
 
 class LaunchError(Exception):

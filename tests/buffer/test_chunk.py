@@ -207,7 +207,7 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
         read_meta(path)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=300), length=st.none() | st.integers(0, 300))
 def test_any_bytes_are_refused(tmp_path: Path, content: bytes, length: int | None) -> None:
     if length is not None:

@@ -330,7 +330,7 @@ def test_garbage_is_refused(frames: list[bytes], reason: str) -> None:
         decode(frames)
 
 
-@settings(deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=5))
 def test_random_frames_are_refused(frames: list[bytes]) -> None:
     for attempt in (frames, [OPENING, *frames]):

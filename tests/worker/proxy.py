@@ -36,6 +36,7 @@ class Proxy(Serving):
         self._lock = threading.Lock()
         self.connections = 0
         self._accepted: Callable[[], None] = lambda: None
+        self._usual_silence_s: float | None = None
 
     @property
     def damaged(self) -> bool:
@@ -47,7 +48,7 @@ class Proxy(Serving):
 
         On that one as much silence is allowed as ever: however slow the machine is, it is not given up, too.
         """
-        usual_s: float = module.SILENCE_S
+        usual_s = self._usual_silence_s = self._usual_silence_s or module.SILENCE_S
         with self._lock:
             self._accepted = lambda: patch.setattr(module, "SILENCE_S", usual_s)
             patch.setattr(module, "SILENCE_S", 0.0)

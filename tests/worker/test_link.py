@@ -455,6 +455,13 @@ def test_a_refusal_by_another_version_is_understood() -> None:
     thread.join()
 
 
+def test_an_address_with_nothing_but_garbage_is_no_coordinator() -> None:
+    connection, thread = raw_router(answer=[b"HTTP/1.1 400 Bad Request"])
+    with pytest.raises(UnreachableError):
+        start_and_close(connection, 2.0)
+    thread.join()
+
+
 def test_garbage_from_the_address_is_dropped_and_named(caplog: pytest.LogCaptureFixture) -> None:
     with FakeCoordinator() as coordinator:
 

@@ -161,7 +161,7 @@ def test_a_failing_disk_leaves_the_old_file_and_no_litter(
 # --- damage
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_flipped_bit_goes_unnoticed(published: Path, data: st.DataObject) -> None:
     content = bytearray(published.read_bytes())

@@ -23,7 +23,7 @@ COORDINATOR = CoordinatorStatus("cccccccc-0000-4000-8000-000000000001", "tcp://1
 
 
 class Scripted:
-    """What a client hears of a coordinator. `trouble` is asked before each submission is accepted, and after it."""
+    """A coordinator, as a client sees it. `trouble` is called before each submission is accepted, and after it."""
 
     def __init__(self, trouble: Callable[[str], None]) -> None:
         self.accepted: list[ExperimentStatus] = []

@@ -72,8 +72,8 @@ def vtrace(
 def divergence(log_ratio: Floats) -> float:
     """Estimate the Kullback-Leibler divergence of the newest policy from the one that acted, without bias and never
     below 0, from the log ratios [n] of actions that the latter drew; n is at least 1."""
-    back = np.minimum(-log_ratio.astype(np.float64), LARGEST_LOG_RATIO)
-    return float(np.maximum(np.expm1(back) - back, 0.0).mean())
+    held = np.minimum(log_ratio.astype(np.float64), LARGEST_LOG_RATIO)
+    return float(np.maximum(np.expm1(held) - held, 0.0).mean())
 
 
 def _errors(outcome: Outcome, values: Floats, *, discount: float, following: Floats | None = None) -> Floats:

@@ -43,7 +43,7 @@ def test_losses_of_one_step_by_hand(old_probability: float, rho_clip: float, rho
     expected = -rho * 0.75 * HALF + 0.5 * (rho * 0.75) ** 2 - 0.1 * math.log(2)
     assert got["total_loss"] == pytest.approx(expected)
     assert got["clip_fraction"] == float(0.5 / old_probability > rho_clip)
-    ratio = old_probability / 0.5
+    ratio = 0.5 / old_probability
     assert got["approx_kl"] == pytest.approx(ratio - 1 - math.log(ratio), abs=1e-6)
 
 

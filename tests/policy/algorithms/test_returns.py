@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from remuda.policy.algorithms.actor_critic.returns import Outcome, generalized_advantages, vtrace
+from remuda.policy.algorithms.actor_critic.returns import (
+    Outcome,
+    divergence,
+    generalized_advantages,
+    vtrace,
+)
 from remuda.tests.policy.algorithms.segments import episodes_of, outcome
 
 Floats = NDArray[np.float32]
@@ -59,6 +64,13 @@ def test_vtrace_by_hand() -> None:
 def test_vtrace_clips_apart() -> None:
     trace = vtrace(slots(row(1, 2)), row(1, 2, 4), np.log(row(3, 3)), discount=0.5, rho_clip=2.0, c_clip=0.5)
     np.testing.assert_allclose(trace.targets, row(1 + 2 * 1 + 0.5 * 0.5 * (2 * 2), 2 + 2 * 2), rtol=1e-6)
+
+
+def test_the_divergence_of_two_policies_is_met_on_average() -> None:
+    acted, newest = np.array([0.9, 0.1]), np.array([0.5, 0.5])
+    log_ratio = np.log(newest / acted)
+    drawn = np.repeat(log_ratio, [9, 1]).astype(np.float32)  # as often as the policy that acted draws each
+    assert divergence(drawn) == pytest.approx(float((acted * -log_ratio).sum()), rel=1e-6)
 
 
 def test_on_policy_vtrace_is_generalized_advantages_with_lambda_one() -> None:

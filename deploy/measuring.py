@@ -182,7 +182,7 @@ def _act_s(config: ExperimentConfig, algorithm: Algorithm, recording_s: float, c
         policy.take_place(0, count)
         seen = algorithm.observation
         narrowed = seen.dtype == "float64" and not policy.keeps_float64
-        observations = np.full((count, *seen.shape), seen.start, "float32" if narrowed else seen.dtype)
+        observations = seen.example(count).astype("float32" if narrowed else seen.dtype, copy=False)
         state = np.zeros((count, policy.state_size), np.float32) if policy.state_size else None
         return lambda: policy.act_recording(observations, exploration, rng, state=state)
 

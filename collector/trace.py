@@ -50,6 +50,7 @@ class Trace:
         self.keeps_legal = False
         """Whether `keep_legal` was called."""
         self._legal_values = 0  # of all components of an action
+        self._was_reset = False
         self._allocate(kept)
 
     def _allocate(self, slots: int) -> None:
@@ -152,6 +153,9 @@ class Trace:
 
     def append_reset(self, observation: Array) -> None:
         """Begin with a reset of all environments: episodes under way end with the last slot, as if truncated there."""
+        if not self._was_reset:  # segments begin before it, and every observation must be one of the space
+            self._was_reset = True
+            self.observations[: self.kept + 1] = observation
         self.done[self.kept - 1] = self.over[self.kept - 1] = True
         self.actions[self.kept] = 0
         self.observations[self.kept + 1] = observation

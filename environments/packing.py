@@ -141,7 +141,7 @@ def _part(name: str, space: Space) -> PackedPart:
         counts, starts = (tuple(int(one) for one in side.flat) for side in (space.nvec, space.start))
         return PackedPart(name, 0, tuple(space.nvec.shape), "int64", counts=counts, starts=starts)
     if isinstance(space, spaces.MultiBinary):
-        return PackedPart(name, 0, tuple(space.shape), "uint8", 0.0, 1.0)
+        return PackedPart(name, 0, tuple(space.shape), "bool", 0.0, 1.0)  # bytes in rows would be an image
     if isinstance(space, spaces.Box) and space.dtype.kind in "fiub" and 0 not in space.shape:
         low, high = float(np.min(space.low)), float(np.max(space.high))
         dtype = "float32" if space.dtype.kind == "f" else str(space.dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from remuda.collector.build import make_rollout
@@ -18,13 +19,14 @@ from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.packing import PackObservations
+from remuda.environments.packing import PackObservations, packed_space
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.plain_forward import plain_forward
 from remuda.policy.acting.torch_forward import torch_forward
 from remuda.policy.acting.weights import weights_of
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.dqn.q_values import q_values
+from remuda.policy.algorithms.twin_critics.layout import numbers_of
 from remuda.policy.files.model_artifact import traced_policy
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.parts import PartsLayout, features_of, flat, input_layout, vector_of
@@ -67,6 +69,16 @@ def test_the_first_segments_can_be_learned_from(policy: PpoConfig | ImpalaConfig
     columns = rollout.collect(64, {}).columns
     assert not columns["valid"][:, 0].any()
     assert algorithm.learn(columns).updates == 1
+
+
+def test_switches_in_rows_are_no_image() -> None:
+    space = packed_space(spaces.Dict({"panel": spaces.MultiBinary([2, 3])}))
+    observation = ObservationSpec.of(space)
+    layout = PartsLayout.of(observation, None)
+    assert (layout.features, layout.images) == (6, ())
+    row = np.array([[1, 0, 0, 1, 1, 0]], np.uint8)
+    assert numbers_of(observation, by="sac") == 6
+    assert flat(observation, row).tolist() == PartsTrunk(layout)(torch.from_numpy(row)).tolist() == row.tolist()
 
 
 def test_the_trunk_reads_vectors_and_images_as_acting_does() -> None:

@@ -90,8 +90,8 @@ class Perceptron:
             rounded.append(lowers and layer.weight.device.type == "cpu")
             number = torch.bfloat16 if lowers and not rounded[-1] else layer.weight.dtype
             weights.append(layer.weight.to(number))
-            with rounding(rounded[-1]):
-                made = torch.addmm(layer.bias.to(number), outputs[-1].to(number), weights[-1].t())
+            with rounding(rounded[-1]) as read:
+                made = torch.addmm(layer.bias.to(number), read(outputs[-1].to(number)), read(weights[-1]).t())
             if index < self._activated:
                 made = _tanh_(made.to(layer.weight.dtype)) if self._tanh else made.relu_()
             outputs.append(made)
@@ -108,10 +108,11 @@ class Perceptron:
             if index < self._activated:
                 gradient = self._before_activation(computed.outputs[index + 1], gradient)
             gradient = gradient.to(weight.dtype)
-            with rounding(computed.rounded[index]):
-                layer.backward(computed.outputs[index].to(weight.dtype), gradient)
+            with rounding(computed.rounded[index]) as read:
+                gradient = read(gradient)
+                layer.backward(read(computed.outputs[index].to(weight.dtype)), gradient)
                 if index > 0 or to_inputs:
-                    gradient = gradient @ weight
+                    gradient = gradient @ read(weight)
         return gradient
 
     def _lowers(self, index: int, rows: int) -> bool:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from enum import IntEnum
 from typing import Protocol, cast
@@ -25,30 +25,42 @@ class _Multiplying(Protocol):
 
 _ONEDNN = cast("_Multiplying", getattr(torch.backends.mkldnn, "matmul"))  # noqa: B009  (torch's annotations miss it)
 """How oneDNN multiplies matrices of float32: "bf16" rounds them."""
+_ONEDNN_ROUNDS = cast("bool", torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+"""Whether it does so on this processor. Without AVX-512 it multiplies in float32, whatever it was told."""
 
 
 @contextmanager
-def rounding(rounds: bool) -> Generator[None]:
+def rounding(rounds: bool) -> Generator[Callable[[torch.Tensor], torch.Tensor]]:
     """Within it products of float32 matrices on a CPU read their operands as bfloat16, if it `rounds`, and add up in
-    float32. oneDNN rounds them as it reads them, which takes half as long as copies of them."""
+    float32; each operand is to go through the function that it gives. oneDNN rounds them as it reads them, which takes
+    half as long as copies of them; where it does not, that function does, so that the numbers are the same everywhere.
+    """
     if not rounds:
-        yield
+        yield _as_it_is
         return
     former = _ONEDNN.fp32_precision
     _ONEDNN.fp32_precision = "bf16"
     try:
-        yield
+        yield _as_it_is if _ONEDNN_ROUNDS else _rounded
     finally:
         _ONEDNN.fp32_precision = "none"  # then it has torch's general value
         if _ONEDNN.fp32_precision != former:
             _ONEDNN.fp32_precision = former
 
 
+def _as_it_is(operand: torch.Tensor) -> torch.Tensor:
+    return operand
+
+
+def _rounded(operand: torch.Tensor) -> torch.Tensor:
+    return operand.bfloat16().float()
+
+
 class Hardware(IntEnum):
     """What a device has for products in bfloat16."""
 
     NOTHING = 0
-    """They are emulated, and several times slower."""
+    """They are emulated, and slower: convolutions several times."""
     INSTRUCTIONS = 1
     """They may be faster or slower than those in float32: that has to be timed."""
     MATRIX_UNITS = 2
@@ -98,8 +110,8 @@ class Products:
             return torch.bmm(left, right, out=out)
         if self.device.type != "cpu":
             return out.copy_(torch.bmm(left.bfloat16(), right.bfloat16()))
-        with rounding(True):
-            return torch.bmm(left, right, out=out)
+        with rounding(True) as read:
+            return torch.bmm(read(left), read(right), out=out)
 
     def multiply_transposed(self, left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
         """Likewise matrices [count, rows, inputs], transposed, by [count, rows, outputs].
@@ -109,8 +121,8 @@ class Products:
         """
         if self.device.type != "cpu" or not self.lowers(left.shape[1], left.shape[2], right.shape[2]):
             return self.multiply(left.transpose(1, 2), right, out=out)
-        with rounding(True):
-            for one, other, product in zip(left, right, out, strict=True):
+        with rounding(True) as read:
+            for one, other, product in zip(read(left), read(right), out, strict=True):
                 torch.mm(one.t(), other, out=product)
         return out
 

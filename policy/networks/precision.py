@@ -25,7 +25,9 @@ class _Multiplying(Protocol):
 
 _ONEDNN = cast("_Multiplying", getattr(torch.backends.mkldnn, "matmul"))  # noqa: B009  (torch's annotations miss it)
 """How oneDNN multiplies matrices of float32: "bf16" rounds them."""
-_ONEDNN_ROUNDS = cast("bool", torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+_ONEDNN_ROUNDS = hasattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported") and bool(
+    torch.ops.mkldnn._is_mkldnn_bf16_supported()
+)
 """Whether it does so on this processor. Without AVX-512 it multiplies in float32, whatever it was told."""
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from remuda.config.numbers import LARGEST_CAPACITY, LARGEST_COUNT, LARGEST_FLOAT
 from remuda.config.schema import ExperimentConfig
+from remuda.config.secrets import looks_secret
 
 SMALL = "name: small\nenv: {id: CartPole-v1}\n"
 
@@ -28,9 +29,10 @@ _fractions = st.floats(0, 1)
 _discounts = st.floats(0, 1, exclude_min=True)
 _finite = st.floats(allow_nan=False, allow_infinity=False)
 _texts = st.text(st.characters(codec="utf-8"), max_size=20)
+_keys = _texts.filter(lambda key: not looks_secret(key))  # what is secret is masked in copies, which then are not run
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | _finite | _texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=3),
     max_leaves=8,
 )
 
@@ -45,7 +47,7 @@ _settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "env": st.fixed_dictionaries(
             {"id": _texts},
             optional={
-                "kwargs": st.dictionaries(_texts, _json, max_size=3),
+                "kwargs": st.dictionaries(_keys, _json, max_size=3),
                 "num_envs": st.integers(1, 10_000),
                 "vectorization": st.sampled_from(["auto", "native", "sync", "async"]),
                 "max_episode_steps": st.none() | _counts,

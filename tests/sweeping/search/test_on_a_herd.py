@@ -161,7 +161,10 @@ def _reported(herd: Herd) -> dict[int, float]:
     file = herd.runs / "wells" / "study.log"
     if not file.exists():
         return {}
-    study = optuna.load_study(study_name="wells", storage=JournalStorage(JournalFileBackend(str(file))))
+    try:
+        study = optuna.load_study(study_name="wells", storage=JournalStorage(JournalFileBackend(str(file))))
+    except KeyError:  # the file is there before the study is in it
+        return {}
     return next((trial.intermediate_values for trial in study.get_trials(deepcopy=False)), {})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from remuda.environments.legal_actions import ACTION_MASK
 from remuda.environments.mask_in_observation import MaskApart, observes_mask
 from remuda.environments.spaces import Space
+from remuda.environments.wrapped_agents import WrappedAgents
 
 if TYPE_CHECKING:
     from remuda.environments.parallel import ParallelEnv
@@ -17,35 +18,21 @@ if TYPE_CHECKING:
 _Infos = Mapping[str, Mapping[str, Any]]
 
 
-class MasksToInfos:
+class MasksToInfos(WrappedAgents):
     """A ParallelEnv whose agents observe what is left of a Dict once its mask is taken out; see MaskToInfo."""
 
     def __init__(self, env: ParallelEnv) -> None:
         """Raises UnsupportedSpaceError where a mask does not have one number for each action."""
-        self._env = env
+        super().__init__(env)
         self._apart = {
             agent: MaskApart(env.observation_space(agent), env.action_space(agent))
             for agent in env.possible_agents
             if observes_mask(env.observation_space(agent), env.action_space(agent))
         }
 
-    @property
-    def possible_agents(self) -> Sequence[str]:
-        """See ParallelEnv, as all here."""
-        return self._env.possible_agents
-
-    @property
-    def agents(self) -> Sequence[str]:
-        """Those that act in the next step."""
-        return self._env.agents
-
     def observation_space(self, agent: str) -> Space:
         """Without the mask."""
-        return self._apart[agent].space if agent in self._apart else self._env.observation_space(agent)
-
-    def action_space(self, agent: str) -> Space:
-        """What the agent may do."""
-        return self._env.action_space(agent)
+        return self._apart[agent].space if agent in self._apart else super().observation_space(agent)
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,14 @@ from remuda.environments.breakages import Breakages
 from remuda.environments.faults import Fault, UnusableResultError
 from remuda.environments.parallel import ParallelEnv
 from remuda.environments.replaceable import checked_observation, checked_reward
-from remuda.environments.spaces import Array, Space
+from remuda.environments.spaces import Array
+from remuda.environments.wrapped_agents import WrappedAgents
 
 Infos = Mapping[str, Mapping[str, Any]]
 Step = tuple[Mapping[str, Array], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], Infos]
 
 
-class ReplaceableAgents:
+class ReplaceableAgents(WrappedAgents):
     """A ParallelEnv. If it raises, or returns what cannot be learned from (see ReplaceableEnv), it is closed and made
     again with a fresh seed; the step then is the reset of the new one, and `replaced` says so."""
 
@@ -32,7 +33,8 @@ class ReplaceableAgents:
         broke: Callable[[Fault], None],
     ) -> None:
         """`build` makes each that takes its place; for the others see ReplaceableEnv."""
-        self._env, self._build = env, build
+        super().__init__(env)
+        self._build = build
         self._breakages = Breakages(index=index, name=name, broke=broke)
         self._no_exit = NoExit()
         self._open = True
@@ -40,24 +42,6 @@ class ReplaceableAgents:
         """In the newest step or reset it broke, and another began an episode in its place."""
         spaces = {agent: env.observation_space(agent) for agent in env.possible_agents}
         self._expected = {agent: (tuple(one.shape or ()), np.dtype(one.dtype)) for agent, one in spaces.items()}
-
-    @property
-    def possible_agents(self) -> Sequence[str]:
-        """See ParallelEnv, as all here."""
-        return self._env.possible_agents
-
-    @property
-    def agents(self) -> Sequence[str]:
-        """Those that act in the next step."""
-        return self._env.agents
-
-    def observation_space(self, agent: str) -> Space:
-        """What the agent sees."""
-        return self._env.observation_space(agent)
-
-    def action_space(self, agent: str) -> Space:
-        """What the agent may do."""
-        return self._env.action_space(agent)
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None

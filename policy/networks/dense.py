@@ -52,7 +52,7 @@ class Computed:
     outputs: list[torch.Tensor]
     """The inputs [n, inputs], and the outputs of each layer. Between the layers they may be bfloat16."""
     weights: list[torch.Tensor]
-    """The weight of each layer as it was computed with: the parameters, or a copy in bfloat16."""
+    """The weight of each layer as it was computed with: the parameters, or a copy that is rounded."""
     rounded: list[bool]
     """Whether the product of each layer read float32 as bfloat16; see `rounding`."""
 
@@ -89,9 +89,9 @@ class Perceptron:
             lowers = self._lowers(index, len(inputs))
             rounded.append(lowers and layer.weight.device.type == "cpu")
             number = torch.bfloat16 if lowers and not rounded[-1] else layer.weight.dtype
-            weights.append(layer.weight.to(number))
             with rounding(rounded[-1]) as read:
-                made = torch.addmm(layer.bias.to(number), read(outputs[-1].to(number)), read(weights[-1]).t())
+                weights.append(read(layer.weight.to(number)))
+                made = torch.addmm(layer.bias.to(number), read(outputs[-1].to(number)), weights[-1].t())
             if index < self._activated:
                 made = _tanh_(made.to(layer.weight.dtype)) if self._tanh else made.relu_()
             outputs.append(made)
@@ -112,7 +112,7 @@ class Perceptron:
                 gradient = read(gradient)
                 layer.backward(read(computed.outputs[index].to(weight.dtype)), gradient)
                 if index > 0 or to_inputs:
-                    gradient = gradient @ read(weight)
+                    gradient = gradient @ weight
         return gradient
 
     def _lowers(self, index: int, rows: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from remuda.policy.networks.precision import Products, rounding
+from remuda.policy.networks.precision import Lowering, Products, rounding
 
 Activation = Literal["tanh", "relu"]
 
@@ -87,8 +87,9 @@ class Perceptron:
         outputs, weights, rounded = [inputs], list[torch.Tensor](), list[bool]()
         for index, layer in enumerate(self._layers):
             lowers = self._lowers(index, len(inputs))
-            rounded.append(lowers and layer.weight.device.type == "cpu")
-            number = torch.bfloat16 if lowers and not rounded[-1] else layer.weight.dtype
+            copied = lowers and self._products is not None and self._products.lowering is Lowering.COPIED
+            rounded.append(lowers and not copied)
+            number = torch.bfloat16 if copied else layer.weight.dtype
             with rounding(rounded[-1]) as read:
                 weights.append(read(layer.weight.to(number)))
                 made = torch.addmm(layer.bias.to(number), read(outputs[-1].to(number)), weights[-1].t())

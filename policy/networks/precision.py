@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Protocol, cast
 
 import torch
@@ -24,30 +25,64 @@ class _Multiplying(Protocol):
 
 
 _ONEDNN = cast("_Multiplying", getattr(torch.backends.mkldnn, "matmul"))  # noqa: B009  (torch's annotations miss it)
-"""How oneDNN multiplies matrices of float32: "bf16" rounds them."""
-_ONEDNN_ROUNDS = hasattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported") and bool(
-    torch.ops.mkldnn._is_mkldnn_bf16_supported()
-)
-"""Whether it does so on this processor. Without AVX-512 it multiplies in float32, whatever it was told."""
+"""How oneDNN multiplies matrices of float32: "bf16" allows it to round them."""
+
+
+class Lowering(Enum):
+    """How a device multiplies matrices of float32 in bfloat16. All add up in float32."""
+
+    READ = "read"
+    """oneDNN rounds operands as it reads them, which takes half as long as copies of them. The product is float32."""
+    COPIED = "copied"
+    """Operands are copied to bfloat16; the product is rounded to it."""
+    ROUNDED = "rounded"
+    """Operands are rounded, and multiplied as float32: no faster, but close to what others compute. The product is
+    float32."""
+
+
+def lowering(device: torch.device) -> Lowering:
+    """How this device does it."""
+    if device.type != "cpu":
+        return Lowering.COPIED
+    if onednn_rounds():
+        return Lowering.READ
+    return Lowering.ROUNDED if hardware(device) is Hardware.NOTHING else Lowering.COPIED
+
+
+@functools.cache
+def onednn_rounds() -> bool:
+    """Whether oneDNN rounds operands on this processor. It is tried, since without AMX it multiplies in float32
+    whatever it was told, also where it says that it knows bfloat16."""
+    rows, inputs, outputs = 128, 128, 128
+    ones = torch.full((rows, inputs), 1.0 + 2.0**-12)  # in bfloat16 it is 1
+    with _allowed_to_round():
+        product = ones @ torch.ones(inputs, outputs)
+    return bool((product == inputs).all())
+
+
+@contextmanager
+def _allowed_to_round() -> Generator[None]:
+    former = _ONEDNN.fp32_precision
+    _ONEDNN.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        _ONEDNN.fp32_precision = "none"  # then it has torch's general value
+        if _ONEDNN.fp32_precision != former:
+            _ONEDNN.fp32_precision = former
 
 
 @contextmanager
 def rounding(rounds: bool) -> Generator[Callable[[torch.Tensor], torch.Tensor]]:
     """Within it products of float32 matrices on a CPU read their operands as bfloat16, if it `rounds`, and add up in
-    float32; each operand is to go through the function that it gives. oneDNN rounds them as it reads them, which takes
-    half as long as copies of them; where it does not, that function does, so that the numbers are the same everywhere.
-    """
+    float32; each operand is to go through the function that it gives."""
     if not rounds:
         yield _as_it_is
-        return
-    former = _ONEDNN.fp32_precision
-    _ONEDNN.fp32_precision = "bf16"
-    try:
-        yield _as_it_is if _ONEDNN_ROUNDS else _rounded
-    finally:
-        _ONEDNN.fp32_precision = "none"  # then it has torch's general value
-        if _ONEDNN.fp32_precision != former:
-            _ONEDNN.fp32_precision = former
+    elif not onednn_rounds():
+        yield _rounded
+    else:
+        with _allowed_to_round():
+            yield _as_it_is
 
 
 def _as_it_is(operand: torch.Tensor) -> torch.Tensor:
@@ -99,6 +134,11 @@ class Products:
         self.lowered = False
         """Whether any product was computed in bfloat16 so far."""
 
+    @functools.cached_property
+    def lowering(self) -> Lowering:
+        """How products are computed in bfloat16."""
+        return lowering(self.device)
+
     def lowers(self, rows: int, inputs: int, outputs: int) -> bool:
         """Whether a product [rows, inputs] x [inputs, outputs] is to be computed in bfloat16."""
         lower = self.precision == "bfloat16" and rows * inputs * outputs > LEAST_MULTIPLICATIONS
@@ -110,7 +150,7 @@ class Products:
         are float32, and the product adds up in float32. `out` is overwritten."""
         if not self.lowers(left.shape[1], left.shape[2], right.shape[2]):
             return torch.bmm(left, right, out=out)
-        if self.device.type != "cpu":
+        if self.lowering is Lowering.COPIED:
             return out.copy_(torch.bmm(left.bfloat16(), right.bfloat16()))
         with rounding(True) as read:
             return torch.bmm(read(left), read(right), out=out)
@@ -118,10 +158,10 @@ class Products:
     def multiply_transposed(self, left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
         """Likewise matrices [count, rows, inputs], transposed, by [count, rows, outputs].
 
-        On a CPU one by one: of several that are transposed, or have gaps between them, oneDNN gets copies, which take
-        longer than the product.
+        Where oneDNN rounds, one by one: of several that are transposed, or have gaps between them, it gets copies,
+        which take longer than the product.
         """
-        if self.device.type != "cpu" or not self.lowers(left.shape[1], left.shape[2], right.shape[2]):
+        if self.lowering is not Lowering.READ or not self.lowers(left.shape[1], left.shape[2], right.shape[2]):
             return self.multiply(left.transpose(1, 2), right, out=out)
         with rounding(True) as read:
             for one, other, product in zip(read(left), read(right), out, strict=True):

@@ -16,7 +16,16 @@ from torch import nn
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.images import Convolution, ImageLayout, Pixels
 from remuda.policy.networks.perceptrons import Outputs, Perceptrons
-from remuda.policy.networks.precision import LEAST_MULTIPLICATIONS, Hardware, Products, hardware, rounding
+from remuda.policy.networks.precision import (
+    LEAST_MULTIPLICATIONS,
+    Hardware,
+    Lowering,
+    Products,
+    hardware,
+    lowering,
+    onednn_rounds,
+    rounding,
+)
 from remuda.policy.networks.torch_networks import OutputLayer
 from remuda.policy.networks.trunks import ConvolutionTrunk
 
@@ -28,10 +37,22 @@ OF_GRADIENTS = 0.06
 """Of relu units whose input is near 0 some are on in one precision and off in the other."""
 
 
-def lower() -> Products:
+OWN = lowering(CPU)
+WAYS = sorted({OWN, Lowering.COPIED, Lowering.ROUNDED}, key=lambda way: way.value)
+"""That of this processor, and those that every processor can compute."""
+
+
+def lower(way: Lowering = OWN) -> Products:
     products = Products(CPU)
     products.precision = "bfloat16"
+    products.lowering = way
     return products
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor on which oneDNN rounds what it reads, for all that can be seen without a product."""
+    monkeypatch.setattr("remuda.policy.networks.precision.onednn_rounds", lambda: True)
 
 
 def numbers(*shape: int, seed: int = 1) -> torch.Tensor:
@@ -82,8 +103,11 @@ def test_only_large_products_are_lowered() -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("shared", [0, 2, 3])
-def test_outputs_and_gradient_are_close_to_those_in_float32(activation: Literal["tanh", "relu"], shared: int) -> None:
-    products, widths = lower(), (4, WIDTH, WIDTH, WIDTH, 3)
+@pytest.mark.parametrize("way", WAYS)
+def test_outputs_and_gradient_are_close_to_those_in_float32(
+    activation: Literal["tanh", "relu"], shared: int, way: Lowering
+) -> None:
+    products, widths = lower(way), (4, WIDTH, WIDTH, WIDTH, 3)
     (got, gradient), (expected, exact) = (
         learned(widths, way, activation=activation, shared=shared) for way in (products, None)
     )
@@ -93,7 +117,8 @@ def test_outputs_and_gradient_are_close_to_those_in_float32(activation: Literal[
     assert 0.0 < apart(gradient, exact) < OF_GRADIENTS
 
 
-def test_each_head_may_read_its_share_of_shared_layers() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_each_head_may_read_its_share_of_shared_layers(way: Lowering) -> None:
     """As a dueling network's do: the halves of what is shared are bfloat16, and the heads are not."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -102,7 +127,7 @@ def test_each_head_may_read_its_share_of_shared_layers() -> None:
         }.items()})  # fmt: skip
     parameters = FlatParameters(made)
     found: list[torch.Tensor] = []
-    for products in (None, lower()):
+    for products in (None, lower(way)):
         perceptrons = Perceptrons(
             parameters, "relu", shared=["first", "second"], heads=[["one"], ["two"]], split=True, products=products
         )
@@ -164,6 +189,51 @@ def test_what_a_gpu_has_is_known(found: Hardware, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
     assert hardware(torch.device("cuda")) is found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_products_of_several_matrices_are_those_of_rounded_ones(way: Lowering) -> None:
+    """They add up in float32; where operands are copied, the sum is rounded."""
+    left, right, out = numbers(3, 200, 96), numbers(3, 96, 80, seed=2), torch.empty(3, 200, 80)
+    rounded = torch.bmm(left.bfloat16().double(), right.bfloat16().double())
+    tolerance = 2.0**-8 if way is Lowering.COPIED else 1e-5
+    for each in (lower(way).multiply(left, right, out=out), out):
+        torch.testing.assert_close(each.double(), rounded, rtol=tolerance, atol=1e-4)
+        assert not torch.allclose(each, torch.bmm(left, right), rtol=0.0, atol=1e-4)
+    turned, product = left.transpose(1, 2).contiguous(), torch.empty(3, 200, 80)
+    lower(way).multiply_transposed(turned, right, out=product)
+    torch.testing.assert_close(product.double(), rounded, rtol=tolerance, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("has", "rounds", "found"),
+    [
+        (Hardware.NOTHING, False, Lowering.ROUNDED),
+        (Hardware.INSTRUCTIONS, False, Lowering.COPIED),
+        (Hardware.INSTRUCTIONS, True, Lowering.READ),
+        (Hardware.MATRIX_UNITS, True, Lowering.READ),
+    ],
+)
+def test_a_processor_copies_only_what_onednn_does_not_round(
+    has: Hardware, found: Lowering, monkeypatch: pytest.MonkeyPatch, *, rounds: bool
+) -> None:
+    monkeypatch.setattr("remuda.policy.networks.precision.onednn_rounds", lambda: rounds)
+    monkeypatch.setattr("remuda.policy.networks.precision.hardware", lambda device: has)  # pyright: ignore[reportUnknownLambdaType]
+    assert lowering(CPU) is found
+    assert lowering(torch.device("cuda")) is Lowering.COPIED
+
+
+def test_whether_onednn_rounds_is_seen_by_its_products() -> None:
+    """By others than those with which it was tried."""
+    left, right = numbers(300, 70), numbers(70, 90, seed=2)
+    exact = left @ right
+    former = onednn().fp32_precision
+    onednn().fp32_precision = "bf16"
+    try:
+        product = left @ right
+    finally:
+        onednn().fp32_precision = former
+    assert (apart(product, exact) > 1e-4) == onednn_rounds()
 
 
 def test_other_devices_count_as_having_nothing() -> None:
@@ -244,7 +314,7 @@ def onednn() -> Setting:
     return cast("Setting", getattr(torch.backends.mkldnn, "matmul"))  # noqa: B009  (torch's annotations miss it)
 
 
-@pytest.mark.usefixtures("general")
+@pytest.mark.usefixtures("general", "reads")
 def test_what_a_user_has_set_for_the_whole_process_is_kept() -> None:
     onednn().fp32_precision = "tf32"
     for rounds in (True, False):
@@ -253,6 +323,7 @@ def test_what_a_user_has_set_for_the_whole_process_is_kept() -> None:
         assert onednn().fp32_precision == "tf32"
 
 
+@pytest.mark.usefixtures("reads")
 def test_what_follows_torchs_general_setting_goes_on_to_follow_it(general: Setting) -> None:
     general.fp32_precision = "tf32"
     with rounding(True):

@@ -50,17 +50,18 @@ class SerialLoop:
         self._carry_out([side.commander.started() for side in self._sides])
         self._look_around()  # a resumed run may be over already
         while self._ending is None:
-            due = [(side, batches) for side in self._sides if (batches := side.batches_due())]
-            for side, batches in due:
-                side.learn(batches)
-            if not due:
+            if not self._learn([side.batches_due() for side in self._sides]):
                 self._collect()
             self._look_around()
 
     def finish(self) -> End:
-        """Save the last checkpoints, have them evaluated, write the last rows; returns why the run ended."""
+        """Learn from the last chunk, save the last checkpoints, have them evaluated, write the last rows; returns why
+        the run ended."""
         end = self._ending
         assert end is not None, "only a run that ended is finished"
+        while end.catches_up and not self._hooks.stop.ending:
+            if not self._learn([side.batches_owed() for side in self._sides]):
+                break
         self._carry_out([side.commander.save_final() for side in self._sides])
         self._close_books(end)
         return end
@@ -130,7 +131,14 @@ class SerialLoop:
     def _ending(self) -> End | None:
         return next((side.commander.ending for side in self._sides if side.commander.ending is not None), None)
 
-    # --- collecting, and looking around ---
+    # --- learning, collecting, and looking around ---
+
+    def _learn(self, batches: Sequence[int]) -> bool:
+        """Learn from so many batches of each policy; whether there was any."""
+        for side, count in zip(self._sides, batches, strict=True):
+            if count:
+                side.learn(count)
+        return any(batches)
 
     def _collect(self) -> None:
         wanted = [side.wanted_env_steps() for side in self._sides]

@@ -65,6 +65,11 @@ class Memory:
         self._sampled = self._replay.sample(batches, batch_size, train_iter)
         self._position = 0
 
+    def release_used(self) -> None:
+        """All batches drawn were learned from: payloads of rows that are used once are not needed any more."""
+        self._replay.hand_out_new()  # nothing is new, and what was drawn before this counts as used
+        self._payloads.retire(self._replay.confirm_loaded(self._ring.next_row))
+
     def next_batch(self) -> Batch | None:
         """The next of the batches drawn; None when they are used up."""
         sampled = self._sampled

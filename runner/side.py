@@ -167,6 +167,11 @@ class PolicySide:
             batches = min(batches, int(self._untrained_chunk))
         return self._budgets.batches(batches, self._learner.train_iter)
 
+    def batches_owed(self) -> int:
+        """How many updates come after the last chunk; without samples_per_insert, as many as after any other."""
+        due, owed = self.batches_due(), self._replay.batches_owed()
+        return due if owed is None else max(0, min(due, owed))
+
     def learn(self, batches: int) -> None:
         """Learn from so many batches."""
         learner = self._learner
@@ -185,6 +190,7 @@ class PolicySide:
                 metrics = learner.take_metrics()
                 self._progress.learned(metrics)
                 self.components.outputs.report(metrics, train_iter=learner.train_iter, env_step=self._replay.env_step)
+        self._memory.release_used()
 
     def _publish(self) -> None:
         """Give the collector the newest weights."""

@@ -202,11 +202,17 @@ class FlowControl:
         return [LogLine(self._experiment, text, "warning"), *self._delete(files)]
 
     def updates_owed(self) -> int:
-        """How many updates are missing to reach buffer.samples_per_insert, as far as the budget allows them."""
+        """How many updates are missing to reach buffer.samples_per_insert, as far as the budget allows them; on-policy,
+        how many batches were not learned from."""
         owed = self._replay.batches_owed()
         if owed is None:
             return 0
         return max(0, self._budgets.batches(owed + self._under_way, self.train_iter))
+
+    @property
+    def owes(self) -> str:
+        """What `updates_owed` counts, for people."""
+        return "batches" if self._plan.on_policy else "updates"
 
     def learns_on(self, *, more_to_come: bool) -> bool:
         """Whether the learner has updates to catch up with and can do them, or may have some because chunks are
@@ -218,7 +224,9 @@ class FlowControl:
 
     @property
     def _under_way(self) -> int:
-        """Updates for which the learner has got batches and which it has not reported yet."""
+        """Updates for which the learner has got batches and which it has not reported yet; on-policy, such batches."""
+        if self._plan.on_policy:
+            return self._replay.batches_unsettled
         return max(0, self._served_iters - self.train_iter)
 
     def published(self, message: PolicyPublished, collectors: Iterable[int]) -> list[Step]:

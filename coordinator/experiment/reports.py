@@ -39,8 +39,10 @@ class ExperimentReports:
     def _updates_owed(self) -> list[Step]:
         """A line about updates that the learner did not do; readers who compare runs should know it."""
         owed, per_insert = self._flow.updates_owed(), self._commander.config.buffer.samples_per_insert
-        if not owed or per_insert is None:
+        if not owed:
             return []
+        if self._flow.owes == "batches":
+            return [LogLine(self._experiment, f"batches that were collected and not learned from: {owed}")]
         asked = f"buffer.samples_per_insert {per_insert:g} asks for {self._flow.train_iter + owed}"
         return [LogLine(self._experiment, f"{owed} updates are owed: {self._flow.train_iter} were done, and {asked}")]
 

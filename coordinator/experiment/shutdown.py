@@ -1,9 +1,9 @@
 """How a run ends, in stages of bounded time.
 
 Draining: the collectors hand in what they have and let go. If the environment steps are used up, a learner that is
-behind buffer.samples_per_insert continues until it has caught up; otherwise it stops updating at once. Settling: the
-last checkpoint is saved, and evaluated if needed; an evaluator that dies is replaced. Releasing: all other workers let
-go.
+behind buffer.samples_per_insert, or has batches of segments left, continues until it has caught up; otherwise it stops
+updating at once. Settling: the last checkpoint is saved, and evaluated if needed; an evaluator that dies is replaced.
+Releasing: all other workers let go.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ STOPPED_S = 10.0
 """Time limit of the last evaluation of a run whose end somebody has asked for."""
 REPLACEMENT_S = 30.0
 """How long it waits for another evaluator when the last one is gone: a nanny restarts one within this time."""
-CATCHES_UP_AFTER = "max_env_steps"
-"""The only end after which the learner catches up: all others mean that it has learned enough, or must not continue."""
 
 
 @dataclass(kw_only=True)
@@ -80,10 +78,10 @@ class ExperimentShutdown:
         """Begin the end: something has ended the run."""
         self.enter("draining", now_s)
         said: list[Step] = [*self.dispatch.outcomes.run_ends(end)]
-        if end.reason != CATCHES_UP_AFTER or not self.workers.flow.is_open:
+        if not end.catches_up or not self.workers.flow.is_open:
             said += self._stop_learning()
         elif owed := self.workers.flow.updates_owed():
-            said.append(LogLine(self.experiment, f"the learner catches up: {owed} updates are owed"))
+            said.append(LogLine(self.experiment, f"the learner catches up: {self.workers.flow.owes} owed: {owed}"))
         return [*said, *self.workers.drain("collector", end.reason), *self.workers.drain("reanalyzer", end.reason)]
 
     def hurry(self) -> list[Step]:
@@ -127,7 +125,7 @@ class ExperimentShutdown:
         """Whether the learner still has updates to catch up with; the last chunks for them may be still to come."""
         commander, flow = self.dispatch.commander, self.workers.flow
         end, bound_s = commander.ending, commander.config.stop.max_wall_s
-        if not flow.is_open or end is None or end.reason != CATCHES_UP_AFTER or self._is_late(now_s):
+        if not flow.is_open or end is None or not end.catches_up or self._is_late(now_s):
             return False
         in_time = bound_s is None or counters.wall_s < bound_s
         return in_time and flow.learns_on(more_to_come=self.leases.count("collector") > 0)

@@ -183,7 +183,7 @@ def test_what_was_collected_is_learned_from_although_agents_are_away(tmp_path: P
     assert found is not None
     assert found.snapshot.experiment.replay.dropped_rows == 0
     assert result.counters.env_step == 168
-    assert result.counters.policy_version in (31, 32), "each chunk makes a policy; the last may come too late"
+    assert result.counters.policy_version == 32, "each chunk makes a policy"
 
 
 def test_a_stopped_run_goes_on_with_all_policies(tmp_path: Path) -> None:

@@ -31,6 +31,12 @@ class End:
         return self.reason == ON_REQUEST
 
     @property
+    def catches_up(self) -> bool:
+        """The learner still learns from what was collected. All other ends mean that it has learned enough, or must not
+        continue."""
+        return self.reason == "max_env_steps"
+
+    @property
     def state(self) -> ExperimentState:
         """The state of the run once it is over."""
         return "finished" if self.reason in REACHED else "stopped" if self.on_request else "failed"

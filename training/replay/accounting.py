@@ -164,12 +164,21 @@ class ReplayAccounting:
 
     def batches_owed(self) -> int | None:
         """How many batches are missing to reach buffer.samples_per_insert; negative if there were more, None if it sets
-        no number."""
+        no number. On-policy: how many are complete and were not drawn yet."""
         per_insert = self._config.buffer.samples_per_insert
-        if per_insert is None or self.plan.on_policy or self._config.learner.inference:
+        if self.plan.on_policy:
+            return self.sampleable_batches(self.plan.rows_per_update)
+        if per_insert is None or self._config.learner.inference:
             return None
         inserted = max(0, self._index.next_row - self._config.buffer.min_rows)
         return math.floor((per_insert * inserted - self._index.sampled_rows) / self.plan.rows_per_update)
+
+    @property
+    def batches_unsettled(self) -> int:
+        """On-policy: how many batches were drawn and are not settled; see `settle`."""
+        if self._on_policy is None:
+            return 0
+        return (self._index.sampled_rows - self._on_policy.settled_rows) // self.plan.rows_per_update
 
     def settle(self, sampled_rows: int) -> None:
         """On-policy: the learner has used so many rows, and the policy that they made can act."""

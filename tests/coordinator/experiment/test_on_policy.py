@@ -71,3 +71,30 @@ def test_a_worker_that_dies_brings_nothing_to_a_halt(role: str) -> None:
     world.restart(next(worker for worker in world.workers.values() if worker.role == role and worker.lease))
     finished(world)
     assert lags(world) == {0}
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+@pytest.mark.parametrize("batches", [1, 3])
+def test_what_came_last_is_learned_from_too(batches: int, lag: int) -> None:
+    """Of a budget of one batch nothing was learned."""
+    batch = 8 * 16
+    world = World(on_policy_config(lag=lag, stop={"max_env_steps": batches * batch}))
+    world.herd(collectors=2)
+    world.submit()
+    finished(world)
+    assert len(world.used) == world.unique_env_steps() // batch == batches
+    assert max(world.records) == world.experiment().train_iter, "the last checkpoint is of the last update"
+    assert [text for _, text in world.said if "not learned from" in text] == []
+
+
+def test_batches_that_nobody_learns_from_are_named_at_the_end() -> None:
+    """A learner that comes no further holds one of them, and the others were not drawn."""
+    world = World(on_policy_config(lag=2, stop={"max_env_steps": 3 * 8 * 16 - 30}))
+    world.updates_per_step = 0
+    world.herd(collectors=2)
+    world.submit()
+    world.run(3_000)
+    assert world.experiment().state == "finished"
+    assert [text for _, text in world.said if "not learned from" in text] == [
+        "batches that were collected and not learned from: 3"
+    ]

@@ -92,6 +92,7 @@ def test_a_coordinator_that_answers_is_waited_for_as_long_as_it_does() -> None:
                 return session.listens(now_s)  # noqa: B023
 
             until(heard, "an answer")
+        assert session.listens(now_s), "after three minutes"
 
 
 def test_a_worker_that_stood_still_itself_does_not_take_its_coordinator_for_silent() -> None:

@@ -20,6 +20,7 @@ WIDER = "document.documentElement.scrollWidth > document.documentElement.clientW
 SCROLLS = "one.checkVisibility() && one.scrollWidth > one.clientWidth"
 GROUND = "getComputedStyle(document.body).backgroundColor"
 CANVAS = "document.querySelector('.chart canvas')"
+LINE = "getComputedStyle(document.documentElement).getPropertyValue('--line').trim()"
 ROW = "document.querySelector('main tbody tr')"
 READY = {
     "queue": "document.querySelectorAll('main tbody tr').length >= 5",
@@ -259,12 +260,22 @@ def test_the_first_stop_of_the_tab_key_leads_to_the_content(stage: Stage, tab: P
 
 
 def test_a_chart_follows_the_scheme(stage: Stage, tab: Page) -> None:
-    """Its colours are drawn, not styled."""
+    """Its colours are drawn, not styled: those of its grid are found among its pixels."""
     tab.open(stage.run("done_1"))
-    tab.until("document.querySelector('.chart canvas')")
-    tab.js("window.first = document.querySelector('.chart canvas')")
+    light = tab.js(LINE)
+    tab.until(drawn_in(light), "a grid")
     tab.scheme("dark")
-    tab.until("document.querySelector('.chart canvas') && document.querySelector('.chart canvas') !== window.first")
+    dark = tab.until(f"{LINE} !== '{light}' && {LINE}")
+    tab.until(drawn_in(dark), "the same in dark")
+    assert not tab.js(drawn_in(light))
+
+
+def drawn_in(colour: str) -> str:
+    """Whether pixels of the first chart have this colour, #rrggbb."""
+    red, green, blue = bytes.fromhex(colour.removeprefix("#"))
+    pixels = f"{CANVAS}.getContext('2d').getImageData(0, 0, {CANVAS}.width, {CANVAS}.height).data"
+    same = f"one === {red} && all[at + 1] === {green} && all[at + 2] === {blue}"
+    return f"{pixels}.some((one, at, all) => at % 4 === 0 && {same})"
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,8 @@ def settle_precision(
     elif timed:
         say("precision: auto: the first updates are computed in float32 and in bfloat16 by turns, and timed")
         return PrecisionTrial(algorithm.learn, products, say=say, clock=partial(device_clock, products.device))
-    elif found is Hardware.MATRIX_UNITS:
-        _take(products, "bfloat16", f"{products.device.type} has matrix units for it; nothing is timed", say)
+    elif found is Hardware.FASTER:
+        _take(products, "bfloat16", f"large products take less time on this {products.device.type}; none is timed", say)
     else:
         _take(products, "float32", "nothing is timed", say)
     return None

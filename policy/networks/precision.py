@@ -100,20 +100,20 @@ class Hardware(IntEnum):
     """They are emulated, and slower: convolutions several times."""
     INSTRUCTIONS = 1
     """They may be faster or slower than those in float32: that has to be timed."""
-    MATRIX_UNITS = 2
-    """They are several times as fast, where they are large enough."""
+    FASTER = 2
+    """They are about twice as fast or more, where they are large enough."""
 
 
 def hardware(device: torch.device) -> Hardware:
     """What this device has; a kind of device that is not known counts as one that has nothing."""
     if device.type == "cuda":
-        return Hardware.MATRIX_UNITS if torch.cuda.is_bf16_supported(including_emulation=False) else Hardware.NOTHING
+        return Hardware.FASTER if torch.cuda.is_bf16_supported(including_emulation=False) else Hardware.NOTHING
     if device.type != "cpu":
         return Hardware.NOTHING
     has = torch.cpu.get_capabilities()
-    if has.get("amx_bf16"):
-        return Hardware.MATRIX_UNITS
-    return Hardware.INSTRUCTIONS if has.get("avx512_bf16") or has.get("bf16") else Hardware.NOTHING
+    if has.get("amx_bf16") or has.get("avx512_bf16"):
+        return Hardware.FASTER
+    return Hardware.INSTRUCTIONS if has.get("bf16") else Hardware.NOTHING
 
 
 class Products:

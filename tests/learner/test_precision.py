@@ -112,7 +112,7 @@ def test_where_no_product_is_large_nothing_is_timed() -> None:
 def test_the_updates_of_a_trial_count() -> None:
     """They are those of any learner; small products are the same in both precisions."""
     plain, tried = dqn(), dqn()
-    told = settled(tried, timed=True, has=Hardware.MATRIX_UNITS)[0]
+    told = settled(tried, timed=True, has=Hardware.FASTER)[0]
     assert isinstance(told, PrecisionTrial)
     rng = np.random.default_rng(0)
     for rows in [batch(rng) for _ in range(4)]:
@@ -157,7 +157,7 @@ def test_what_the_config_tells_is_done(told: Precision, has: Hardware, *, timed:
 
 @pytest.mark.parametrize(
     ("has", "expected"),
-    [(Hardware.NOTHING, "float32"), (Hardware.INSTRUCTIONS, "float32"), (Hardware.MATRIX_UNITS, "bfloat16")],
+    [(Hardware.NOTHING, "float32"), (Hardware.INSTRUCTIONS, "float32"), (Hardware.FASTER, "bfloat16")],
 )
 def test_without_timing_the_machine_decides(has: Hardware, expected: Precision) -> None:
     algorithm = dqn()
@@ -175,7 +175,7 @@ def test_nothing_is_timed_where_there_are_no_instructions() -> None:
     assert lines == ["precision: products in float32 (auto: cpu has no instructions for bfloat16)"]
 
 
-@pytest.mark.parametrize("has", [Hardware.INSTRUCTIONS, Hardware.MATRIX_UNITS])
+@pytest.mark.parametrize("has", [Hardware.INSTRUCTIONS, Hardware.FASTER])
 def test_otherwise_updates_are_timed(has: Hardware) -> None:
     trial, lines = settled(dqn(), timed=True, has=has)
     assert isinstance(trial, PrecisionTrial)
@@ -195,7 +195,7 @@ def test_a_resumed_run_keeps_what_was_decided(decided: Precision, tmp_path: Path
     save(path, first, PROGRESS, config=config())
     resumed = dqn(seed=1)
     restore(load(path), resumed)
-    opposite = Hardware.MATRIX_UNITS if decided == "float32" else Hardware.NOTHING
+    opposite = Hardware.FASTER if decided == "float32" else Hardware.NOTHING
     trial, lines = settled(resumed, timed=timed, has=opposite)
     assert trial is None
     assert precision_of(resumed) == (decided, decided)

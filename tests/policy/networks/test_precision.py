@@ -169,9 +169,9 @@ def test_offsets_of_observations_are_not_lost() -> None:
     [
         ({}, Hardware.NOTHING),
         ({"avx512_bf16": False}, Hardware.NOTHING),
-        ({"avx512_bf16": True}, Hardware.INSTRUCTIONS),
+        ({"avx512_bf16": True}, Hardware.FASTER),
         ({"bf16": True}, Hardware.INSTRUCTIONS),
-        ({"avx512_bf16": True, "amx_bf16": True}, Hardware.MATRIX_UNITS),
+        ({"amx_bf16": True}, Hardware.FASTER),
     ],
 )
 def test_what_a_processor_has_is_known(has: dict[str, bool], found: Hardware, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_what_a_processor_has_is_known(has: dict[str, bool], found: Hardware, mo
     assert hardware(CPU) is found
 
 
-@pytest.mark.parametrize(("supported", "found"), [(True, Hardware.MATRIX_UNITS), (False, Hardware.NOTHING)])
+@pytest.mark.parametrize(("supported", "found"), [(True, Hardware.FASTER), (False, Hardware.NOTHING)])
 def test_what_a_gpu_has_is_known(found: Hardware, monkeypatch: pytest.MonkeyPatch, *, supported: bool) -> None:
     def is_supported(including_emulation: bool) -> bool:
         return supported or including_emulation
@@ -211,7 +211,8 @@ def test_products_of_several_matrices_are_those_of_rounded_ones(way: Lowering) -
         (Hardware.NOTHING, False, Lowering.ROUNDED),
         (Hardware.INSTRUCTIONS, False, Lowering.COPIED),
         (Hardware.INSTRUCTIONS, True, Lowering.READ),
-        (Hardware.MATRIX_UNITS, True, Lowering.READ),
+        (Hardware.FASTER, False, Lowering.COPIED),
+        (Hardware.FASTER, True, Lowering.READ),
     ],
 )
 def test_a_processor_copies_only_what_onednn_does_not_round(

@@ -26,12 +26,16 @@ class DenseLayer:
     bias: torch.Tensor
     weight_gradient: torch.Tensor
     bias_gradient: torch.Tensor
+    transposed: torch.Tensor
+    """[inputs, outputs]: the weight."""
 
     @classmethod
     def of(cls, parameters: Mapping[str, torch.Tensor], gradients: Mapping[str, torch.Tensor], name: str) -> DenseLayer:
         """Take a layer out of a network's named parameters; whatever is a view stays one."""
         weight, bias = f"{name}.weight", f"{name}.bias"
-        return cls(parameters[weight], parameters[bias], gradients[weight], gradients[bias])
+        return cls(
+            parameters[weight], parameters[bias], gradients[weight], gradients[bias], transposed=parameters[weight].t()
+        )
 
     def backward(self, inputs: torch.Tensor, gradient: torch.Tensor) -> None:
         """Write the gradient of weight and bias, given that of the outputs that `inputs` led to, [n, outputs]; both in
@@ -86,17 +90,26 @@ class Perceptron:
         """Compute all layers for the inputs [n, inputs]."""
         outputs, weights, rounded = [inputs], list[torch.Tensor](), list[bool]()
         for index, layer in enumerate(self._layers):
-            lowers = self._lowers(index, len(inputs))
-            copied = lowers and self._products is not None and self._products.lowering is Lowering.COPIED
-            rounded.append(lowers and not copied)
-            number = torch.bfloat16 if copied else layer.weight.dtype
-            with rounding(rounded[-1]) as read:
-                weights.append(read(layer.weight.to(number)))
-                made = torch.addmm(layer.bias.to(number), read(outputs[-1].to(number)), weights[-1].t())
+            if self._lowers(index, inputs.shape[0]):
+                made, weight, rounds = self._lowered_product(layer, outputs[-1])
+            else:
+                weight, rounds = layer.weight, False
+                made = torch.addmm(layer.bias, _as(weight, outputs[-1]), layer.transposed)
+            weights.append(weight)
+            rounded.append(rounds)
             if index < self._activated:
-                made = _tanh_(made.to(layer.weight.dtype)) if self._tanh else made.relu_()
+                made = _tanh_(_as(layer.weight, made)) if self._tanh else made.relu_()
             outputs.append(made)
         return Computed(outputs, weights, rounded)
+
+    def _lowered_product(self, layer: DenseLayer, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
+        """What a layer gives in bfloat16, the weight that it was computed with, and whether float32 was rounded."""
+        assert self._products is not None
+        rounds = self._products.lowering is not Lowering.COPIED
+        number = layer.weight.dtype if rounds else torch.bfloat16
+        with rounding(rounds) as read:
+            weight = read(layer.weight.to(number))
+            return torch.addmm(layer.bias.to(number), read(inputs.to(number)), weight.t()), weight, rounds
 
     def backward(self, computed: Computed, gradient: torch.Tensor, *, to_inputs: bool) -> torch.Tensor:
         """Write the gradient of every layer, given what `forward` returned and the gradient of its last outputs.
@@ -108,12 +121,13 @@ class Perceptron:
             layer, weight = self._layers[index], computed.weights[index]
             if index < self._activated:
                 gradient = self._before_activation(computed.outputs[index + 1], gradient)
-            gradient = gradient.to(weight.dtype)
-            with rounding(computed.rounded[index]) as read:
-                gradient = read(gradient)
-                layer.backward(read(computed.outputs[index].to(weight.dtype)), gradient)
-                if index > 0 or to_inputs:
-                    gradient = gradient @ weight
+            inputs, gradient = _as(weight, computed.outputs[index]), _as(weight, gradient)
+            goes_on = index > 0 or to_inputs
+            if computed.rounded[index]:
+                with rounding(True) as read:
+                    gradient = _through(layer, weight, read(inputs), read(gradient), goes_on=goes_on)
+            else:
+                gradient = _through(layer, weight, inputs, gradient, goes_on=goes_on)
         return gradient
 
     def _lowers(self, index: int, rows: int) -> bool:
@@ -124,12 +138,26 @@ class Perceptron:
 
     def _before_activation(self, outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient of an activation's inputs, in place of that of its outputs."""
-        gradient = gradient.to(outputs.dtype)
+        gradient = _as(outputs, gradient)
         if self._tanh:
             torch.ops.aten.tanh_backward.grad_input(gradient, outputs, grad_input=gradient)
         else:
             torch.ops.aten.threshold_backward.grad_input(gradient, outputs, 0.0, grad_input=gradient)
         return gradient
+
+
+def _as(like: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The values in the precision of `like`. Most have it; asking torch to convert them takes several times as long as
+    to look."""
+    return values if values.dtype is like.dtype else values.to(like.dtype)
+
+
+def _through(
+    layer: DenseLayer, weight: torch.Tensor, inputs: torch.Tensor, gradient: torch.Tensor, *, goes_on: bool
+) -> torch.Tensor:
+    """Write the gradient of a layer; returns that of its inputs if the way back `goes_on`, else the one given."""
+    layer.backward(inputs, gradient)
+    return gradient @ weight if goes_on else gradient
 
 
 def _tanh_(values: torch.Tensor) -> torch.Tensor:

@@ -210,11 +210,11 @@ class ActionSpec:
             raise self._unsupported(by, "Discrete")
         return self.n
 
-    def bounded(self, *, by: str) -> UnitBox:
+    def bounded(self, *, by: str, supported: str = "Box") -> UnitBox:
         """Its Box, whose numbers must all be bounded on both sides. Raises UnsupportedSpaceError, which names the
-        algorithm that needs it (`by`)."""
+        algorithm that needs it (`by`), and the spaces that this takes."""
         if not self.is_box:
-            raise self._unsupported(by, "Box")
+            raise self._unsupported(by, supported)
         bounds = list(zip(self.low, self.high, strict=True))
         if any(low is None or high is None or low >= high for low, high in bounds):
             raise UnsupportedSpaceError(

@@ -77,7 +77,7 @@ def sac_layout(config: SacConfig, observation: ObservationSpec, action: ActionSp
     learned = config.temperature is None
     if action.n is not None:
         return TwinCriticLayout((features, *config.hidden, outputs), (features, *config.hidden, outputs), learned)
-    action.bounded(by="sac")
+    action.bounded(by="sac", supported="Box, Discrete")
     return TwinCriticLayout((features, *config.hidden, 2 * outputs), (features + outputs, *config.hidden, 1), learned)
 
 

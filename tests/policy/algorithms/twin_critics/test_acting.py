@@ -134,6 +134,7 @@ def test_a_state_of_another_network_is_refused_and_the_old_weights_stay(kind: st
 
 HALF = ActionSpec(None, 0, "float32", (2,), (-1.0, None), (1.0, 3.0))
 POINT = ActionSpec(None, 0, "float32", (1,), (2.0,), (2.0,))
+DIALS = ActionSpec(None, 0, "int64", (2,), counts=(2, 3))
 IMAGES = ObservationSpec((4, 36, 36), "uint8", 0.0, 255.0)
 
 
@@ -143,6 +144,12 @@ IMAGES = ObservationSpec((4, 36, 36), "uint8", 0.0, 255.0)
         (SacConfig(), OBSERVATION, HALF, r"Box\(2,\) is not supported by sac, since some number has no finite bounds"),
         (Td3Config(), OBSERVATION, POINT, r"Box\(1,\) is not supported by td3"),
         (Td3Config(), OBSERVATION, COUNTED, r"Discrete\(4\) is not supported by td3; supported: Box"),
+        (
+            SacConfig(),
+            OBSERVATION,
+            DIALS,
+            r"MultiDiscrete.* is not supported by sac; supported: Box, Discrete",
+        ),
         (SacConfig(), IMAGES, PUSH, r"images of shape \(4, 36, 36\), which sac cannot read"),
     ],
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.faults import RestartLimit
 from remuda.environments.parallel import ParallelEnv, make_parallel
 from remuda.environments.replaceable_agents import ReplaceableAgents
-from remuda.environments.spaces import Array, Space, column_layout
+from remuda.environments.spaces import Array, Space, column_layout, nearest_to_zeros
 
 Bools = NDArray[np.bool_]
 Infos = Mapping[str, object]
@@ -37,6 +37,12 @@ class Group:
     agents: tuple[str, ...]
     observation: Space
     action: Space
+
+    @cached_property
+    def absent(self) -> Array:
+        """What stands for the observation of an agent that is not there: what its space has nearest to zeros. No policy
+        learns from it, but networks read it."""
+        return nearest_to_zeros(self.observation)
 
     @classmethod
     def of(cls, env: ParallelEnv, agents: Sequence[str], *, policy: str = "") -> Group:
@@ -81,9 +87,11 @@ class Lanes:
         """For copies of which none was reset."""
         count = num_envs * len(group.agents)
         shape, dtype = column_layout(group.observation, what="observation", keeps_float64=True)
+        observations = np.empty((count, *shape), dtype)
+        observations[:] = group.absent
         return cls(
             group,
-            observations=np.zeros((count, *shape), dtype),
+            observations=observations,
             reward=np.zeros(count),
             terminated=np.zeros(count, np.bool_),
             truncated=np.zeros(count, np.bool_),
@@ -173,7 +181,7 @@ class AgentsVector:
                 lanes.terminated[lane] = lanes.truncated[lane] = False
                 lanes.live[lane] = agent in there
                 lanes.infos[lane] = infos.get(agent, _NOTHING)
-                lanes.observations[lane] = observations[agent] if agent in there else 0
+                lanes.observations[lane] = observations[agent] if agent in there else lanes.group.absent
 
     def _step(self, index: int, actions: Sequence[Array]) -> None:
         env, told = self._envs[index], dict[str, Any]()

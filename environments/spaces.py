@@ -38,6 +38,23 @@ def column_layout(space: Space, *, what: str, keeps_float64: bool = False) -> tu
     return tuple(known.shape or ()), dtype
 
 
+def nearest_to_zeros(space: Space) -> Array:
+    """What a supported space has nearest to zeros, as an element of a column: float64 stays. Raises
+    UnsupportedSpaceError."""
+    shape, dtype = column_layout(space, what="described", keeps_float64=True)
+    zeros: Array = np.zeros(shape, dtype)
+    match space:
+        case spaces.Box():
+            return zeros.clip(space.low, space.high)
+        case spaces.Discrete():
+            return zeros.clip(space.start, space.start + space.n - 1)
+        case spaces.MultiDiscrete():
+            start: Array = space.start
+            return zeros.clip(start, start + space.nvec - 1)
+        case _:
+            return zeros
+
+
 def space_structure(space: Space) -> dict[str, JsonValue]:
     """Describe a supported space as JSON: type, shape, dtype and bounds (infinite ones as "inf" and "-inf")."""
     shape, _ = column_layout(space, what="described")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.agents import AgentsVector, Group, agents_of, make_agents_vector
+from remuda.environments.agents import AgentsVector, Group, Lanes, agents_of, make_agents_vector
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.parallel import make_parallel
 from remuda.environments.spaces import Array, Space
@@ -76,6 +76,30 @@ def test_an_agent_may_come_late() -> None:
         vector.step(acting(vector))
     assert there == [False, False, True, True]
     assert vector.over(0)
+
+
+@pytest.mark.parametrize(
+    ("space", "absent"),
+    [
+        (gymnasium.spaces.Discrete(4), 0),
+        (gymnasium.spaces.Discrete(4, start=1), 1),
+        (gymnasium.spaces.Discrete(4, start=-9), -6),
+        (gymnasium.spaces.MultiDiscrete([2, 3], start=[5, -1]), [5, 0]),
+        (gymnasium.spaces.Box(np.array([-1.0, 2.0, -3.0]), np.array([1.0, 4.0, -2.0]), dtype=np.float64), [0, 2, -2]),
+        (gymnasium.spaces.MultiBinary(2), [0, 0]),
+    ],
+)
+def test_an_agent_that_is_not_there_sees_what_its_space_has(space: Space, absent: object) -> None:
+    """Networks read it, and one that counts from 1 has no 0."""
+
+    class Spaced(Leaving):
+        def observation_space(self, agent: str) -> Space:
+            return space
+
+    group = Group.of(Spaced([1, 1]), ["a0", "a1"])
+    assert group.absent in space
+    for seen in Lanes.empty(group, 2).observations:
+        np.testing.assert_array_equal(seen, absent)
 
 
 def test_episodes_are_cut_for_all_agents() -> None:

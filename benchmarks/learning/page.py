@@ -91,7 +91,9 @@ def needed(task: Task, runs: Sequence[Run]) -> str:
         return f"returns {_span(returns)} after {after:,}; {len(runs)}"
     steps = sorted(run.env_steps for run in runs if run.reached)
     share = f"{len(steps)} of {len(runs)}"
-    return f"{_span([f'{step:,}' for step in steps])}; {share}" if steps else share
+    if not steps:
+        return f"{share} in {max(run.env_steps for run in runs):,}"
+    return f"{_span([f'{step:,}' for step in steps])}; {share}"
 
 
 def _span(values: Sequence[str]) -> str:

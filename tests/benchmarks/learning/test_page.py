@@ -19,7 +19,7 @@ def run(task: str, seed: int, env_steps: int, *, reached: bool = True, side: str
 def test_steps_of_the_quickest_and_of_the_slowest_of_those_that_got_there() -> None:
     runs = [run(SOLVED.name, 0, 9_000), run(SOLVED.name, 1, 25_000), run(SOLVED.name, 2, 99_999, reached=False)]
     assert needed(SOLVED, runs) == "9,000 to 25,000; 2 of 3"
-    assert needed(SOLVED, runs[2:]) == "0 of 1"
+    assert needed(SOLVED, runs[2:]) == "0 of 1 in 99,999"
     assert needed(SOLVED, []) == ""
 
 

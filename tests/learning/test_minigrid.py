@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remuda.config.load import load_settings
-from remuda.environments.packing import unpacked
+from remuda.environments.packing import PackedSpace, unpacked
 from remuda.policy import load_policy
 from remuda.runner.serial import RunResult, Start, run
 from remuda.tests.runner.runs import Flag, Ticking
@@ -37,6 +37,7 @@ def test_a_run_is_trained_and_its_policy_plays(tmp_path: Path) -> None:
     assert result.counters.train_iter > 0
     env, get_action = load_policy(result.run_dir)
     observation, _ = env.reset(seed=0)
+    assert isinstance(env.observation_space, PackedSpace)
     parts = unpacked(env.observation_space, observation[None])
     assert parts["image"].shape == (1, 7, 7, 3)
     assert int(parts["direction"][0]) in range(4)

@@ -262,7 +262,7 @@ def test_the_first_stop_of_the_tab_key_leads_to_the_content(stage: Stage, tab: P
 def test_a_chart_follows_the_scheme(stage: Stage, tab: Page) -> None:
     """Its colours are drawn, not styled: those of its grid are found among its pixels."""
     tab.open(stage.run("done_1"))
-    light = tab.js(LINE)
+    light = tab.until(LINE, "the colour of its grid")
     tab.until(drawn_in(light), "a grid")
     tab.scheme("dark")
     dark = tab.until(f"{LINE} !== '{light}' && {LINE}")

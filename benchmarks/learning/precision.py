@@ -1,4 +1,4 @@
-"""CartPole-v1 by PPO and DQN in float32 and in bfloat16: whether the curves lie on top of each other."""
+"""PPO, DQN and SAC in float32 and in bfloat16: whether the curves lie on top of each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from remuda.plotting.progress_table import FloatArray, read_progress
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "learning"
-ALGORITHMS = ("ppo", "dqn")
+ENVIRONMENTS: Final = {"ppo": "CartPole-v1", "dqn": "CartPole-v1", "sac": "Pendulum-v1"}
+"""Of each algorithm; what else there is to say stands in configs/precision_<algorithm>.yaml."""
 PRECISIONS: Sequence[Precision] = ("float32", "bfloat16")
 SEEDS = 5
 DEADLINE_S = 600.0
@@ -114,10 +115,10 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
     from matplotlib.figure import Figure as Picture
 
     # Any: matplotlib's own annotations leave every **kwargs unknown.
-    picture: Any = Picture(figsize=(11, 4), layout="constrained")
+    picture: Any = Picture(figsize=(5.5 * len(ENVIRONMENTS), 4), layout="constrained")
     FigureCanvasAgg(picture)
-    every = picture.subplots(1, len(ALGORITHMS), squeeze=False)[0]
-    for axes, algorithm in zip(every, ALGORITHMS, strict=True):
+    every = picture.subplots(1, len(ENVIRONMENTS), squeeze=False)[0]
+    for axes, (algorithm, environment) in zip(every, ENVIRONMENTS.items(), strict=True):
         for precision in PRECISIONS:
             mine = [each for each in curves if (each.algorithm, each.precision) == (algorithm, precision)]
             for each in mine:
@@ -125,7 +126,7 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
             length = min(len(each.returns) for each in mine)
             mean = np.mean([each.returns[:length] for each in mine], axis=0)
             axes.plot(mine[0].env_steps[:length], mean, color=_COLOURS[precision], linewidth=2, label=precision)
-        axes.set_title(f"CartPole-v1, {algorithm}")
+        axes.set_title(f"{environment}, {algorithm}")
         axes.set_xlabel("environment steps")
         axes.set_ylabel("mean return of an evaluation")
         axes.grid(color="#dddddd")
@@ -140,13 +141,13 @@ def main() -> None:
     seeds = parser.parse_args().seeds
     curves: list[Curve] = []
     for seed in range(seeds):
-        for algorithm in ALGORITHMS:
+        for algorithm in ENVIRONMENTS:
             for precision in PRECISIONS:
                 curves.append(run(algorithm, precision, seed))
                 newest = curves[-1]
                 told = f"mean return {newest.area:.1f}, last {newest.returns[-1]:.1f}, {newest.wall_s:.1f} s"
                 print(f"{algorithm} {precision} seed {seed}: {told}", file=sys.stderr, flush=True)
-    comparisons = tuple(compared(algorithm, curves) for algorithm in ALGORITHMS)
+    comparisons = tuple(compared(algorithm, curves) for algorithm in ENVIRONMENTS)
     for each in comparisons:
         print(msgspec.json.encode(each).decode(), flush=True)
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda.benchmarks.learning.precision import ALGORITHMS, PRECISIONS, Curve, compared, curve, draw
+from remuda.benchmarks.learning.precision import ENVIRONMENTS, PRECISIONS, Curve, compared, curve, draw
 from remuda.config.load import load_config
 
 
@@ -35,7 +35,7 @@ def test_means_are_compared_in_standard_errors_of_their_difference() -> None:
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
     curves = [
         Curve(algorithm, precision, seed, (0, 10), (1.0, 2.0), 1.0)
-        for algorithm in ALGORITHMS
+        for algorithm in ENVIRONMENTS
         for precision in PRECISIONS
         for seed in range(2)
     ]
@@ -43,8 +43,9 @@ def test_the_picture_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ENVIRONMENTS)
 def test_the_configs_have_products_that_are_lowered(algorithm: str) -> None:
     path = Path(__file__).parents[3] / "benchmarks" / "configs" / f"precision_{algorithm}.yaml"
     config = load_config(path, overrides=["learner.precision=bfloat16"]).config
     assert config.policy.lowers_products
+    assert (config.policy.type, config.env.id) == (algorithm, ENVIRONMENTS[algorithm])

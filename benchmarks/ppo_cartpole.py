@@ -19,8 +19,9 @@ from remuda.benchmarks.peers import peer
 CONFIG = Path(__file__).parent / "configs" / "ppo_cartpole.yaml"
 N = 5
 DEADLINE_S = 120.0
-HALF_THE_ENVIRONMENTS = ("--set", "env.num_envs=4")
-"""For each of two collectors, so that a batch is still eight segments."""
+ONE_COLLECTOR = ("--set", "collector.count=1")
+"""Strictly on-policy nobody collects while the learner learns, so one collector has a core to itself, and a batch is one
+message."""
 
 
 def figures(peers: bool) -> list[Figure]:
@@ -28,7 +29,7 @@ def figures(peers: bool) -> list[Figure]:
     if not peers:
         return []
     found: list[Figure] = []
-    for way, best, settings in (("train", "<= 0.5", ()), ("launch", "<= 0.4", HALF_THE_ENVIRONMENTS)):
+    for way, best, settings in (("train", "<= 0.5", ()), ("launch", "<= 0.4", ONE_COLLECTOR)):
         for name, goal, n in (("stable-baselines3", best, N), ("rllib", "<= 0.2", 3)):
             found += compare(
                 f"ppo_cartpole_{way}",

@@ -18,7 +18,7 @@ from remuda.benchmarks.figure import Figure, Measure, compare, main
 from remuda.benchmarks.herd import REMUDA
 from remuda.benchmarks.noted_cartpole import ENV_ID, FILE
 from remuda.benchmarks.peers import peer
-from remuda.benchmarks.ppo_cartpole import CONFIG, HALF_THE_ENVIRONMENTS
+from remuda.benchmarks.ppo_cartpole import CONFIG, ONE_COLLECTOR
 from remuda.logbook.series import Event, read_series
 from remuda.storage.run_folder import RunFolder
 
@@ -99,7 +99,7 @@ def waited(way: Way) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         run_dir, noted = Path(folder) / "run", Path(folder) / "first_step"
         settings = [f"env.id={ENV_ID}", "stop.stop_value=null", f"stop.max_train_iters={TRAIN_ITERS}"]
-        more = HALF_THE_ENVIRONMENTS if way == "launch" else ()
+        more = ONE_COLLECTOR if way == "launch" else ()
         command = [*REMUDA, way, str(CONFIG), "--run-dir", str(run_dir), *_sets(settings), *more]
         ran = _run(command, {FILE: str(noted)})
         first_s = float(noted.read_text(encoding="ascii"))

@@ -140,10 +140,7 @@ class LearnerWork:
             self._publish()
             if self._publish_due:
                 return False
-        while self._prefetch.wants_request:
-            with self.timers("request batches"):
-                self._told_train_iter = self._loop.train_iter
-                self._link.send(self._prefetch.request(self._loop.train_iter, self._loop.take_priorities()))
+        self._request_batches()
         step = self._loop.step()
         if not step.trained:
             self._ran_dry()
@@ -160,6 +157,12 @@ class LearnerWork:
             with self.timers("report"):
                 self._report()
         return True
+
+    def _request_batches(self) -> None:
+        while self._prefetch.wants_request:
+            with self.timers("request batches"):
+                self._told_train_iter = self._loop.train_iter
+                self._link.send(self._prefetch.request(self._loop.train_iter, self._loop.take_priorities()))
 
     def drain(self) -> None:
         """Publish the last weights and let go."""
@@ -316,13 +319,14 @@ class LearnerWork:
                 self._offer()
 
     def _publish_every_update(self) -> None:
-        """Publish this policy before the next batch is asked for, which is collected with it. Where collectors may lag
+        """Publish this policy: the next batch is collected with it, as soon as it is there. Where collectors may lag
         behind, only the policy before it: this one is published while the next batch is trained on.
 
         While it is not published the learner is not `working`: it waits for the disk, and is not stuck."""
         self._link.activity("saving", "publishing the policy")
         if self._strictly:
             self._offer()
+            self._request_batches()  # while it is being written: collectors get credit with the news of the policy
             self._publish_due = not self._publisher.flush(PUBLISH_DEADLINE_S)
         elif self._publisher.flush(PUBLISH_DEADLINE_S):
             self._offer()

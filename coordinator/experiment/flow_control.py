@@ -230,14 +230,16 @@ class FlowControl:
         return max(0, self._served_iters - self.train_iter)
 
     def published(self, message: PolicyPublished, collectors: Iterable[int]) -> list[Step]:
-        """The learner has rewritten the policy file; these collectors (leases) get a message about it."""
+        """The learner has rewritten the policy file; these collectors (leases) get a message about it, those that get
+        credit now with the credit."""
         if message.policy <= self.policy:
             return []
         self.policy = message.policy
         self._settle()
-        place = self._together.index(self)
-        steps: list[Step] = [SendToLease(lease, PolicyAvailable(lease, message.policy, place)) for lease in collectors]
-        return steps + self.extend_credit()
+        place, granted = self._together.index(self), self._grow_credit()
+        others = [lease for lease in collectors if lease not in granted]
+        steps: list[Step] = [SendToLease(lease, PolicyAvailable(lease, message.policy, place)) for lease in others]
+        return steps + self._tell_credit(granted)
 
     def exploration(self) -> dict[str, float]:
         """The exploration settings for collectors now."""

@@ -399,9 +399,7 @@ class LearnerWork:
             return
         world = self.worker.world
         for _ in range(world.updates_per_step):
-            if self.prefetch.wants_request:
-                self.told = self.train_iter
-                self.worker.say(self.prefetch.request(self.train_iter, self.take_priorities()))
+            self.ask()
             batch = self.prefetch.next_batch()
             if batch is None:
                 if self.told != self.train_iter:
@@ -420,8 +418,18 @@ class LearnerWork:
                 self.version += 1
                 self.publish()
                 self.unpublished = PolicyRef(self.assign.epoch, self.version, self.train_iter)
-                if not world.plan.on_policy or world.config.buffer.max_policy_lag == 0:
+                if not world.plan.on_policy:
                     self.publish()
+                elif world.config.buffer.max_policy_lag == 0:  # it asks while the policy is being written
+                    if self.disk.random() < 0.5:
+                        self.publish()
+                    self.ask()
+
+    def ask(self) -> None:
+        """Ask for batches, if it is time."""
+        if self.prefetch.wants_request:
+            self.told = self.train_iter
+            self.worker.say(self.prefetch.request(self.train_iter, self.take_priorities()))
 
     def publish(self) -> None:
         """Publish what has not been published yet."""

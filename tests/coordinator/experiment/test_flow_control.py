@@ -1,0 +1,98 @@
+"""What collectors and the learner of a strictly on-policy run are sent, message by message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from remuda.coordinator.effects import SendToLease, Step
+from remuda.coordinator.experiment.flow_control import FlowControl
+from remuda.coordinator.experiment.reanalysis import ReanalysisBook
+from remuda.tests.coordinator.configs import on_policy_config
+from remuda.training.replay.accounting import ReplayAccounting
+from remuda.wire.messages import (
+    Batches,
+    BatchRequest,
+    ChunkId,
+    ChunkMeta,
+    ChunkReady,
+    Credit,
+    PolicyAvailable,
+    PolicyPublished,
+    PolicyRef,
+)
+
+LEARNER, COLLECTORS = 1, [2, 3]
+
+T = TypeVar("T")
+
+
+class Run:
+    """A run of two collectors, whose learner is ready and has published its first policy."""
+
+    def __init__(self) -> None:
+        config = on_policy_config(lag=0)
+        replay = ReplayAccounting(config, 0.0)
+        self.flow = FlowControl("run", config, replay, ReanalysisBook("run", config, replay))
+        self.plan = replay.plan
+        self.requests = 0
+        for lease in COLLECTORS:
+            replay.open_lease(lease, worker_of(lease), 1)
+        self.publish(0)
+        self.granted = sent(self.flow.open(COLLECTORS), Credit)
+
+    def collect(self, policy: PolicyRef) -> list[Batches]:
+        """Announce as many chunks as an update needs."""
+        answers: list[Batches] = []
+        for number in range(self.plan.rows_per_update // self.plan.num_envs):
+            lease = COLLECTORS[number % 2]
+            chunk = ChunkId(worker_of(lease), 1, 100 * policy.version + number)
+            env_steps = self.plan.chunk_slots
+            meta = ChunkMeta(chunk, f"{chunk}", self.plan.num_envs, env_steps, 100, 0, policy, 0.1)
+            _, steps = self.flow.chunk(ChunkReady(lease, meta))
+            answers += sent(steps, Batches)
+        return answers
+
+    def request(self, train_iter: int) -> list[Step]:
+        self.requests += 1
+        nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        loaded, rows = self.flow.told_row, self.plan.rows_per_update
+        return self.flow.requested(
+            BatchRequest(LEARNER, self.requests, self.requests, 1, rows, train_iter, loaded, *nothing)
+        )
+
+    def publish(self, version: int) -> list[Step]:
+        return self.flow.published(PolicyPublished(LEARNER, PolicyRef(1, version, version)), COLLECTORS)
+
+
+def worker_of(lease: int) -> str:
+    return f"aaaaaaaa-0000-4000-8000-{lease:012d}"
+
+
+def sent(steps: Sequence[Step], kind: type[T]) -> list[T]:
+    messages = [step.message for step in steps if isinstance(step, SendToLease)]
+    return [message for message in messages if isinstance(message, kind)]
+
+
+def test_a_batch_that_is_asked_for_early_is_collected_once_the_policy_is_published() -> None:
+    run = Run()
+    assert {credit.lease for credit in run.granted} == set(COLLECTORS)
+    assert len(run.collect(PolicyRef(1, 0, 0)) + sent(run.request(0), Batches)) == 1
+    asked = run.request(1)
+    assert not sent(asked, Credit) and not sent(asked, Batches), "its policy is being written"
+    assert [credit.policy.version for credit in sent(run.publish(1), Credit)] == [1, 1]
+
+
+def test_who_gets_credit_with_a_policy_hears_of_both_in_one_message() -> None:
+    run = Run()
+    run.collect(PolicyRef(1, 0, 0))
+    run.request(0)
+    run.request(1)
+    steps = run.publish(1)
+    assert [credit.lease for credit in sent(steps, Credit)] == COLLECTORS
+    assert sent(steps, PolicyAvailable) == []
+    later = run.publish(2)
+    assert sent(later, Credit) == []
+    assert [(news.lease, news.policy.version) for news in sent(later, PolicyAvailable)] == [(2, 2), (3, 2)]

@@ -46,6 +46,9 @@ SLOW_S = 1.0
 END_S = 30.0
 """How long writing may still take when the coordinator ends."""
 
+_OF_HERD = "herd"
+"""The errands on the list of runs."""
+
 Found = RunPrepared | RunRefused | RunRecovered | LogRead | HeldUp | RunBroken
 """Events about disks for the state machine."""
 
@@ -68,6 +71,8 @@ class Disk:
         self._clock = clock
         self._errands = Errands()
         self._lanes: dict[str, Lane] = {}
+        self._leaving: list[Lane] = []
+        """Lanes of runs that were abandoned: they still write why."""
         self._active: set[str] = set()
         """Runs whose files stay open between turns: neither queued nor over."""
         self._herd_lines: deque[tuple[int, HerdLogLine]] = deque(maxlen=HERD_LINES_KEPT)
@@ -182,11 +187,12 @@ class Disk:
         now_s = self._clock()
         found = [event for id, lane in self._lanes.items() if (event := self._look_at(id, lane, now_s)) is not None]
         self._lanes = {id: lane for id, lane in self._lanes.items() if not self._is_done(id, lane)}
+        self._leaving = [lane for lane in self._leaving if not lane.rests]
         self._slow_until_s = {id: until_s for id, until_s in self._slow_until_s.items() if until_s > now_s}
         if now_s >= self._confirm_due_s and self._runs_folder is not None:
             self._confirm_due_s = now_s + CONFIRM_S
             with contextlib.suppress(BusyError):
-                self._errands.put("herd", self._runs_folder.confirm)
+                self._errands.put(_OF_HERD, self._runs_folder.confirm)
         return found
 
     def close(self) -> list[str]:
@@ -195,7 +201,14 @@ class Disk:
         deadline_s = self._clock() + END_S
         for lane in self._lanes.values():
             lane.rest()
-        return sorted(id for id, lane in self._lanes.items() if not lane.join(deadline_s))
+        lanes = [*self._lanes.values(), *self._leaving]
+        late = sorted({lane.experiment for lane in lanes if not lane.join(deadline_s)})
+        if not self._errands.wait(_OF_HERD, max(deadline_s - self._clock(), 0.0)):
+            print(
+                "the list of runs cannot be written: the next coordinator may take up runs that are over",
+                file=sys.stderr,
+            )
+        return late
 
     # --- inside ---
 
@@ -232,13 +245,14 @@ class Disk:
             lane.give_up()
         elif lane is not None:
             lane.rest()  # it writes the reason to the run's log first
+            self._leaving.append(lane)
         self._run_folders.forget(effect.experiment)
         self._held_up.pop(effect.experiment, None)
         self._active.discard(effect.experiment)
         self._submitted.pop(effect.experiment, None)
         if herd is not None:
             with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
-                self._errands.put("herd", lambda: _note_over(herd, effect.last))
+                self._errands.put(_OF_HERD, lambda: _note_over(herd, effect.last))
 
     def _is_done(self, id: str, lane: Lane) -> bool:
         """Start another lane if there is more to write. A lane that was held up is checked once more, so that its

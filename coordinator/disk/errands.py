@@ -22,6 +22,8 @@ class Errands:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._all_done = threading.Condition(self._lock)
+        """Notified when no call of some key waits or runs any more."""
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
 
     def put(self, key: str, call: Callable[[], None]) -> None:
@@ -41,6 +43,11 @@ class Errands:
         with self._lock:
             return len(self._waiting.get(key, ()))
 
+    def wait(self, key: str, longest_s: float) -> bool:
+        """Wait until no call of this key waits or runs, at most so long; returns whether that is so."""
+        with self._all_done:
+            return self._all_done.wait_for(lambda: key not in self._waiting, longest_s)
+
     def _run(self, key: str) -> None:
         while (call := self._next(key)) is not None:
             call()
@@ -51,4 +58,5 @@ class Errands:
             if waiting:
                 return waiting.popleft()
             del self._waiting[key]
+            self._all_done.notify_all()
             return None

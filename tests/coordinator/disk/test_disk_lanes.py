@@ -11,6 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.disk.disk import HELD_UP_S, PATIENCE_S, SLOW_S, Disk, Found
+from remuda.coordinator.disk.errands import Errands
+from remuda.coordinator.disk.lane import Lane
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
@@ -25,7 +27,7 @@ from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.run_snapshot import FORMAT, RunSnapshot
+from remuda.training.run_snapshot import FORMAT, FinishedRunSnapshot, RunSnapshot
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Submit
 from remuda.worker import descriptors
@@ -136,15 +138,19 @@ def _later(scene: Scene, seconds: float) -> list[HeldUp | RunBroken]:
     return scene.disk.look()
 
 
-def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene: Scene, tmp_path: Path) -> None:
+def broken_run(scene: Scene) -> Abandon:
+    """Prepare a run and break it off; returns what then is asked of disks."""
     scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
     prepared = scene.found()
     assert isinstance(prepared, RunPrepared)
     experiment = prepared.experiment
     assert isinstance(experiment, Experiment)
     experiment.break_off("its disk refuses", 0.0)
-    finished = FinishedRun(experiment.identity, experiment.status(0.0))
-    scene.disk.write([], [LogLine(EXPERIMENT, "has failed", "error"), Abandon(EXPERIMENT, finished.snapshot())])
+    return Abandon(EXPERIMENT, FinishedRun(experiment.identity, experiment.status(0.0)).snapshot())
+
+
+def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene: Scene, tmp_path: Path) -> None:
+    scene.disk.write([], [LogLine(EXPERIMENT, "has failed", "error"), broken_run(scene)])
     assert scene.close() == []
     assert "[ERROR] has failed" in RunFolder(tmp_path / "mine").commander_log.read_text()
     herd = RunsFolder(tmp_path)
@@ -155,6 +161,58 @@ def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene:
     again.disk.prepare(PrepareRun(Asked(b"client", 7), OTHER, replace(SUBMIT, on_exists="force")))
     assert isinstance(again.found(), RunPrepared)
     again.close()
+
+
+def test_the_end_waits_until_the_reason_of_an_abandoned_run_is_written(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lane is no longer among those of runs, and was forgotten."""
+    abandon = broken_run(scene)
+    gate, join = threading.Event(), Lane.join
+
+    def log(path: Path) -> TextLog:
+        assert gate.wait(HANG_S)
+        return TextLog(path)
+
+    def waits(lane: Lane, deadline_s: float) -> bool:
+        gate.set()  # only now its disk goes on
+        return join(lane, deadline_s)
+
+    monkeypatch.setattr("remuda.coordinator.disk.run_folder.TextLog", log)
+    monkeypatch.setattr(Lane, "join", waits)
+    scene.disk.write([], [LogLine(EXPERIMENT, "has failed", "error"), abandon])
+    try:
+        assert scene.close() == []
+        assert "[ERROR] has failed" in RunFolder(tmp_path / "mine").commander_log.read_text()
+    finally:
+        gate.set()  # where nobody waited for it, the thread is not left behind
+
+
+def test_the_end_waits_until_an_abandoned_run_is_listed_as_over(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next coordinator would take it up again."""
+    abandon = broken_run(scene)
+    gate, wait, note_over = threading.Event(), Errands.wait, RunsFolder.note_over
+
+    def notes(herd: RunsFolder, last: FinishedRunSnapshot) -> None:
+        assert gate.wait(HANG_S)
+        note_over(herd, last)
+
+    def waits(errands: Errands, key: str, longest_s: float) -> bool:
+        gate.set()
+        return wait(errands, key, longest_s)
+
+    monkeypatch.setattr(RunsFolder, "note_over", notes)
+    monkeypatch.setattr(Errands, "wait", waits)
+    scene.disk.write([], [abandon])
+    try:
+        assert scene.close() == []
+        herd = RunsFolder(tmp_path)
+        assert [run.identity.id for run in herd.finished()] == [EXPERIMENT]
+        herd.close()
+    finally:
+        gate.set()
 
 
 def test_a_submission_that_meets_an_error_is_refused_and_says_it(

@@ -37,6 +37,17 @@ def test_what_waits_is_bounded_and_refused_beyond_that() -> None:
     until(lambda: len(done) > WAITING_AT_MOST, "those that were taken")
 
 
+def test_one_may_wait_for_the_calls_of_a_key_and_not_for_ever() -> None:
+    errands, gate = Errands(), threading.Event()
+    done: list[int] = []
+    errands.put("slow", lambda: done.append(0 if gate.wait(HANG_S) else -1))
+    assert errands.wait("quick", 0.0), "there is none"
+    assert not errands.wait("slow", 0.01)
+    gate.set()
+    assert errands.wait("slow", HANG_S)
+    assert done == [0]
+
+
 def test_a_key_has_a_thread_only_while_something_of_it_waits() -> None:
     errands = Errands()
     before = threading.active_count()

@@ -20,8 +20,8 @@ CONFIG = Path(__file__).parent / "configs" / "ppo_cartpole.yaml"
 N = 5
 DEADLINE_S = 120.0
 ONE_COLLECTOR = ("--set", "collector.count=1")
-"""Strictly on-policy nobody collects while the learner learns, so one collector has a core to itself, and a batch is one
-message."""
+"""Strictly on-policy nobody collects while the learner learns, so one collector has a core to itself, and a batch comes
+with one message."""
 
 
 def figures(peers: bool) -> list[Figure]:

@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -223,7 +224,8 @@ def started(folder: Path, tmp_path: Path) -> Generator[Command]:
     assert command.process.poll() is None, command.ended()
     yield command
     for process in family(folder):
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     command.end()
 
 

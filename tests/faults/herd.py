@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -276,11 +276,16 @@ class Herd:
         left = [path for pattern in LEFTOVERS for path in self.root.rglob(pattern)]
         assert left == [], left
 
+    def kill_all(self) -> None:
+        """SIGKILL for everybody who lives; returns once they are dead."""
+        signal_all(self.family(), signal.SIGKILL)
+        for started in self.started:
+            started.wait()
+        until(lambda: not self.family(), "everybody is dead")
+
     def end(self) -> None:
         """Whatever a test has left running."""
-        for process in self.family():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        signal_all(self.family(), signal.SIGKILL)
         for started in self.started:
             started.kill()
             started.wait()
@@ -310,6 +315,13 @@ def commander(run: Path, start: str = "") -> list[str]:
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
     """Send a signal to a process that must be there."""
     os.kill(pid, number)
+
+
+def signal_all(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to all who are still there: some may end because of others, before it is their turn."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
 
 
 @dataclass(frozen=True)
@@ -408,4 +420,5 @@ __all__ = [
     "beside",
     "commander",
     "kill",
+    "signal_all",
 ]

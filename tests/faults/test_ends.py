@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import random
@@ -16,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-import psutil
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Journal, assert_exact, commander
+from remuda.tests.faults.herd import Journal, assert_exact, commander, signal_all
 from remuda.tests.faults.sizes import LONG_STEPS, RESUMES, within
 from remuda.tests.faults.test_processes import CHUNK, ENDLESS, LONG, VECTOR
 from remuda.tests.faults.test_registration import link, register
@@ -144,13 +142,10 @@ def test_a_second_signal_ends_coordinator_and_workers_at_once(
     run = herd.submit(user)
     until(lambda: user.held(one.pid for one in herd.incarnations("collector")), "its environments hang")
     begin_s = time.monotonic()
-    first = herd.family() if number == signal.SIGINT else (coordinator, nanny)
-    for process in first:
-        process.send_signal(number)
+    first = [each for each in herd.family() if number == signal.SIGINT or each.pid in (coordinator.pid, nanny.pid)]
+    signal_all(first, number)
     time.sleep(1.2 * SAME_REQUEST_S)
-    for living in herd.family():
-        if living.pid != coordinator.pid:
-            living.send_signal(number)
+    signal_all([living for living in herd.family() if living.pid != coordinator.pid], number)
     assert until_ended(coordinator, number) == 130
     until_ended(nanny, number)
     until(lambda: not herd.family(), "everybody is gone")
@@ -175,7 +170,7 @@ def test_everything_killed_and_resumed(tmp_path: Path) -> None:
             if incarnation < RESUMES:
                 _wait_until_learned(command, run, known)
                 time.sleep(chance.random())
-                _kill_all(command)
+                command.kill_all()
                 known = _check_what_is_left(run, known)
                 score, half_width = _score_before(run)
             else:
@@ -243,15 +238,6 @@ def _score_before(run: Path) -> tuple[float, float]:
     episodes = _evaluations(run)[-1].returns
     spread = statistics.stdev(episodes) / len(episodes) ** 0.5
     return statistics.fmean(last), 2.6 * (spread + statistics.stdev(last))
-
-
-def _kill_all(command: Command) -> None:
-    command.process.kill()
-    for process in command.family():
-        with contextlib.suppress(psutil.NoSuchProcess):  # the command's end may have ended it meanwhile
-            process.kill()
-    command.process.wait()
-    until(lambda: not command.family(), "everything is dead")
 
 
 def _check_what_is_left(run: Path, known: int) -> int:

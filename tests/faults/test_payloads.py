@@ -17,7 +17,6 @@ from remuda.tests.faults.herd import Herd, Journal, assert_exact
 from remuda.tests.faults.sizes import within
 from remuda.tests.faults.test_processes import ENDLESS, IN_WORK
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
-from remuda.tests.patience import until
 from remuda.training.journal import RunJournal
 from remuda.training.journal_entry import JournalEntry
 from remuda.wire.messages import IndexedChunk
@@ -31,11 +30,7 @@ def test_a_herd_that_was_killed_as_a_whole_finds_its_experience_again(tmp_path: 
     herd.gather()
     run = herd.submit(user)
     herd.wait_env_step("horse", 1_000)
-    for process in herd.family():
-        process.kill()
-    for started in herd.started:
-        started.wait()
-    until(lambda: not herd.family(), "everybody is dead")
+    herd.kill_all()
     journal = Journal.of(run)
     accepted = journal.snapshot.experiment.replay.ledger.env_steps
     listed = {chunk.meta.file for chunk in journal.chunks}

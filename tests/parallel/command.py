@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from remuda.tests.patience import HANG_S
+from remuda.tests.patience import HANG_S, until
 from remuda.tests.warm.forking import NAME
 from remuda.tests.warm.popen import Popen
 from remuda.tests.warm.program import REMUDA
@@ -71,10 +72,17 @@ class Command:
         """Temporary files of Remuda's (torch keeps a cache there for the next time)."""
         return [path for path in self.scratch.iterdir() if not path.name.startswith("torchinductor_")]
 
+    def kill_all(self) -> None:
+        """SIGKILL for the command and everybody whom it has started; returns once they are dead."""
+        self.end()
+        until(lambda: not self.family(), "everything is dead")
+
     def end(self) -> None:
         """Whatever a test has left running."""
-        for process in [*self.family(), *([psutil.Process(self.process.pid)] if self.process.poll() is None else [])]:
-            process.kill()
+        for process in self.family():
+            with suppress(psutil.NoSuchProcess):  # the command ends them all when it sees that one of them is dead
+                process.kill()
+        self.process.kill()
         self.process.wait()
 
 

@@ -60,9 +60,7 @@ def test_all_killed_and_started_again(tmp_path: Path) -> None:
         release_after_row_0(user, run)
         for env_step in (800, 2_500):
             herd.wait_env_step("horse", env_step)
-            for process in herd.family():
-                process.kill()
-            until(lambda: not herd.family(), "everything is dead")
+            herd.kill_all()
             herd.coordinator()
             herd.workers()
         herd.wait_over("horse")
@@ -102,11 +100,7 @@ def release_after_row_0(user: UserFolder, run: Path) -> None:
 def kill_at(env_step: int, command: Command, run: Path) -> None:
     """All of its processes, once the run has come so far."""
     until(lambda: last_row(run) >= env_step, f"it is at {env_step}")
-    for process in command.family():
-        process.kill()
-    command.process.kill()
-    command.process.wait()
-    until(lambda: not command.family(), "everything is dead")
+    command.kill_all()
 
 
 def last_row(run: Path) -> int:

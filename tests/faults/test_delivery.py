@@ -9,7 +9,7 @@ import pytest
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import assert_exact
 from remuda.tests.faults.network import Repeating
-from remuda.tests.faults.test_processes import LONG
+from remuda.tests.faults.test_processes import ENDLESS
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import until
 
@@ -17,8 +17,10 @@ pytestmark = pytest.mark.processes
 
 
 def test_each_chunk_is_delivered_up_to_five_times_and_counts_once(tmp_path: Path, herds: Herds) -> None:
-    """Copies come before and after the original, and after a coordinator that had accepted it was killed."""
-    user = UserFolder.make(tmp_path / "user", {**LONG, "env": {}, "stop": {"max_env_steps": 1_200}})
+    """Copies come before and after the original, and after a coordinator that had accepted it was killed.
+
+    The run goes on until it is stopped: it cannot be over while announcements are still waited for."""
+    user = UserFolder.make(tmp_path / "user", {**ENDLESS, "env": {}})
     with Repeating(seed=27, delay_s=0.1) as network:
         herd = herds(network=network)
         coordinator = herd.gather()
@@ -29,7 +31,10 @@ def test_each_chunk_is_delivered_up_to_five_times_and_counts_once(tmp_path: Path
             coordinator.kill()
             coordinator.wait()
             coordinator = herd.coordinator()
-        herd.wait_over("horse")
+        herd.wait_env_step("horse", 1_200)
+        with herd.client() as client:
+            client.stop("horse")
+        herd.wait_over("horse", "stopped")
         herd.shut_down()
     print(f"27: {network.announced} announcements were delivered {network.delivered} times")
     assert network.delivered > 2 * network.announced > 50

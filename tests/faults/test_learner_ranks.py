@@ -11,12 +11,13 @@ import pytest
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact, commander, kill
 from remuda.tests.parallel.reading import texts
-from remuda.tests.parallel.user_folder import CONFIG, UserFolder
+from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
 from remuda.tests.patience import until, until_gone
 
 pytestmark = pytest.mark.processes
 
 TWO_RANKS: dict[str, dict[str, object]] = {
+    **HELD,
     "learner": {**CONFIG["learner"], "ranks": 2},
     "stop": {"max_env_steps": 2_000},
     "evaluator": {**CONFIG["evaluator"], "interval_env_steps": 2_000},
@@ -40,8 +41,9 @@ def rank_1(herd: Herd) -> psutil.Process:
 
 def test_a_dead_rank_costs_updates_and_no_experience(tmp_path: Path, herds: Herds) -> None:
     """Rank 1 is killed, and then rank 0. Both times a learner goes on from the last checkpoint, and counters are
-    exact."""
+    exact. The run cannot end while its environments wait, so both deaths fall in its midst."""
     user, herd = UserFolder.make(tmp_path / "user", TWO_RANKS), herds()
+    user.hold()
     herd.gather()
     run = herd.submit(user)
     log = run / "log" / "learner" / "learner_logger.txt"
@@ -55,6 +57,7 @@ def test_a_dead_rank_costs_updates_and_no_experience(tmp_path: Path, herds: Herd
     following = rank_1(herd)
     herd.kill_worker("learner", "horse")
     until_gone([following])  # it ends with rank 0
+    user.release()
     herd.wait_over("horse")
     herd.shut_down()
     assert [*herd.root.glob("remuda-ranks-*")] == [], "nobody's folder is left, though rank 0 was killed"

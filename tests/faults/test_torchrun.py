@@ -11,13 +11,14 @@ from remuda.tests.faults.herd import Herd, assert_exact, commander, kill
 from remuda.tests.faults.sizes import LONG
 from remuda.tests.faults.torchrun import ranks, start_agent, wait_for_rank
 from remuda.tests.parallel.reading import texts
-from remuda.tests.parallel.user_folder import CONFIG, UserFolder
+from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
 from remuda.tests.patience import until
 from remuda.tests.ports import free_ports
 
 pytestmark = pytest.mark.processes
 
 TWO_RANKS: dict[str, dict[str, object]] = {
+    **HELD,
     "learner": {**CONFIG["learner"], "ranks": 2},
     "stop": {"max_env_steps": 3_000},
     "evaluator": {**CONFIG["evaluator"], "interval_env_steps": 3_000},
@@ -29,8 +30,10 @@ def learned_again(herd: Herd, log: Path, times: int) -> None:
 
 
 def test_a_dead_rank_of_torchruns_costs_updates_and_no_experience(tmp_path: Path, herds: Herds) -> None:
-    """Two agents, as of two hosts. Rank 1 is killed, and in the long form rank 0 after it. All leave in order."""
+    """Two agents, as of two hosts. Rank 1 is killed, and in the long form rank 0 after it. All leave in order. The run
+    cannot end while its environments wait, so the deaths fall in its midst."""
     user, herd = UserFolder.make(tmp_path / "user", TWO_RANKS), herds()
+    user.hold()
     herd.coordinator()
     endpoint = f"127.0.0.1:{free_ports(1)[0]}"
     agents = {host: start_agent(herd, endpoint, hosts=2, ranks_per_host=1) for host in ("one", "two")}
@@ -54,6 +57,7 @@ def test_a_dead_rank_of_torchruns_costs_updates_and_no_experience(tmp_path: Path
         kill(ranks(agents)[0].pid)
         wait_for_rank(agents, 1, besides=second)
         learned_again(herd, log, 3)
+    user.release()
     herd.wait_over("horse")
     herd.shut_down()
     assert assert_exact(herd, run, user) >= 3_000

@@ -16,7 +16,7 @@ from zmq.utils import z85
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact
-from remuda.tests.faults.test_processes import LONG
+from remuda.tests.faults.test_processes import ENDLESS
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.warm.program import REMUDA
@@ -151,7 +151,7 @@ def told_to(processes: Iterable[psutil.Process]) -> bytes:
 def test_a_rotated_key_costs_nothing_and_no_secret_is_told_to_anybody(
     tmp_path: Path, herds: Herds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    user = UserFolder.make(tmp_path / "user", {**LONG, "stop": {"max_env_steps": 1_500}})
+    user = UserFolder.make(tmp_path / "user", ENDLESS)
     herd = herds()
     herd.gather()
     folder = herd.runs / ".keys"
@@ -165,7 +165,9 @@ def test_a_rotated_key_costs_nothing_and_no_secret_is_told_to_anybody(
     secrets.append(read_secret(folder / "worker").secret)
     before = herd.experiment("horse").env_step
     herd.wait_env_step("horse", before + 200)
-    herd.wait_over("horse")
+    with herd.client() as client:
+        client.stop("horse")
+    herd.wait_over("horse", "stopped")
     assert len(herd.members()) == 4, "with the workers that it had"
     status = json.dumps([worker.uuid for worker in herd.members()])
     herd.shut_down()

@@ -69,8 +69,10 @@ def test_of_two_processes_with_one_uuid_one_stays(herds: Herds) -> None:
 
 
 def test_five_hundred_at_once(herds: Herds) -> None:
-    """3. All within five seconds, 99 of 100 within two, since each key takes milliseconds, and 50 MiB."""
-    herd = herds()
+    """3. All within five seconds, 99 of 100 within two, since each key takes milliseconds, and 50 MiB.
+
+    None of them beats, and the first may wait for the last as long as that takes: silence is no reason to be lost."""
+    herd = herds(f"lost_after_s={2 * HANG_S:g}")
     coordinator = psutil.Process(herd.coordinator().pid)
     before = coordinator.memory_info().rss
     connection = read(herd.connection_file)

@@ -12,7 +12,7 @@ import pytest
 from remuda.benchmarks import process
 from remuda.benchmarks.figure import ReferenceFailedError, compare
 from remuda.benchmarks.peers import peer, versions
-from remuda.tests.patience import HANG_S
+from remuda.tests.patience import HANG_S, until
 
 
 @pytest.fixture
@@ -66,7 +66,8 @@ def test_a_peer_that_is_not_installed_says_how_to(root: Path) -> None:
         peer("elsewhere", "speed", root=root)()
 
 
-def test_a_peer_that_hangs_is_stopped_with_all_it_started(root: Path) -> None:
+def test_a_peer_that_hangs_is_stopped_with_all_it_started(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its deadline, which here is over once it has started somebody, however long that takes."""
     child = "import time; time.sleep(600)"
     write(
         root,
@@ -76,6 +77,13 @@ def test_a_peer_that_hangs_is_stopped_with_all_it_started(root: Path) -> None:
         "child.wait()\n",
     )
     pid_file = root / "pid"
+
+    def overdue(peer: object, within_s: float) -> bool:
+        assert within_s == 5.0
+        until(lambda: pid_file.exists() and pid_file.read_text(), "the process that it starts")
+        return False
+
+    monkeypatch.setattr(process, "ended", overdue)
     with pytest.raises(ReferenceFailedError, match="not done after 5 s"):
         peer("dummy", "speed", str(pid_file), deadline_s=5.0, root=root)()
     assert not _runs(int(pid_file.read_text()))

@@ -111,8 +111,9 @@ def test_a_worker_that_is_asked_to_end_hands_in_what_it_has(tmp_path: Path, herd
 def test_what_workers_hand_in_while_there_is_no_coordinator_counts_at_its_next_start(
     tmp_path: Path, herds: Herds
 ) -> None:
-    """37. As where a cluster takes all jobs away at once: nobody acknowledges the last chunks, and they count once."""
-    user, herd = UserFolder.make(tmp_path / "user", LONG), herds()
+    """37. As where a cluster takes all jobs away at once: nobody acknowledges the last chunks, and they count once. The
+    run goes on until it is stopped, so that there are such chunks."""
+    user, herd = UserFolder.make(tmp_path / "user", ENDLESS), herds()
     coordinator = herd.gather()
     run = herd.submit(user)
     herd.wait_env_step("horse", 500)
@@ -122,10 +123,14 @@ def test_what_workers_hand_in_while_there_is_no_coordinator_counts_at_its_next_s
     nanny.terminate()
     assert nanny.wait(HANG_S) == 0
     herd.coordinator()
+    handed_in = herd.experiment("horse").env_step
     herd.workers()
-    herd.wait_over("horse")
+    herd.wait_env_step("horse", handed_in + 1_000)
+    with herd.client() as client:
+        client.stop("horse")
+    herd.wait_over("horse", "stopped")
     herd.shut_down()
-    assert assert_exact(herd, run, user) >= LONG_STEPS
+    assert assert_exact(herd, run, user) >= handed_in + 1_000
     assert any("which nobody had announced" in text for text in commander(run))
 
 

@@ -92,14 +92,9 @@ def test_a_learner_that_does_not_see_the_folder_says_so_and_ends(herds: Herds) -
 
 def test_what_is_handed_in_while_the_coordinator_is_away_waits_for_the_next(tmp_path: Path, herds: Herds) -> None:
     """As where a cluster takes the coordinator's job and the workers' away together: nothing of theirs lies in data/
-    yet, and their job still has time."""
-    never_idle = {"env": ENDLESS["env"], "buffer": {**CONFIG["buffer"], "samples_per_insert": None}}
-    user, herd = (
-        UserFolder.make(
-            tmp_path / "user", {**SETTINGS, **never_idle, "stop": {"max_env_steps": 12_000 if LONG else 6_000}}
-        ),
-        herds(),
-    )
+    yet, and their job still has time. The run goes on until it is stopped, so that they always have something."""
+    never_idle = {**CONFIG["buffer"], "capacity": 500_000, "samples_per_insert": None}
+    user, herd = UserFolder.make(tmp_path / "user", {**ENDLESS, "buffer": never_idle}), herds()
     coordinator = herd.coordinator()
     herd.workers(collectors=0, evaluators=1, learners=1)
     hidden = herd.hidden(collectors=2, hand_in_s=HANG_S)
@@ -114,7 +109,10 @@ def test_what_is_handed_in_while_the_coordinator_is_away_waits_for_the_next(tmp_
     herd.coordinator()
     assert hidden.wait(HANG_S) == 0
     herd.workers(collectors=2, evaluators=0, learners=0)
-    herd.wait_over("horse")
+    herd.wait_env_step("horse", herd.experiment("horse").env_step + STEPS)
+    with herd.client() as client:
+        client.stop("horse")
+    herd.wait_over("horse", "stopped")
     herd.shut_down()
     assert_exact(herd, run, user)
 

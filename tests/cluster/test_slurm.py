@@ -72,10 +72,12 @@ def check_everything_was_handed_in(run: SlurmRun, out: str) -> None:
 def check_nothing_is_left(run: SlurmRun) -> None:
     assert not list(run.launches.iterdir())
     until(lambda: not run.cluster.jobs(""), "the end of all jobs")
-    of_run = [
-        one for one in psutil.process_iter(["cmdline"]) if str(run.launches) in " ".join(one.info["cmdline"] or [])
-    ]
-    assert of_run == []
+
+    def of_run() -> list[psutil.Process]:
+        listed = psutil.process_iter(["cmdline"])
+        return [one for one in listed if str(run.launches) in " ".join(one.info["cmdline"] or [])]
+
+    until(lambda: not of_run(), "the end of all processes")  # a job that is completing is not listed any more
 
 
 def test_a_run_goes_to_its_end_and_nothing_is_left(launched: Starter, tmp_path: Path) -> None:

@@ -196,9 +196,18 @@ class Herd:
         return [worker for worker in self.status().workers if role in (None, worker.role)]
 
     def worker_of(self, role: Role, name: str) -> WorkerStatus:
-        """The first worker of a role that works for an experiment."""
-        experiment = self.experiment(name).id
-        return next(worker for worker in self.members(role) if worker.experiment == experiment)
+        """The first worker of a role that works for an experiment; waited for, as after a restart of the coordinator a
+        worker may be there before it has its work again."""
+        found: list[WorkerStatus] = []
+
+        def works(client: Client) -> bool:
+            experiment = client.experiment(name).id
+            workers = client.status().workers
+            found.extend(each for each in workers if (each.role, each.experiment) == (role, experiment))
+            return bool(found)
+
+        self.wait_until(works, f"a {role} works for {name}\n{self.said()}")
+        return found[0]
 
     def submit(
         self, config: UserFolder | Path, name: str = "horse", priority: int = 0, *overrides: str, resume: bool = False

@@ -145,7 +145,12 @@ def test_a_second_signal_ends_coordinator_and_workers_at_once(
     nanny = herd.workers()
     herd.wait_members(4)
     run = herd.submit(user)
-    until(lambda: user.held(one.pid for one in herd.incarnations("collector")), "its environments hang")
+
+    def hang() -> bool:
+        collectors = [one.pid for one in herd.incarnations("collector")]
+        return len(collectors) == 2 and user.held(collectors)
+
+    until(hang, "the environments of both collectors hang")
     begin_s = time.monotonic()
     first = [each for each in herd.family() if number == signal.SIGINT or each.pid in (coordinator.pid, nanny.pid)]
     signal_all(first, number)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.parallel.command import Command
-from remuda.tests.parallel.conftest import Launcher
+from remuda.tests.parallel.conftest import Launcher, wait_until_held
 from remuda.tests.parallel.reading import index, pids, progress, sha256, texts
 from remuda.tests.parallel.user_folder import ENDLESS, HELD, UserFolder
 from remuda.tests.patience import until, until_ended
@@ -53,7 +53,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, really_launched: Launch
     user.hold()
     command = really_launched(user.root, "launch", user.config, "--run-dir", run)
     in_the_midst_of_it(command, run)
-    until(lambda: user.held(pids(run, "collector")), "its collectors hang in their environments")
+    wait_until_held(command, run, user)
     command.process.send_signal(signal.SIGINT)
     commander = run / "log" / "commander" / "commander_logger.txt"
     until(lambda: texts(commander, "the run ends"), "the first signal has come through")

@@ -70,8 +70,8 @@ class ShutdownGuard:
         with self._lock:
             if self._reason is not None:
                 return
+            self._asked_at_s = time.monotonic()  # before the reason, which tells the main thread that it was asked
             self._reason = reason
-            self._asked_at_s = time.monotonic()
         self._nudge()  # so that the watching thread notices the deadline
         for callback in self._callbacks:
             callback()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,9 @@ from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD, REPL
 from remuda.environments.make import SingleEnv
 from remuda.environments.spaces import Array
 
+_OF_RESET = ("observation", "info")
+_OF_STEP = ("observation", "reward", "terminated", "truncated", "info")
+_MOST_SHOWN = 60
 _SURELY = 1e37
 """A sum of squares up to this has no entry that is too large, in float32 and in float64."""
 
@@ -23,7 +26,8 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
     fresh seed; the step then is the reset of the new one, with REPLACED in its info.
 
     What cannot be learned from: an observation of another shape or dtype than its space says, or with numbers that are
-    not finite; a reward that is not a finite number, or is too large to add up.
+    not finite; a reward that is not a finite number, or is too large to add up; and what is no step of gymnasium at
+    all: not five values, or an info that is no dict.
     """
 
     def __init__(
@@ -61,9 +65,9 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         self._breakages.step()
         try:
             with self._no_exit:
-                observation, reward, terminated, truncated, info = self.env.step(action)
+                observation, reward, terminated, truncated, info = _parts(self.env.step(action), "step", _OF_STEP)
                 seen, paid = self._checked(observation), checked_reward(reward)
-                ends, cut = bool(terminated), bool(truncated)
+                ends, cut, info = bool(terminated), bool(truncated), _checked_info(info)
         except MemoryError:
             raise  # the process is not to be trusted any more
         except Exception as error:  # anything that the environment raises
@@ -93,8 +97,8 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
 
     def _begun(self, seed: int | None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         with self._no_exit:
-            observation, info = self.env.reset(seed=seed, options=options)
-            return self._checked(observation), info
+            observation, info = _parts(self.env.reset(seed=seed, options=options), "reset", _OF_RESET)
+            return self._checked(observation), _checked_info(info)
 
     def _replaced(self, error: Exception, action: object) -> tuple[Array, dict[str, Any]]:
         """Close the environment that has broken, and begin an episode in a new one, or in the next if that breaks."""
@@ -125,11 +129,37 @@ def checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dtyp
 
 
 def checked_reward(reward: Any) -> float:
-    """The reward as a number. Raises UnusableResultError, and what float raises."""
-    paid = float(reward)
+    """The reward as a number. Raises UnusableResultError."""
+    try:
+        paid = float(reward)
+    except (TypeError, ValueError):
+        raise UnusableResultError(f"it returned the reward {_shown(reward)}, which is not one number") from None
     if not abs(paid) <= LARGEST_REWARD:
         raise UnusableResultError(_bad_reward(paid))
     return paid
+
+
+def _parts(returned: object, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """What `method` returned, as many values as `names`. Raises UnusableResultError: environments written for gym, as
+    it was before gymnasium, return less."""
+    if not isinstance(returned, tuple | list):
+        got = f"one {type(returned).__name__}"
+    elif len(returned) != len(names):
+        got = f"{len(returned)} values"
+    else:
+        return tuple(returned)
+    raise UnusableResultError(f"its {method} returned {got}, and gymnasium's returns {len(names)}: {', '.join(names)}")
+
+
+def _checked_info(info: object) -> dict[str, Any]:
+    if not isinstance(info, Mapping):
+        raise UnusableResultError(f"it returned {_shown(info)} as info, which is not a dict")
+    return cast("dict[str, Any]", info)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
 
 
 def _check_numbers(array: Array) -> None:

@@ -25,7 +25,12 @@ OBSERVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "shape": lambda seen: seen[:, None],
     "dtype": lambda seen: seen.astype(np.complex64),
 }
-REWARDS: Mapping[str, float | None] = {"reward": np.inf, "large reward": -2e30, "no reward": None}
+REWARDS: Mapping[str, object] = {
+    "reward": np.inf,
+    "large reward": -2e30,
+    "no reward": None,
+    "list of rewards": [1.0],
+}
 """What is returned instead."""
 
 
@@ -43,13 +48,15 @@ class Faulty(gymnasium.Env[Array, Any]):
         self.seed: int | None = None
         self.steps = self.resets = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
         self.steps, self.resets = (self.steps, self.resets + 1) if seed is None else (0, 0)
         self.seed = self.seed if seed is None else seed
         if self.trouble == "reset" and self.resets == 1:
             raise RuntimeError("the simulator does not start")
         self.left = int(self.np_random.integers(3, 7))
+        if self.trouble == "bare reset" and self.resets == 1:
+            return self._observe()
         return self._observe(), {}
 
     def step(self, action: Any) -> Any:
@@ -59,7 +66,7 @@ class Faulty(gymnasium.Env[Array, Any]):
         step: list[Any] = [observation, reward, self.left == 0, False, {}]
         if self.steps == BAD_STEP:
             self._go_wrong(step)
-        return tuple(step)
+        return tuple(step) if step else None
 
     @property
     def trouble(self) -> str:
@@ -77,6 +84,10 @@ class Faulty(gymnasium.Env[Array, Any]):
             sys.exit(3)
         elif self.trouble == "short":
             step.pop()
+        elif self.trouble == "no tuple":
+            step.clear()
+        elif self.trouble == "no info":
+            step[4] = None
         elif self.trouble == "die":
             os._exit(7)
         elif self.trouble == "hang":

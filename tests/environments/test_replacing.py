@@ -28,11 +28,15 @@ IN_PROCESS = {
     "infinite": "it returned an observation that is not finite",
     "reward": "it returned the reward inf",
     "large reward": "it returned the reward -2e+30, beyond 1e+30: too large to add up",
-    "no reward": "TypeError",
+    "no reward": "it returned the reward None, which is not one number",
+    "list of rewards": "it returned the reward [1.0], which is not one number",
     "shape": "it returned an observation of shape (3, 1), and its space says (3,)",
     "dtype": "it returned an observation of complex64, and its space says float32",
-    "short": "ValueError: not enough values to unpack",
+    "short": "its step returned 4 values, and gymnasium's returns 5: observation, reward, terminated, truncated, info",
+    "no tuple": "its step returned one NoneType, and gymnasium's returns 5: ",
+    "no info": "it returned None as info, which is not a dict",
     "reset": "RuntimeError: the simulator does not start",
+    "bare reset": "its reset returned one ndarray, and gymnasium's returns 2: observation, info",
 }
 """What goes wrong, and how the log tells it."""
 
@@ -106,8 +110,9 @@ def test_each_kind_of_trouble_costs_its_own_environment_and_no_other() -> None:
         ]
         assert f": {IN_PROCESS[trouble]}" in text
         assert f"; it is made again with seed {replacement_seed(seed)} (restart " in text
-        assert ("at reset 2" if trouble == "reset" else f"in step {_step(text)} of episode ") in text
-        assert (", after action " in text) == (trouble != "reset")
+        at_reset = trouble.endswith("reset")
+        assert ("at reset 2" if at_reset else f"in step {_step(text)} of episode ") in text
+        assert (", after action " in text) == (not at_reset)
         assert ("Traceback (most recent call last)" in text) == ("Error: " in text.splitlines()[0])
     assert sorted(int(text.split("(restart ")[1].split()[0]) for text in said) == list(range(1, len(said) + 1))
 

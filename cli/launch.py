@@ -79,7 +79,10 @@ def launch(
     with profile_folder(profile) as profiles:
         status = _run(resolved, limits, profiles.folder, page, _if_here(context.obj, resolved))
         profiles.keep_in(Path(status.run_dir))
-    _tell(status, resolved.config_to_resume(Path(status.run_dir)))
+    from remuda.client.unlearned import nothing_learned  # the run need not wait for what this imports
+
+    unlearned = nothing_learned(resolved.loaded.config, reason=status.reason, train_iter=status.train_iter)
+    _tell(status, resolved.config_to_resume(Path(status.run_dir)), unlearned)
 
 
 def _if_here(nanny: NannyProcess | None, resolved: ResolvedRun) -> NannyProcess | None:
@@ -181,14 +184,16 @@ def _shown(run_dir: Path) -> Path:
     return run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir
 
 
-def _tell(status: ExperimentStatus, config: Path) -> None:
-    """Print how the run ended and what to type next."""
+def _tell(status: ExperimentStatus, config: Path, unlearned: str | None = None) -> None:
+    """Print how the run ended and what to type next; `unlearned` says why nothing was learned."""
     from remuda.client.progress import commander_log, ending
     from remuda.page.process import is_installed
 
     shown = _shown(Path(status.run_dir))
     print(ending(status))
     print(f"env_step {status.env_step}, train_iter {status.train_iter}, {status.wall_s:.1f} s")
+    if unlearned is not None:
+        print(f"warning: {unlearned}")
     print(f"run folder: {shown}")
     log = commander_log(status, shown)
     if status.state == "failed":

@@ -115,6 +115,8 @@ def _print_json(result: RunResult, status: ExperimentStatus, output: TextIO) -> 
 
 def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
     """Print how the run ended and what to type next."""
+    from remuda.client.unlearned import nothing_learned
+
     counters, best = result.counters, result.best
     if result.failed:
         bests = [best, *(own.best for own in result.policies.values())]
@@ -127,6 +129,9 @@ def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
         return
     print(f"ended      {result.reason}: {result.explanation}")
     print(f"counters   env_step {counters.env_step}, train_iter {counters.train_iter}, {counters.wall_s:.1f} s")
+    unlearned = nothing_learned(asked.loaded.config, reason=result.reason, train_iter=counters.train_iter)
+    if unlearned is not None:
+        print(f"warning    {unlearned}")
     if not result.policies:
         print("best       " + ("none" if best is None else f"mean return {best.reward_mean:.6g}, {best.record.file}"))
     for name, own in result.policies.items():

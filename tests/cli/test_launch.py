@@ -209,6 +209,11 @@ def test_the_end_says_how_it_ended_and_what_to_type_next(
     assert "  remuda evaluate runs/mine -i best -n 20 -d" in lines
 
 
+def test_the_end_says_that_nothing_was_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    _tell(status(state="finished", reason="max_env_steps", train_iter=0), CONFIG, "nothing was learned: why")
+    assert capsys.readouterr().out.splitlines()[2] == "warning: nothing was learned: why"
+
+
 def test_a_stopped_run_is_told_how_to_go_on_in_words_that_can_be_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

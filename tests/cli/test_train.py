@@ -49,6 +49,14 @@ def test_a_run_ends_with_what_it_reached_and_what_to_type_next(
     assert "tiny: finished | env_step 60" in ended.err
 
 
+def test_a_run_that_ends_before_its_first_update_says_so(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    rows = ("--set", "buffer.min_rows=200")
+    ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", *SHORT, *rows)
+    assert ended.code == 0, ended.err
+    (warning,) = (line for line in ended.out.splitlines() if line.startswith("warning    "))
+    assert "nothing was learned: the first update needs about 205 environment steps (buffer.min_rows is 200" in warning
+
+
 def test_an_algorithm_and_an_environment_are_enough(terminal: Terminal, tmp_path: Path) -> None:
     """With settings that are stored, and with sensible ones; both say so, and both runs can be resumed."""
     short = ("--set", "stop.max_env_steps=64", "--set", "evaluator.episodes=0", "--set", "policy.horizon_steps=8")

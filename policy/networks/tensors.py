@@ -24,7 +24,10 @@ def usable(device: str, *, setting: str) -> torch.device:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch has both, for a wrong name and for a missing GPU
-        raise DeviceError(f"{setting} = {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+        # Of a device that this torch was built without, the rest tells on many lines what it was built with.
+        why = str(error).splitlines()[0].partition(". ")[0].removesuffix(".")
+        there = "cpu or cuda" if torch.cuda.is_available() else "cpu"
+        raise DeviceError(f"{setting} = {device!r} cannot be used: {why}; set it to {there}") from error
     return torch.device(device)
 
 

@@ -44,14 +44,15 @@ def legal_of_vector(info: Mapping[str, object], *, num_envs: int, components: Co
     """Return bool [num_envs, values]: which actions are legal in each environment of a vector, by the `info` of its
     step or reset; None where no environment says so. Of several components, values are those of all.
 
-    All are legal in an environment that says nothing. Raises ValueError for a mask of another shape.
+    All are legal in an environment that says nothing. Raises ValueError for a mask of another shape, and for one with
+    numbers that no mask has.
     """
     masks, told = info.get(ACTION_MASK), cast("Legal | None", info.get(f"_{ACTION_MASK}"))
     if not isinstance(masks, np.ndarray):
         return None
     each = cast(Array, masks)
     if each.dtype != object and each.shape == (num_envs, sum(components)):
-        legal: Legal = each != 0
+        legal = _nonzero(each)
         return legal if told is None else legal | ~told[:, None]
     those = range(num_envs) if told is None else np.flatnonzero(told)
     return _legal({int(index): each[index] for index in those}, num_envs, components)
@@ -93,7 +94,7 @@ def _legal(masks: Mapping[int, object], num_envs: int, components: Components) -
     values = sum(components)
     legal = np.ones((num_envs, values), np.bool_)
     for index, mask in masks.items():
-        row: Legal = _joined(mask) != 0
+        row = _nonzero(_joined(mask))
         if len(components) > 1 and {row.shape} == {(len(components), count) for count in components}:
             row = row.ravel()  # as many values of each
         if row.shape != (values,):
@@ -102,6 +103,18 @@ def _legal(masks: Mapping[int, object], num_envs: int, components: Components) -
                 "number for each action"
             )
         legal[index] = row
+    return legal
+
+
+def _nonzero(mask: Array) -> Legal:
+    """Where a mask has another number than 0. What is added to logits elsewhere, 0 for legal actions and -inf for
+    others, would say the opposite here: it is refused, as NaN is."""
+    if mask.dtype.kind in "if" and mask.size and not mask.min() >= 0:
+        raise ValueError(
+            f"info[{ACTION_MASK!r}] of an environment has the number {mask.min():g}: it should have 1 for each legal "
+            "action and 0 for each other"
+        )
+    legal: Legal = mask != 0
     return legal
 
 

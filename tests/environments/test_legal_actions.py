@@ -83,6 +83,18 @@ def test_a_mask_of_another_shape_is_refused(mask: object) -> None:
         legal_of_each([{"action_mask": mask}], components=(2,))
 
 
+@pytest.mark.parametrize("wrong", [-1e9, -np.inf, np.nan, -1])
+def test_what_is_added_to_logits_elsewhere_is_no_mask(wrong: float) -> None:
+    """It has 0 for legal actions: read as a mask, it would forbid them and allow the others."""
+    mask, said = np.array([0, wrong]), r"info\['action_mask'\] of an environment has the number (-1e\+09|-inf|nan|-1): "
+    with pytest.raises(ValueError, match=said):
+        legal_of_mask(mask, components=(2,))
+    with pytest.raises(ValueError, match=said):
+        legal_of_mask(mask.tolist(), components=(2,))
+    with pytest.raises(ValueError, match=said):
+        legal_of_vector({"action_mask": np.stack([mask, mask])}, num_envs=2, components=(2,))
+
+
 def taken(legal: np.ndarray | None, num_envs: int, step: int) -> np.ndarray:
     """A legal action of each environment: the first or the last."""
     rows = np.ones((num_envs, ACTIONS), np.bool_) if legal is None else legal

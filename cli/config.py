@@ -55,19 +55,21 @@ def check(
     configs: Annotated[list[Path], typer.Argument(metavar="CONFIG", help="One or more config files.")],
     sets: Sets = None,
 ) -> None:
-    """Check configs; print every problem of every file, with its line."""
+    """Check configs; print every problem of every file, with its line, and settings that have no effect."""
     from remuda.config.errors import ConfigError
+    from remuda.config.unused import unused_settings
 
     problems: list[str] = []
+    said: list[str] = []
     for path in configs:
         try:
-            load(path, sets=sets, seed=None)
+            unused = unused_settings(load(path, sets=sets, seed=None).config)
+            said += [f"{path}: valid", *(f"{path}: warning: {line}" for line in unused)]
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    for path in configs:
-        print(f"{path}: valid")
+    print("\n".join(said))
 
 
 @group.command(epilog=epilog("remuda config schema > remuda.schema.json"))

@@ -18,6 +18,7 @@ from remuda.cli.errors import CommandRefusedError, InputError, RunFailedError
 from remuda.cli.options import LimitOption, Profile, ResolvedRun, RunOptions, with_run_options
 from remuda.cli.page import PageSwitch, check_page, launch_page
 from remuda.cli.resuming import tell_changes
+from remuda.cli.unused import tell_unused
 
 if TYPE_CHECKING:
     from remuda.deploy.nanny_process import NannyProcess
@@ -108,6 +109,7 @@ def _check(resolved: ResolvedRun) -> None:
     except (UnusableError, UserCodeError) as error:
         raise InputError(str(error)) from error
     tell_changes(resolved)
+    tell_unused(resolved)
 
 
 def check_input(resolved: ResolvedRun, *, mode: Mode) -> None:

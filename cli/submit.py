@@ -13,6 +13,7 @@ from remuda.cli.asked_output import asked_output
 from remuda.cli.connecting import ConnectionPath, connected
 from remuda.cli.errors import RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, RunOptions, RunsDir, with_run_options
+from remuda.cli.unused import tell_unused
 
 if TYPE_CHECKING:
     from remuda.client.client import Client
@@ -55,6 +56,7 @@ def submit(
     resolved.loaded.require_numbers("the workers may be on other machines")
     with asked_output():  # the environment is built
         check_input(resolved, mode="parallel")
+    tell_unused(resolved)
     loaded = resolved.loaded
     with connected(connection_file, run.runs_dir, wait_s=WAIT_S) as client:
         submitted = client.submit(

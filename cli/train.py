@@ -14,6 +14,7 @@ from remuda.cli.asked_output import asked_output
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import AsJson, Profile, ResolvedRun, RunOptions, with_run_options
 from remuda.cli.resuming import tell_changes
+from remuda.cli.unused import tell_unused
 
 if TYPE_CHECKING:  # the runner brings torch, which --help does not need
     from remuda.runner.serial import RunResult
@@ -51,6 +52,7 @@ def train(
     with gc_frozen():  # what is imported stays
         asked = run.resolved()
     tell_changes(asked)
+    tell_unused(asked)
     with asked_output(alone=as_json) as output:
         with profile_folder(profile) as profiles:
             with profiled(profiles.folder, "serial"):

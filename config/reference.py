@@ -24,11 +24,12 @@ _OPENING = """\
 <!-- Written by `remuda config schema --markdown`; edit the files of config/ instead. -->
 # Configuration
 
-One config describes one experiment, for serial and parallel mode alike. Only `name` and one of `env.id` and
-`env.make` are required. `remuda config check FILE` says what is wrong with a file, and `remuda config show FILE` prints
-every setting as it will be used and where it came from. `--set learner.batch_size=128` on the command line beats the
-file; it may be given several times, and its value is YAML. The file beats the default. A run folder keeps where each
-setting came from: behind it in `formatted_total_config.py`, and in the lines of `remuda config show RUN_DIR --sources`.
+One config describes one experiment, for serial and parallel mode alike. Only `name` and one of `env.id` and `env.make`
+are required. `remuda config check FILE` says what is wrong with a file, and which of its settings have no effect
+beside the others (so do `remuda train`, `launch` and `submit`, and go on). `remuda config show FILE` prints every
+setting as it will be used and where it came from. `--set learner.batch_size=128` on the command line beats the file;
+it may be given several times, and its value is YAML. The file beats the default. A run folder keeps where each setting
+came from: behind it in `formatted_total_config.py`, and in the lines of `remuda config show RUN_DIR --sources`.
 
 A file is YAML, JSON, or the `config.json`, `total_config.py` or `formatted_total_config.py` of an earlier run. YAML is
 read as YAML 1.2: `1e-3` is a number, `no` and `on` are words. Tags, anchors and aliases are refused, and so are unknown

@@ -23,6 +23,15 @@ def test_show_prints_a_config_that_loads_to_the_same(tmp_path: Path, terminal: T
     assert '  id: "CartPole-v1"  # file\n' in ended.out
 
 
+def test_check_tells_settings_that_have_no_effect(tmp_path: Path, terminal: Terminal) -> None:
+    path = write(tmp_path, "name: a\nenv: {id: CartPole-v1}\npolicy: {type: ppo}\nlearner: {batch_size: 256}\n")
+    ended = terminal.remuda("config", "check", path)
+    assert (ended.code, ended.err) == (0, "")
+    valid, warning = ended.out.splitlines()
+    assert valid == f"{path}: valid"
+    assert warning.startswith(f"{path}: warning: learner.batch_size is 256 and has no effect: ppo has no replay, ")
+
+
 def test_show_json_is_nothing_but_json(tmp_path: Path, terminal: Terminal) -> None:
     ended = terminal.remuda("config", "show", write(tmp_path, SMALL), "--json")
     assert ended.code == 0

@@ -49,6 +49,16 @@ def test_a_run_ends_with_what_it_reached_and_what_to_type_next(
     assert "tiny: finished | env_step 60" in ended.err
 
 
+def test_a_setting_that_has_no_effect_is_told_before_the_run(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    ended = terminal.remuda(
+        "train", config, "--run-dir", tmp_path / "run", *SHORT, "--set", "learner.segments_per_update=4"
+    )
+    assert ended.code == 0, ended.err
+    assert ended.err.startswith(
+        "warning: learner.segments_per_update is 4 and has no effect: dqn learns from a replay\n"
+    )
+
+
 def test_a_run_that_ends_before_its_first_update_says_so(terminal: Terminal, config: Path, tmp_path: Path) -> None:
     rows = ("--set", "buffer.min_rows=200")
     ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", *SHORT, *rows)

@@ -29,6 +29,9 @@ _OTHER_NAMES = {
     "vf_coef": ("policy.value_coefficient",),
 }
 """What other libraries call it; the first that the algorithm has."""
+_SEGMENTS = {"learner.batch_size": "learner.segments_per_update"}
+_INSTEAD = {"ppo": _SEGMENTS, "impala": _SEGMENTS}
+"""What an algorithm reads in place of a setting of that name."""
 
 
 def section_at(loc: Loc, kind: str | None = None) -> type[Section] | None:
@@ -125,14 +128,28 @@ def nearest_setting(loc: Loc, kind: str | None = None) -> str:
     keys = all_keys(kind)
     if kind is None:
         keys = keys | {key: at for each in kinds_at(("policy",)) for key, at in all_keys(each).items()}
+    valid = f"valid here: {', '.join(section.model_fields)}"
+    having = _having(loc, kind)
+    if having:
+        return f"{valid}; {dotted((*loc[:-1], 'type'))} {' or '.join(having)} has it"
     nearest = (
         next((key for key in _OTHER_NAMES.get(name, ()) if key in keys), None)
         or _nearest_beside(name, loc[:-1], section)
         or _nearest_elsewhere(name, keys)
     )
     if nearest:
-        return f"did you mean {nearest}?"
-    return f"valid here: {', '.join(section.model_fields)}"
+        return f"did you mean {_INSTEAD.get(kind or '', {}).get(nearest, nearest)}?"
+    return valid
+
+
+def _having(loc: Loc, kind: str | None) -> list[str]:
+    """The other types whose section at this place has a setting of just this name; none where a setting elsewhere that
+    `kind` has is called so, too."""
+    name = str(loc[-1])
+    if kind is None or name in _OTHER_NAMES or any(at[-1] == name for at in all_keys(kind).values()):
+        return []
+    sections = {other: section_at(loc[:-1], other) for other in kinds_at(loc[:-1])}
+    return [other for other, section in sections.items() if section is not None and name in section.model_fields]
 
 
 def _nearest_beside(name: str, parent: Loc, section: type[Section]) -> str | None:

@@ -74,6 +74,23 @@ def test_where_the_algorithm_is_not_known_any_may_be_meant() -> None:
     assert nearest_setting(("policy", "gae_lamda"), "dqn").startswith("valid here: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "hint"),
+    [
+        ("horizon_steps", "dqn", "; policy.type ppo or impala has it"),
+        ("gae_lambda", "sac", "; policy.type ppo has it"),
+        ("recurrent", "sac", "; policy.type ppo or impala or r2d2 has it"),
+        ("precision", "ppo", "did you mean learner.precision?"),
+        ("batch_size", "dqn", "did you mean learner.batch_size?"),
+        ("batch_size", "ppo", "did you mean learner.segments_per_update?"),
+        ("batch_size", "impala", "did you mean learner.segments_per_update?"),
+    ],
+)
+def test_what_other_algorithms_have(name: str, kind: str, hint: str) -> None:
+    """A config without a type is one of dqn: the type is what is wrong, not the name."""
+    assert nearest_setting(("policy", name), kind).endswith(hint)
+
+
 def test_sections_that_a_type_chooses() -> None:
     assert kinds_at(("policy",)) == ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3", "custom")
     assert kinds_at(("learner",)) == kinds_at(("nothing", "here")) == kinds_at(()) == ()

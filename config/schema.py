@@ -83,7 +83,8 @@ class ExperimentConfig(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> ExperimentConfig:
-        if self.buffer.min_rows > self.buffer.capacity:
+        replays = self.policy.segment_steps is None
+        if replays and self.buffer.min_rows > self.buffer.capacity:
             raise ValueError(
                 f"buffer.min_rows ({self.buffer.min_rows}) is more than buffer.capacity ({self.buffer.capacity}): "
                 "training would never start"

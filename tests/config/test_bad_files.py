@@ -283,6 +283,10 @@ evaluator, reanalyzer, buffer, checkpoint, stop, log, limits, launch, affinity, 
         path = write(tmp_path, SMALL + "buffer: {capacity: 10}\n")
         assert problem(path) == ": buffer.min_rows (1000) is more than buffer.capacity (10): training would never start"
 
+    def test_a_small_buffer_is_no_obstacle_to_an_algorithm_without_replay(self, tmp_path: Path) -> None:
+        path = write(tmp_path, f"{SMALL}policy: {{type: ppo}}\nbuffer: {{capacity: 10}}\n")
+        assert load_config(path).config.buffer.capacity == 10
+
     @pytest.mark.parametrize("value", ["true", "9007199254740993", "-1", ".inf", "[1]", "'x'", "null"])
     def test_counts_are_positive_integers_that_messages_can_carry(self, tmp_path: Path, value: str) -> None:
         path = write(tmp_path, f"{SMALL}learner:\n  batch_size: {value}\n")

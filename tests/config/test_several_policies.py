@@ -119,7 +119,7 @@ def test_a_setting_of_one_policy_is_given_on_the_command_line(tmp_path: Path) ->
             r"horizon_steps has to be the same in all policies \(a: 32, b: 8\)",
         ),
         (
-            {"policies": {"a": {"agents": ["a"], "buffer": {"capacity": 10}}}},
+            {"policies": {"a": {"agents": ["a"], "policy": {"type": "dqn"}, "buffer": {"capacity": 10}}}},
             r"policies.a: buffer.min_rows \(1000\) is more than buffer.capacity \(10\)",
         ),
         ({"self_play": {"share": 0.5, "keep": 6}}, r"self_play.keep \(6\) is more than checkpoint.keep \(5\)"),

@@ -108,11 +108,14 @@ class Claims:
     def __post_init__(self) -> None:
         """Values that every chunk is checked against are computed once."""
         self.num_envs = self.config.env.num_envs
-        self.most_env_steps = 2 * (self.replay.plan.chunk_slots + self.num_envs)
-        """The most in one chunk: a chunk ends with a whole step of the vector, and may end a good deal later than it
-        should."""
         self.metrics = frozenset(declaration(self.config).collected)
         """The names that collectors may report means under."""
+
+    @property
+    def most_env_steps(self) -> int:
+        """The most in one chunk: a chunk ends with a whole step of the vector, and may end a good deal later than it
+        should."""
+        return 2 * (self.flow.chunk_slots + self.num_envs)
 
     def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
         """Why this cannot be true; None if it can. Leases that are over are not checked here."""

@@ -96,6 +96,12 @@ class FlowControl:
         """How many other policies collect together with this one."""
         return len(self._together) - 1
 
+    @property
+    def chunk_slots(self) -> int:
+        """Environment steps of a chunk, see RowPlan: of several policies what they collect together, which may be more
+        than this one would by itself."""
+        return self._joint.chunk_slots
+
     # --- workers ---
 
     @property

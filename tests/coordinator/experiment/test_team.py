@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from remuda.coordinator.effects import CloseRun, OfPolicy, SendToLease
 from remuda.coordinator.experiment.claims import Speaker
-from remuda.tests.coordinator.experiment.teams import AGENTS, World, counters_of, team_config
+from remuda.tests.coordinator.experiment.teams import AGENTS, COPIES, HORIZON, World, counters_of, team_config
 from remuda.wire.messages import ChunkReady, CollectorReport, Drain, StopExperiment
 
 
@@ -51,6 +51,16 @@ def test_a_run_with_two_policies_from_start_to_end(worlds: Any) -> None:
         assert saved[0].record.train_iter == 0
         assert saved[-1].record.env_step == status.env_step
         assert [step for step in world.effects if step.policy == name and isinstance(step.effect, CloseRun)]
+
+
+def test_a_chunk_may_be_much_longer_than_one_policy_alone_would_make_it(worlds: Any) -> None:
+    """As long as the hares' segments; the fox alone has chunks of 64 steps. Collectors are believed all the same."""
+    hares = {"agents": ["hare_*"], "policy": {"type": "ppo", "horizon_steps": 3 * HORIZON}}
+    world = worlds(policies={"hare": hares, "fox": {"agents": ["fox"]}})
+    assert world.joint.chunk_slots > 2 * (min(plan.chunk_slots for plan in world.plans) + COPIES)
+    world.herd()
+    finished(world)
+    assert world.env_steps == [world.written_env_steps()] * 2
 
 
 def test_on_policy_collectors_wait_for_the_update_of_the_policy_that_needs_it(worlds: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import gymnasium
@@ -65,9 +65,11 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         self._breakages.step()
         try:
             with self._no_exit:
-                observation, reward, terminated, truncated, info = _parts(self.env.step(action), "step", _OF_STEP)
+                observation, reward, terminated, truncated, info = parts_of(
+                    self.env.step(action), "gymnasium", "step", _OF_STEP
+                )
                 seen, paid = self._checked(observation), checked_reward(reward)
-                ends, cut, info = bool(terminated), bool(truncated), _checked_info(info)
+                ends, cut, info = bool(terminated), bool(truncated), checked_info(info)
         except MemoryError:
             raise  # the process is not to be trusted any more
         except Exception as error:  # anything that the environment raises
@@ -97,8 +99,8 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
 
     def _begun(self, seed: int | None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         with self._no_exit:
-            observation, info = _parts(self.env.reset(seed=seed, options=options), "reset", _OF_RESET)
-            return self._checked(observation), _checked_info(info)
+            observation, info = parts_of(self.env.reset(seed=seed, options=options), "gymnasium", "reset", _OF_RESET)
+            return self._checked(observation), checked_info(info)
 
     def _replaced(self, error: Exception, action: object) -> tuple[Array, dict[str, Any]]:
         """Close the environment that has broken, and begin an episode in a new one, or in the next if that breaks."""
@@ -139,19 +141,22 @@ def checked_reward(reward: Any) -> float:
     return paid
 
 
-def _parts(returned: object, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
-    """What `method` returned, as many values as `names`. Raises UnusableResultError: environments written for gym, as
-    it was before gymnasium, return less."""
+def parts_of(returned: object, interface: str, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """What a method of this interface returned, as many values as `names`. Raises UnusableResultError: environments
+    written for gym, as it was before gymnasium, return less."""
     if not isinstance(returned, tuple | list):
         got = f"one {type(returned).__name__}"
-    elif len(returned) != len(names):
-        got = f"{len(returned)} values"
     else:
-        return tuple(returned)
-    raise UnusableResultError(f"its {method} returned {got}, and gymnasium's returns {len(names)}: {', '.join(names)}")
+        parts = cast("Sequence[Any]", returned)
+        if len(parts) == len(names):
+            return tuple(parts)
+        got = f"{len(parts)} values"
+    wanted = f"{interface}'s returns {len(names)}: {', '.join(names)}"
+    raise UnusableResultError(f"its {method} returned {got}, and {wanted}")
 
 
-def _checked_info(info: object) -> dict[str, Any]:
+def checked_info(info: object) -> dict[str, Any]:
+    """The info as it is. Raises UnusableResultError where it is no mapping."""
     if not isinstance(info, Mapping):
         raise UnusableResultError(f"it returned {_shown(info)} as info, which is not a dict")
     return cast("dict[str, Any]", info)

@@ -11,9 +11,12 @@ from remuda.config.exits import NoExit
 from remuda.environments.breakages import Breakages
 from remuda.environments.faults import Fault, UnusableResultError
 from remuda.environments.parallel import ParallelEnv
-from remuda.environments.replaceable import checked_observation, checked_reward
+from remuda.environments.replaceable import checked_info, checked_observation, checked_reward, parts_of
 from remuda.environments.spaces import Array
 from remuda.environments.wrapped_agents import WrappedAgents
+
+_OF_RESET = ("observations", "infos")
+_OF_STEP = ("observations", "rewards", "terminations", "truncations", "infos")
 
 Infos = Mapping[str, Mapping[str, Any]]
 Step = tuple[Mapping[str, Array], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], Infos]
@@ -62,10 +65,11 @@ class ReplaceableAgents(WrappedAgents):
         self._breakages.step()
         try:
             with self._no_exit:
-                observations, rewards, terminations, truncations, infos = self._env.step(actions)
+                returned = parts_of(self._env.step(actions), "PettingZoo", "step", _OF_STEP)
+                observations, rewards, terminations, truncations, infos = returned
                 seen = self._checked(observations, dict.fromkeys([*actions, *self._env.agents]))
                 paid = {agent: _paid(rewards, agent) for agent in actions}
-                ends, cut, infos = _flags(terminations), _flags(truncations), dict(infos)
+                ends, cut, infos = _flags(terminations), _flags(truncations), _checked_infos(infos)
         except MemoryError:
             raise
         except Exception as error:  # anything that the environment raises
@@ -82,13 +86,14 @@ class ReplaceableAgents(WrappedAgents):
 
     def _begun(self, seed: int | None) -> tuple[Mapping[str, Array], Infos]:
         with self._no_exit:
-            observations, infos = self._env.reset() if seed is None else self._env.reset(seed=seed)
+            returned = self._env.reset() if seed is None else self._env.reset(seed=seed)
+            observations, infos = parts_of(returned, "PettingZoo", "reset", _OF_RESET)
             there = list(self._env.agents)
             if not there:
                 raise UnusableResultError("it has no agents after its reset")
             if missing := [agent for agent in there if agent not in observations]:
                 raise UnusableResultError(f"it returned no observation for agent {missing[0]} at its reset")
-            return self._checked(observations, there), infos
+            return self._checked(observations, there), _checked_infos(infos)
 
     def _in_its_place(self, error: Exception, actions: object) -> tuple[Mapping[str, Array], Infos]:
         """Close what has broken, and begin an episode in a new one, or in the next if that breaks."""
@@ -114,6 +119,17 @@ class ReplaceableAgents(WrappedAgents):
                 except UnusableResultError as error:
                     raise UnusableResultError(f"{error} (agent {agent})") from None
         return seen
+
+
+def _checked_infos(told: object) -> Infos:
+    """What was told about each agent, copied. Raises UnusableResultError."""
+    infos = dict(checked_info(told))
+    for agent, info in infos.items():
+        try:
+            checked_info(info)
+        except UnusableResultError as error:
+            raise UnusableResultError(f"{error} (agent {agent})") from None
+    return infos
 
 
 def _flags(told: Mapping[str, Any]) -> Mapping[str, bool]:

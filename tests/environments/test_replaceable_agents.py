@@ -19,11 +19,11 @@ AGENTS = ("a0", "a1")
 class Faulty(Leaving):
     """In its third step it does something wrong; `made` counts those that were made."""
 
-    def __init__(self, wrong: Callable[[Stepped], Stepped]) -> None:
+    def __init__(self, wrong: Callable[[Stepped], Any]) -> None:
         super().__init__([9, 9])
         self.wrong = wrong
 
-    def step(self, actions: dict[str, Any]) -> Stepped:
+    def step(self, actions: dict[str, Any]) -> Any:
         stepped = super().step(actions)
         return self.wrong(stepped) if self.steps == 3 else stepped
 
@@ -40,7 +40,11 @@ def observed(value: Any) -> Callable[[Stepped], Stepped]:
     return lambda stepped: ({**stepped[0], "a1": value}, *stepped[1:])
 
 
-def paid(value: float) -> Callable[[Stepped], Stepped]:
+def informed(value: Any) -> Callable[[Stepped], Stepped]:
+    return lambda stepped: (*stepped[:4], {**stepped[4], "a1": value})
+
+
+def paid(value: Any) -> Callable[[Stepped], Stepped]:
     return lambda stepped: (stepped[0], {**stepped[1], "a1": value}, *stepped[2:])
 
 
@@ -57,12 +61,17 @@ def without(part: int) -> Callable[[Stepped], Any]:
         (observed(np.zeros(1, np.float32)), "an observation of shape (1,), and its space says (3,) (agent a1)"),
         (observed(np.zeros(3, complex)), "it returned an observation of complex128"),
         (paid(np.inf), "it returned the reward inf (agent a1)"),
-        *((without(part), "'NoneType'") for part in range(5)),
+        (paid([1.0]), "it returned the reward [1.0], which is not one number (agent a1)"),
+        *((without(part), "'NoneType'") for part in range(4)),
+        (without(4), "it returned None as info, which is not a dict"),
+        (informed(None), "it returned None as info, which is not a dict (agent a1)"),
+        (
+            lambda stepped: stepped[:4],
+            "its step returned 4 values, and PettingZoo's returns 5: observations, rewards, ",
+        ),
     ],
 )
-def test_whatever_is_wrong_is_named_and_costs_its_own_copy_alone(
-    wrong: Callable[[Stepped], Stepped], said: str
-) -> None:
+def test_whatever_is_wrong_is_named_and_costs_its_own_copy_alone(wrong: Callable[[Stepped], Any], said: str) -> None:
     faults: list[Fault] = []
     made: list[Leaving] = []
 
@@ -89,6 +98,27 @@ def test_whatever_is_wrong_is_named_and_costs_its_own_copy_alone(
     assert made[2].seeds == [fault.fresh_seed] != [6]
     assert vector.step(actions) == 2
     assert not vector.replaced.any()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda begun: begun[0], "its reset returned one dict, and PettingZoo's returns 2: observations, infos"),
+        (lambda begun: (begun[0], None), "it returned None as info, which is not a dict"),
+        (lambda begun: (begun[0], {"a1": None}), "it returned None as info, which is not a dict (agent a1)"),
+    ],
+)
+def test_a_reset_that_is_none_of_pettingzoo_is_named(wrong: Callable[[Any], Any], said: str) -> None:
+    class Begins(Leaving):
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            return wrong(super().reset(seed, options))
+
+    faults: list[Fault] = []
+    made = iter([Leaving([9, 9])])
+    copy = ReplaceableAgents(Begins([9, 9]), lambda: next(made), index=0, name="walk", broke=faults.append)
+    copy.reset(seed=4)
+    assert copy.replaced
+    assert [fault.problem for fault in faults] == [said]
 
 
 def test_each_is_closed_once_also_where_none_can_be_made_again() -> None:

@@ -141,18 +141,16 @@ def checked_reward(reward: Any) -> float:
     return paid
 
 
-def parts_of(returned: object, interface: str, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
+def parts_of(returned: Any, interface: str, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
     """What a method of this interface returned, as many values as `names`. Raises UnusableResultError: environments
     written for gym, as it was before gymnasium, return less."""
-    if type(returned) is tuple and len(returned) == len(names):  # in nearly every step: it must be quick
-        return returned
-    if not isinstance(returned, tuple | list):
-        got = f"one {type(returned).__name__}"
-    else:
+    if isinstance(returned, (tuple, list)):  # in each step: as a union of types this would be made each time
         parts = cast("Sequence[Any]", returned)
         if len(parts) == len(names):
             return tuple(parts)
         got = f"{len(parts)} values"
+    else:
+        got = f"one {type(returned).__name__}"
     wanted = f"{interface}'s returns {len(names)}: {', '.join(names)}"
     raise UnusableResultError(f"its {method} returned {got}, and {wanted}")
 

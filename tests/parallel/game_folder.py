@@ -16,7 +16,7 @@ Survived = tuple[Path, UserFolder, Ended]
 """A run folder, its user's folder, and what the command has printed."""
 
 LEARNED = 0.8
-"""A mean return of 1 is perfect and one of 0.5 is chance, from which this is 6 standard deviations away. How near to 1 a
+"""A mean return of 1 is perfect, and one of 0.5 is chance, which is 6 standard deviations below this. How near to 1 a
 policy comes in so few steps depends on how processes take turns."""
 
 GAME = '''"""Two horses pull left or right, as the first number that each sees says. The small one is tired first."""

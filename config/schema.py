@@ -12,6 +12,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.launching import LaunchConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.numbers import LARGEST_CAPACITY, NonNegative
+from remuda.config.policy_lag import with_default_lag
 from remuda.config.recording import CheckpointConfig, LogConfig, StopConfig
 from remuda.config.section import Section
 from remuda.config.several_policies import (
@@ -71,8 +72,8 @@ class ExperimentConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _policies_take_sections_from_above(cls, value: object) -> object:
-        return with_sections_above(value)
+    def _filled_in(cls, value: object) -> object:
+        return with_default_lag(with_sections_above(value))
 
     @field_validator("policy", mode="before")
     @classmethod

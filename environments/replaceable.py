@@ -144,7 +144,7 @@ def checked_reward(reward: Any) -> float:
 def parts_of(returned: Any, interface: str, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
     """What a method of this interface returned, as many values as `names`. Raises UnusableResultError: environments
     written for gym, as it was before gymnasium, return less."""
-    if isinstance(returned, (tuple, list)):  # in each step: as a union of types this would be made each time
+    if isinstance(returned, (tuple, list)):  # a union of types would be built again in each step
         parts = cast("Sequence[Any]", returned)
         if len(parts) == len(names):
             return tuple(parts)

@@ -88,9 +88,10 @@ def train(
 
     Raises:
         ConfigError: A setting is wrong; the text says which one, and what was probably meant.
-        EnvironmentBuildError: The environment cannot be built. This and the next seven errors are raised before
+        EnvironmentBuildError: The environment cannot be built. This and the next eight errors are raised before
             anything is written.
         UnsupportedSpaceError: The algorithm cannot act in this environment.
+        SmallBufferError: The buffer does not hold what a collector hands in at once.
         DeviceError: `learner.device` or `collector.device` cannot be used.
         CheckpointError: Weights or a checkpoint cannot be loaded.
         CheckpointIndexError: index.json of the run folder is damaged.

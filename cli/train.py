@@ -76,6 +76,7 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         from remuda.policy.algorithms import UnknownAlgorithmError
         from remuda.policy.files.checkpoint_file import CheckpointError
         from remuda.policy.networks.tensors import DeviceError
+        from remuda.policy.row_plan import SmallBufferError
         from remuda.storage.checkpoint_index import CheckpointIndexError
         from remuda.training.journal_database import JournalError
         from remuda.worker.shutdown_guard import ShutdownGuard
@@ -99,8 +100,8 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
             )
         return result, last[0]
     except (
-        EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError, DeviceError, CheckpointError,
-        CheckpointIndexError, JournalError,
+        EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError, DeviceError, SmallBufferError,
+        CheckpointError, CheckpointIndexError, JournalError,
     ) as error:  # fmt: skip
         raise InputError(str(error)) from error
     finally:

@@ -43,6 +43,7 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, *
     from remuda.environments.errors import EnvironmentBuildError
     from remuda.environments.unsupported import UnsupportedSpaceError
     from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
+    from remuda.policy.row_plan import SmallBufferError, check_buffer
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 
     config, path = loaded.config, loaded.path
@@ -52,7 +53,8 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, *
             return
         observation, action = check_environment(config)
         make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action))
-    except (EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError) as error:
+        check_buffer(config)
+    except (EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError, SmallBufferError) as error:
         raise UnusableError(f"{path}: {error}") from error
     if on_exists == "resume":
         _check_resumed(config, run_dir, observation, action)
@@ -71,6 +73,7 @@ def _check_agents(config: ExperimentConfig) -> None:
     from remuda.environments.agents import agents_of, make_agents_vector
     from remuda.environments.assignment import assigned, policy_config
     from remuda.policy.algorithms import make_policy
+    from remuda.policy.row_plan import check_buffer
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 
     of_policy = assigned(config, agents_of(config.env, source_dir=config.source_dir))
@@ -80,6 +83,7 @@ def _check_agents(config: ExperimentConfig) -> None:
         group = lanes.group
         own = policy_config(config, name, agents)
         make_policy(own, ObservationSpec.of(group.observation), ActionSpec.of(group.action))
+        check_buffer(own)
 
 
 def _check_devices(config: ExperimentConfig) -> None:

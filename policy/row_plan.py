@@ -21,6 +21,10 @@ class UnsupportedReuseError(ValueError):
         )
 
 
+class SmallBufferError(ValueError):
+    """The buffer does not hold what a collector hands in at once; the text says which settings to change."""
+
+
 @dataclass(frozen=True)
 class RowPlan:
     """Replay moves one row per step, each sampled many times; on-policy learning whole segments, each used once."""
@@ -90,6 +94,18 @@ def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowP
             return _segments_used_once(config, rows, collectors)
         case _:
             raise UnsupportedReuseError(config.policy.type, rows, reuse)
+
+
+def check_buffer(config: ExperimentConfig, *, collectors: int | None = None) -> None:
+    """Raise SmallBufferError where the buffer might not hold a chunk; `collectors` as for `row_plan`."""
+    plan = row_plan(config, collectors=collectors)
+    copies = plan.num_envs // plan.agents
+    rows = plan.most_rows(-(-plan.chunk_slots // copies) * copies)  # a chunk has whole steps of all copies
+    if rows > plan.capacity:
+        raise SmallBufferError(
+            f"buffer.capacity is {plan.capacity}, and what a collector hands in at once can have {rows} rows: raise "
+            "buffer.capacity or lower collector.chunk_env_steps"
+        )
 
 
 def _replayed_steps(config: ExperimentConfig, rows_held_back: int, *, serial: bool) -> RowPlan:

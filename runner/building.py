@@ -23,6 +23,7 @@ from remuda.logbook.book import Logbook, Source
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
+from remuda.policy.row_plan import check_buffer
 from remuda.runner.evaluations import Evaluations, JointEvaluations, OwnEvaluations
 from remuda.runner.past_checkpoints import PastCheckpoints
 from remuda.storage.run_folder import RunFolder
@@ -84,8 +85,12 @@ class Built:
 
 
 def build(config: ExperimentConfig, stack: ExitStack) -> Built:
-    """Build everything; the stack closes it. Raises EnvironmentBuildError, UnsupportedSpaceError, DeviceError."""
-    return _several_agents(config, stack) if config.env.kind == "pettingzoo" else _one_agent(config, stack)
+    """Build everything; the stack closes it. Raises EnvironmentBuildError, UnsupportedSpaceError, DeviceError,
+    SmallBufferError."""
+    built = _several_agents(config, stack) if config.env.kind == "pettingzoo" else _one_agent(config, stack)
+    for each in built.policies:
+        check_buffer(each.config, collectors=1)
+    return built
 
 
 def _one_agent(config: ExperimentConfig, stack: ExitStack) -> Built:

@@ -60,6 +60,7 @@ def listing(folder: Path) -> list[str]:
         (GOOD.replace("id: CartPole-v1", "make: 'launch_test_env:nothing'"), "nothing"),
         (GOOD.replace("id: CartPole-v1", "make: 'launch_test_env:broken'"), "no display"),
         (GOOD.replace("id: CartPole-v1", "make: 'launch_test_env:continuous'"), "action space"),
+        (GOOD + "buffer: {capacity: 20, min_rows: 10}\n", "raise buffer.capacity"),
         (GOOD + "colector: {count: 3}\n", "collector"),
         (GOOD.replace("1000", "-1"), "stop.max_env_steps"),
         ("name: [", "config.yaml"),

@@ -141,6 +141,7 @@ def test_the_run_folder_is_named_after_the_experiment_unless_told_otherwise(
         ("env.kwargs={wings: 2}", "cannot be built"),
         ("learner.device=gpu", "learner.device = 'gpu' cannot be used"),
         ("env={id: Pendulum-v1}", "action space Box"),
+        ("collector.chunk_env_steps=1000000", "lower collector.chunk_env_steps"),
         ("learner.bath_size=3", "batch_size"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
-from remuda.policy.row_plan import FREE_CHUNK_S, RowPlan, row_plan
+from remuda.policy.row_plan import FREE_CHUNK_S, RowPlan, SmallBufferError, check_buffer, row_plan
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
 
@@ -108,3 +108,34 @@ def test_of_sequences_a_period_is_one_of_each_copy() -> None:
 def test_a_free_chunk_fills_no_larger_part_of_the_buffer_because_of_agents() -> None:
     free = plan_of_agents(buffer={**FREE, "capacity": 2_400})
     assert (free.chunk_slots, free.longest_chunk_s) == (100, FREE_CHUNK_S)
+
+
+@pytest.mark.parametrize(
+    ("sections", "rows"),
+    [
+        ({"policy": {"n_step": 1}, "collector": {"chunk_env_steps": 60}}, 64 + 8),  # whole steps of 8 environments
+        ({"policy": {"n_step": 3}}, 64 + 3 * 8),
+        ({"env": GAME, "policy": {"n_step": 2}, "collector": {"chunk_env_steps": 50}}, 3 * 52 + 2 * 12),
+        ({"policy": {"type": "r2d2", "sequence_steps": 20, "burn_in_steps": 10, "overlap_steps": 10}}, 8 * 3),
+    ],
+)
+def test_a_buffer_has_to_hold_a_chunk(sections: dict[str, Any], rows: int) -> None:
+    def config(capacity: int) -> ExperimentConfig:
+        buffer = {"capacity": capacity, "min_rows": 1}
+        settings = {"name": "plan", "env": {"id": "CartPole-v1", "num_envs": 8}, **sections, "buffer": buffer}
+        return config_of_policy(ExperimentConfig.model_validate(settings))
+
+    check_buffer(config(rows))
+    with pytest.raises(SmallBufferError, match=f"{rows - 1}, and .* can have {rows} rows: raise buffer.capacity"):
+        check_buffer(config(rows - 1))
+
+
+def test_any_buffer_holds_a_chunk_of_collectors_that_run_free() -> None:
+    """But not in serial mode, where the clock ends no chunk; and on-policy there is no setting for it."""
+    small: dict[str, Any] = {"buffer": {**FREE, "capacity": 60, "min_rows": 1}, "policy": {"n_step": 1}}
+    settings = {"name": "plan", "env": {"id": "CartPole-v1", "num_envs": 8}, **small}
+    check_buffer(ExperimentConfig.model_validate(settings))
+    with pytest.raises(SmallBufferError):
+        check_buffer(ExperimentConfig.model_validate(settings), collectors=1)
+    settings["policy"] = {"type": "ppo"}
+    check_buffer(ExperimentConfig.model_validate(settings))

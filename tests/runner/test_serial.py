@@ -23,6 +23,7 @@ from remuda.learner.checkpoint import CheckpointError, load
 from remuda.policy.files.functions import load_value
 from remuda.policy.networks.finite import require_finite
 from remuda.policy.networks.tensors import DeviceError
+from remuda.policy.row_plan import SmallBufferError
 from remuda.runner.serial import Start, run
 from remuda.storage import env_files
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -258,13 +259,6 @@ def test_a_run_that_diverges_fails_and_keeps_what_was_finite(
     assert "the run is over" in log.splitlines()[-1]
 
 
-def test_a_chunk_that_could_never_be_held_fails_the_run_with_advice(user: Path, tmp_path: Path) -> None:
-    config = tiny_config(user, "collector.chunk_env_steps=350")
-    result = run_tiny(config, Start(tmp_path / "run"))
-    assert result.failed
-    assert "lower collector.chunk_env_steps" in result.reason
-
-
 def test_what_cannot_be_run_leaves_no_folder(user: Path, tmp_path: Path) -> None:
     start = Start(tmp_path / "run")
     for override, error in (
@@ -273,6 +267,7 @@ def test_what_cannot_be_run_leaves_no_folder(user: Path, tmp_path: Path) -> None
         ("learner.device=gpu", DeviceError),
         ("learner.device=cuda:77", DeviceError),
         ("collector.device=cuda:77", DeviceError),
+        ("collector.chunk_env_steps=350", SmallBufferError),
     ):
         with pytest.raises(error):
             run_tiny(tiny_config(user, override), start)

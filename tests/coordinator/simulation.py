@@ -11,6 +11,7 @@ import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -406,9 +407,9 @@ class LearnerWork:
                     self.told = self.train_iter
                     self.worker.say(LearnerReport(self.assign.lease, self.train_iter, {}))
                 return
-            np.testing.assert_array_equal(batch.columns["row"], batch.rows)
+            assert np.array_equal(batch.columns["row"], batch.rows)
             again = batch.columns["again"]
-            np.testing.assert_array_equal(again[:, 0], again[:, 1], "a row is of two target networks")
+            assert np.array_equal(again[:, 0], again[:, 1]), "a row is of two target networks"
             self.check_never_older(batch.rows, again[:, 0])
             world.used.append((self.assign.epoch, self.version, batch.rows))
             self.train_iter += 1
@@ -688,6 +689,7 @@ class World:
         self.client = Channel()
         self.replies: list[AnyMessage] = []
         self._flying: list[tuple[float, int, str, bytes, Envelope]] = []
+        """A heap, by the time and then by the order in which they were sent."""
         self._order = 0
         self._heard: list[Event] = []
         """What the coordinator handles in this turn."""
@@ -961,14 +963,15 @@ class World:
         for _ in range(copies):
             self._order += 1
             delay_s = self.rng.random() * self.faults.delay_s
-            self._flying.append((self.now_s + delay_s, self._order, way, peer, envelope))
+            heappush(self._flying, (self.now_s + delay_s, self._order, way, peer, envelope))
 
     def _deliver(self) -> None:
         for _ in range(50):
-            due = sorted((item for item in self._flying if item[0] <= self.now_s), key=lambda item: item[:2])
+            due: list[tuple[float, int, str, bytes, Envelope]] = []
+            while self._flying and self._flying[0][0] <= self.now_s:
+                due.append(heappop(self._flying))
             if not due:
                 return
-            self._flying = [item for item in self._flying if item[0] > self.now_s]
             for _, order, way, peer, envelope in due:
                 self.mishaps["overtaken"] += order < self._newest.get((way, peer), 0)
                 self._newest[way, peer] = max(order, self._newest.get((way, peer), 0))

@@ -34,7 +34,7 @@ class EnvConfig(Section):
     kind: Literal["gymnasium", "pettingzoo"] = "gymnasium"
     """What `id` or `make` names: an environment of gymnasium, or with `pettingzoo` one of PettingZoo's parallel
     environments, in which several agents act at the same time. Then `id` is the module that has `parallel_env`, such as
-    pettingzoo.butterfly.cooperative_pong_v5, and your own function (`make`) returns a pettingzoo.ParallelEnv."""
+    pettingzoo.butterfly.cooperative_pong_v6, and your own function (`make`) returns a pettingzoo.ParallelEnv."""
     agents: Annotated[tuple[AgentName, ...], Field(max_length=10_000)] = ()
     """The agents of an environment with several, in its order. In parallel mode this is filled in when the run is
     submitted, for which the environment is built once; whatever is given here is replaced."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Protocol, cast
 
 from remuda.config.environment import EnvConfig
@@ -115,17 +117,28 @@ def _pettingzoo(name: str) -> Callable[..., object]:
         with NoExit():
             module = importlib.import_module(name)
     except ImportError as error:
-        package = name.partition(".")[0]
-        hint = (
-            "pip install 'remuda[pettingzoo]' and what the environment itself needs"
-            if package == "pettingzoo"
-            else (f"install the package {package}")
-        )
-        raise EnvironmentBuildError(f"env.id = {name!r} cannot be imported ({error}): {hint}") from error
+        raise EnvironmentBuildError(f"env.id = {name!r} cannot be imported ({error}): {_advice(name)}") from error
     function = getattr(module, ENTRY_POINT, None)
     if function is None:
         raise EnvironmentBuildError(
             f"env.id = {name!r}: this module has no {ENTRY_POINT}; name one that has, such as "
-            "pettingzoo.butterfly.cooperative_pong_v5, or give your own function as env.make"
+            "pettingzoo.butterfly.cooperative_pong_v6, or give your own function as env.make"
         )
     return cast("Callable[..., object]", function)
+
+
+def _advice(name: str) -> str:
+    """What to do about a module that cannot be imported: take one that is there, or install something."""
+    parent, _, last = name.rpartition(".")
+    package = name.partition(".")[0]
+    try:
+        with NoExit():
+            beside = [module.name for module in pkgutil.iter_modules(importlib.import_module(parent).__path__)]
+    except (ImportError, ValueError, AttributeError):  # ValueError: there is no dot in the name
+        beside = []
+    near = get_close_matches(last, beside, n=1)
+    if near and last not in beside:
+        return f"did you mean {parent}.{near[0]}?"
+    if package == "pettingzoo":
+        return "pip install 'remuda[pettingzoo]' and what the environment itself needs"
+    return f"install the package {package}"

@@ -47,8 +47,8 @@ It says what the stored runs needed, then what yours need, and leaves `<task>.js
 `runs/examples`. A curve that is far from the stored one, with no setting changed, is an error worth reporting.
 
 Steps are environment steps until the mean return of an evaluation reached what is asked for, of the quickest seed and
-of the slowest. A file that ends after a number of steps has returns instead, with the steps after which they were
-measured. A file without either has no stored runs yet; its first lines say what was tried.
+of the slowest. A file that ends after a number of steps has returns instead, each the mean of a run's last three
+evaluations, with the steps after which they were measured. A file without either has no stored runs yet.
 
 | file | ends | steps, and seeds that got there | curve | task |
 |---|---|---|---|---|

@@ -42,7 +42,7 @@ def test_it_says_how_many_steps_the_first_update_needs(settings: dict[str, Any],
 
 def test_several_policies() -> None:
     two = {"hunter": {"agents": ["a"]}, "hunted": {"agents": ["b"], "policy": {"type": "ppo"}}}
-    env = {"kind": "pettingzoo", "id": "pettingzoo.butterfly.cooperative_pong_v5"}
+    env = {"kind": "pettingzoo", "id": "pettingzoo.butterfly.cooperative_pong_v6"}
     text = nothing_learned(config(env=env, policies=two), reason="max_env_steps", train_iter=0)
     assert text is not None
     assert "buffer.min_rows is 1000 rows" in text

@@ -56,7 +56,7 @@ def test_it_is_set_on_the_command_line_and_comes_back_from_a_stored_config(tmp_p
 def test_each_of_several_policies_has_its_own(above: Any, own: Any, lags: dict[str, int]) -> None:
     as_long = {"policy": {"type": "ppo", "horizon_steps": 32}}
     two = {"hunter": {"agents": ["a"], **IMPALA, **own}, "hunted": {"agents": ["b"], **as_long}}
-    env = {"kind": "pettingzoo", "id": "pettingzoo.butterfly.cooperative_pong_v5"}
+    env = {"kind": "pettingzoo", "id": "pettingzoo.butterfly.cooperative_pong_v6"}
     settings = {"policy": {"type": "dqn"}, **above, "env": env, "policies": two}
     policies = config(**settings)
     assert {name: one.buffer.max_policy_lag for name, one in policies.policies.items()} == lags

@@ -29,6 +29,13 @@ def test_an_algorithm_that_needs_whole_batches_is_refused(policy: dict[str, obje
     assert config(policy, ranks=1).learner.ranks == 1
 
 
+def test_it_is_said_why() -> None:
+    with pytest.raises(ValidationError, match=r"type ppo with policy.recurrent cannot .* of a batch: set it"):
+        config({"type": "ppo", "recurrent": "gru"})
+    with pytest.raises(ValidationError, match=r"batch \(its declaration does not say learns_from_parts\): set"):
+        config(declared(learns_from_parts=False))
+
+
 @pytest.mark.parametrize(
     "policy", [*({"type": kind} for kind in ("dqn", "ppo", "impala", "sac", "td3")), declared(learns_from_parts=True)]
 )

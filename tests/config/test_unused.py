@@ -93,7 +93,7 @@ def test_what_has_an_effect_is_not_told(settings: dict[str, Any]) -> None:
 
 def test_several_policies_share_what_only_one_of_them_reads() -> None:
     two = {"hunter": {"agents": ["a"]}, "hunted": {"agents": ["b"], "policy": {"type": "ppo"}}}
-    env = {"kind": "pettingzoo", "id": "pettingzoo.butterfly.cooperative_pong_v5"}
+    env = {"kind": "pettingzoo", "id": "pettingzoo.butterfly.cooperative_pong_v6"}
     assert lines(env=env, policies=two, learner={"batch_size": 256}) == []
 
 

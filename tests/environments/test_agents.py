@@ -160,6 +160,8 @@ def test_an_environment_of_the_users_own_is_built_and_closed(tmp_path: Path) -> 
     [
         (EnvConfig(kind="pettingzoo", id="no_such_package.game_v0"), "install the package no_such_package"),
         (EnvConfig(kind="pettingzoo", id="pettingzoo_missing"), "cannot be imported"),
+        (EnvConfig(kind="pettingzoo", id="xml.dom.minidom_v5"), r"did you mean xml\.dom\.minidom\?"),
+        (EnvConfig(kind="pettingzoo", id="xml.zzz"), "install the package xml"),
         (EnvConfig(kind="pettingzoo", id="json"), "has no parallel_env"),
         (EnvConfig(kind="pettingzoo", make="collections:OrderedDict"), "is not a pettingzoo.ParallelEnv"),
     ],

@@ -9,6 +9,7 @@ import pytest
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.agents import agents_of
+from remuda.environments.errors import EnvironmentBuildError
 from remuda.runner.serial import Start
 from remuda.tests.runner.runs import run_tiny
 
@@ -18,6 +19,11 @@ pytest.importorskip(RPS, reason="needs pip install 'remuda[pettingzoo]'")
 
 def test_its_agents_are_known() -> None:
     assert agents_of(EnvConfig(kind="pettingzoo", id=RPS), source_dir=None) == ("player_0", "player_1")
+
+
+def test_a_version_that_is_not_there_is_told_from_a_package_that_is_missing() -> None:
+    with pytest.raises(EnvironmentBuildError, match=r"did you mean pettingzoo\.classic\.rps_v2\?"):
+        agents_of(EnvConfig(kind="pettingzoo", id="pettingzoo.classic.rps_v1"), source_dir=None)
 
 
 def test_rock_paper_scissors_is_played_by_two_policies(tmp_path: Path) -> None:

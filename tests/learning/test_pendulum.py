@@ -1,4 +1,4 @@
-"""The examples of SAC and TD3 learn Pendulum-v1: a mean return of -180 over ten episodes."""
+"""The examples of SAC and TD3 learn Pendulum-v1: a mean return of -200 over ten episodes."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def test_one_seed(algorithm: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("algorithm", "verb"), [("sac", "train"), ("sac", "launch"), ("td3", "train")])
 def test_nine_of_ten_seeds(algorithm: str, verb: str, tmp_path: Path) -> None:
     config = EXAMPLES / f"pendulum_{algorithm}.yaml"
-    results = {seed: solve(verb, seed, tmp_path / f"{verb}_{seed}", config, goal=-180.0) for seed in SEEDS}
+    results = {seed: solve(verb, seed, tmp_path / f"{verb}_{seed}", config, goal=-200.0) for seed in SEEDS}
     assert sum(result is not None for result in results.values()) >= 9, results

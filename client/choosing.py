@@ -18,10 +18,19 @@ Kind = Literal["images", "Box actions", "Discrete actions"]
 """What sensible settings depend on."""
 
 _ATARI: Mapping[str, Mapping[str, JsonValue]] = {
-    "policy": {"horizon_steps": 128, "epochs": 4, "minibatches": 4, "clip": 0.1, "entropy_coefficient": 0.01},
+    "policy": {
+        "horizon_steps": 128,
+        "epochs": 4,
+        "minibatches": 4,
+        "clip": 0.1,
+        "entropy_coefficient": 0.01,
+        "anneal_env_steps": 10_000_000,
+    },
     "learner": {"learning_rate": 2.5e-4, "max_grad_norm": 0.5},
+    "collector": {"count": 1},
     "stop": {"max_env_steps": 10_000_000},
 }
+"""Of PPO; as in examples/pong_ppo.yaml."""
 _NORMALISED: Mapping[str, JsonValue] = {"normalize_observations": True, "normalize_rewards": True}
 _OFF_POLICY_CONTINUOUS: Mapping[str, Mapping[str, JsonValue]] = {
     "env": {"num_envs": 1},
@@ -33,6 +42,13 @@ _OFF_POLICY_CONTINUOUS: Mapping[str, Mapping[str, JsonValue]] = {
 """Of the papers; one update per environment step."""
 SENSIBLE: Mapping[tuple[str, Kind], Mapping[str, Mapping[str, JsonValue]]] = {
     ("ppo", "images"): _ATARI,
+    ("impala", "images"): {
+        "env": {"num_envs": 16},
+        "policy": {"horizon_steps": 20, "entropy_coefficient": 0.01, "anneal_env_steps": 10_000_000},
+        "learner": {"learning_rate": 5e-4, "max_grad_norm": 0.5, "segments_per_update": 8},
+        "collector": {"count": 1},
+        "stop": {"max_env_steps": 10_000_000},
+    },
     ("ppo", "Box actions"): {
         "policy": {"horizon_steps": 256, "epochs": 10, "minibatches": 32, **_NORMALISED},
         "learner": {"learning_rate": 3e-4, "max_grad_norm": 0.5},

@@ -14,6 +14,7 @@ STORED = MappingProxyType(
     {
         ("dqn", "CartPole-v1"): "cartpole_dqn.yaml",
         ("dqn", "ALE/Pong-v5"): "pong_dqn.yaml",
+        ("impala", "ALE/Pong-v5"): "pong_impala.yaml",
         ("impala", "CartPole-v1"): "cartpole_impala.yaml",
         ("muzero", "CartPole-v1"): "cartpole_gumbel_muzero.yaml",
         ("muzero", "ALE/Pong-v5"): "pong_muzero.yaml",

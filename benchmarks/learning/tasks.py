@@ -167,6 +167,7 @@ TASKS = (
     *(_mujoco("ppo", env_id, "<= 0.5") for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")),
     *(_mujoco("sac", env_id, "<= 0.4") for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")),
     _pong("ppo", 10_000_000),
+    _pong("impala", 10_000_000),
     _pong("dqn", 10_000_000),
     _pong("muzero", 100_000),
 )

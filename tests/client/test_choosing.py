@@ -80,6 +80,16 @@ def test_sensible_settings_depend_on_the_spaces(
     assert config.source_dir == str(tmp_path)
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
+def test_images_get_the_settings_of_pong(algorithm: str, tmp_path: Path) -> None:
+    chosen = choose(algorithm, "Pictures-v0", folder=tmp_path).loaded.config
+    pong = load_config(FOLDER / f"pong_{algorithm}.yaml").config
+    for section in ("policy", "learner", "collector", "buffer"):
+        assert getattr(chosen, section) == getattr(pong, section)
+    assert chosen.env.num_envs == pong.env.num_envs
+    assert chosen.stop.max_env_steps == pong.stop.max_env_steps
+
+
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
 def test_off_policy_settings_make_one_update_of_256_rows_per_step(algorithm: str, tmp_path: Path) -> None:
     config = choose(algorithm, "Pushes-v0", folder=tmp_path).loaded.config
@@ -100,7 +110,8 @@ def test_an_algorithm_without_sensible_settings_has_its_defaults(tmp_path: Path)
     assert choice.loaded.config.name == "impala_Acrobot-v1"
     assert choice.loaded.config.env.num_envs == 3
     assert choice.said == (
-        "impala on Acrobot-v1: no settings are stored, so the defaults are taken. Stored for impala: CartPole-v1"
+        "impala on Acrobot-v1: no settings are stored, so the defaults are taken. "
+        "Stored for impala: ALE/Pong-v5, CartPole-v1"
     )
 
 

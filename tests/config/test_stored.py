@@ -22,7 +22,7 @@ def test_each_file_is_for_its_algorithm_and_its_environment(key: tuple[str, str]
 def test_what_is_not_there() -> None:
     assert stored_config("ppo", "Taxi-v3") is None
     assert stored_environments("nothing") == []
-    assert stored_environments("impala") == ["CartPole-v1"]
+    assert stored_environments("impala") == ["ALE/Pong-v5", "CartPole-v1"]
 
 
 def test_they_come_with_the_package() -> None:

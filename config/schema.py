@@ -6,8 +6,6 @@ from typing import Annotated, Literal, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from remuda.config.algorithms.actor_critic import PpoConfig
-from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.policy import PolicyConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
@@ -158,11 +156,10 @@ class ExperimentConfig(Section):
         if self.learner.threads is not None:
             raise ValueError("learner.threads is for one rank: leave it out where learner.ranks is more than 1")
         if not self.policy.learns_from_parts:
-            recurrent = " with policy.recurrent" if isinstance(self.policy, PpoConfig) else ""
-            own = " (its declaration does not say learns_from_parts)" if isinstance(self.policy, CustomConfig) else ""
+            reason = self.policy.needs_whole_batches
             raise ValueError(
-                f"learner.ranks is {self.learner.ranks}, and policy.type {self.policy.type}{recurrent} cannot learn "
-                f"from parts of a batch{own}: set it to 1"
+                f"learner.ranks is {self.learner.ranks}, and policy.type {self.policy.type} cannot learn from parts of "
+                f"a batch{f' ({reason})' if reason else ''}: set it to 1"
             )
         rows = self.learner.batch_size
         if self.policy.segment_steps is not None:

@@ -122,6 +122,11 @@ class PpoConfig(ActorCriticConfig):
         return self.recurrent is None
 
     @property
+    def needs_whole_batches(self) -> str:
+        """See AlgorithmConfig."""
+        return "policy.recurrent is set"
+
+    @property
     def segment_steps(self) -> int | None:
         """Environment steps in a segment."""
         return self.horizon_steps

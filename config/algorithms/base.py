@@ -24,6 +24,11 @@ class AlgorithmConfig(Section):
         return True
 
     @property
+    def needs_whole_batches(self) -> str:
+        """Why it does not learn from parts, where that depends on a setting or a declaration; else empty."""
+        return ""
+
+    @property
     def lowers_products(self) -> bool:
         """Whether `learner.precision` reaches its networks: whether its learning side has `Algorithm.products`."""
         return True

@@ -90,6 +90,11 @@ class CustomConfig(AlgorithmConfig):
         return self.declaration is None or self.declaration.learns_from_parts
 
     @property
+    def needs_whole_batches(self) -> str:
+        """See AlgorithmConfig."""
+        return "its declaration does not say learns_from_parts"
+
+    @property
     def lowers_products(self) -> bool:
         """See AlgorithmConfig; its networks are its own."""
         return False

@@ -30,10 +30,12 @@ def test_an_algorithm_that_needs_whole_batches_is_refused(policy: dict[str, obje
 
 
 def test_it_is_said_why() -> None:
-    with pytest.raises(ValidationError, match=r"type ppo with policy.recurrent cannot .* of a batch: set it"):
+    with pytest.raises(ValidationError, match=r"type ppo cannot .* of a batch \(policy.recurrent is set\): set it"):
         config({"type": "ppo", "recurrent": "gru"})
     with pytest.raises(ValidationError, match=r"batch \(its declaration does not say learns_from_parts\): set"):
         config(declared(learns_from_parts=False))
+    with pytest.raises(ValidationError, match="type muzero cannot learn from parts of a batch: set it"):
+        config({"type": "muzero"})
 
 
 @pytest.mark.parametrize(

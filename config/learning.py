@@ -35,9 +35,10 @@ class LearnerConfig(Section):
     1 % of the learner's time at most, so large networks are published less often. On-policy algorithms publish after
     every batch."""
     segments_per_update: Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(no_bool)] | None = None
-    """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) per update. Null is one
-    segment from each environment of `collector.count` collectors, also in serial mode, where one collector makes all
-    of them. Where these two are `auto`, null is what it would be with their defaults."""
+    """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) of a batch, with which
+    IMPALA makes one gradient update and PPO several. Null is one segment from each environment of `collector.count`
+    collectors, also in serial mode, where one collector makes all of them. Where these two are `auto`, null is what it
+    would be with their defaults."""
     prefetch_batches: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 16
     """Replay only: batches per request. The next request is under way while the learner trains on these."""
     threads: Annotated[int, Field(gt=0, le=64), BeforeValidator(no_bool), or_auto(64)] | None = None
@@ -108,8 +109,8 @@ class BufferConfig(Section):
     collectors are behind; a run that reaches stop.max_env_steps ends when the learner has caught up. With null neither
     waits."""
     max_policy_lag: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(no_bool)] | None = 0
-    """On-policy algorithms only: largest number of updates between the policy that collected a row and the policy that
-    learns from it. Older rows are dropped and counted. 0 is strictly on-policy; null drops nothing. With policy.type
-    impala, which corrects for older policies, the default is 4."""
+    """On-policy algorithms only: largest number of batches that were learned from between the policy that collected a
+    row and the policy that learns from it. Older rows are dropped and counted. 0 is strictly on-policy; null drops
+    nothing. With policy.type impala, which corrects for older policies, the default is 4."""
     quota_bytes: Positive = 8 << 30
     """Most bytes of payload files in data/; when they are reached the oldest rows are evicted earlier."""

@@ -35,7 +35,7 @@ class StopConfig(Section):
     max_env_steps: Positive = 1_000_000
     """Environment steps in accepted chunks."""
     max_train_iters: Positive | None = None
-    """Gradient updates."""
+    """Gradient updates; PPO takes `policy.epochs` times `policy.minibatches` of them with each batch."""
     max_wall_s: PositiveFloat | None = None
     """Seconds since the run started. An evaluation under way at that time, and the evaluation of the last checkpoint,
     may take a tenth of it longer (at least 5 s, at most 600 s); then they are given up."""

@@ -127,6 +127,8 @@ class Disk:
                     self._say_of_herd(HerdLogLine(effect.text, effect.level), parts)
                 case _ if effect.experiment is not None and self._run_folders.files(effect.experiment) is not None:
                     parts.setdefault(effect.experiment, []).append(effect)
+                    if isinstance(effect, CloseRun):
+                        self._run_folders.about_to_close(effect.experiment)
                 case _:
                     pass  # of a run that is over: there is nothing left to be written
         entry_of = {each.experiment: each for each in entries}

@@ -49,6 +49,8 @@ from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Counters, Rejected, Submit
 
 LONGEST_REASON = 10_000
+CLOSING_S = 20.0
+"""How long a new run waits for its folder to be closed by the one before; clients wait for 60 s."""
 """The most characters of a message about a wrong config, which may have a thousand wrong keys."""
 
 
@@ -68,8 +70,10 @@ class RunFolders:
         self._files: dict[str, RunFiles] = {}
         self._in_use: dict[str, Path] = {}
         """The folders of experiments that are not over, with links resolved: no other experiment may begin there."""
-        self._lock = threading.Lock()
-        """Guards `_in_use` and `_ended`."""
+        self._closing: set[str] = set()
+        """Those among them that are over, and whose files are about to be closed."""
+        self._lock = threading.Condition()
+        """Guards `_in_use`, `_closing` and `_ended`; told when a folder has become free."""
         self._ended: list[Logbook] = []
         """Folders of experiments that are over and whose services may still be running."""
 
@@ -112,21 +116,33 @@ class RunFolders:
         return prepared
 
     def _use(self, experiment: str, root: Path, submit: Submit) -> None:
-        """Refuse a folder whose run is not over: nobody may resume it or move it away while its workers use it."""
+        """Refuse a folder whose run is not over: nobody may resume it or move it away while its workers use it. Of a
+        run that is over the files are waited for, since its end is known before they are closed."""
         resolved = root.resolve()
+
+        def users() -> set[str]:
+            return {other for other, used in self._in_use.items() if used == resolved and other != experiment}
+
         with self._lock:
             if submit.on_exists != "rename":
-                for other, used in self._in_use.items():
-                    if used == resolved and other != experiment:
+                self._lock.wait_for(lambda: not users() & self._closing, CLOSING_S)
+                for other in users():
+                    instead = "choose another folder (--on-exists rename)"
+                    if other in self._closing:
                         raise RunFolderError(
-                            f"{root} is in use by experiment {other}, which is not over: stop that one first, or "
-                            "choose another folder (--on-exists rename)"
+                            f"{root} is in use by experiment {other}, which is over, but its disk is slow to close its "
+                            f"files: try again later, or {instead}"
                         )
+                    raise RunFolderError(
+                        f"{root} is in use by experiment {other}, which is not over: stop that one first, or {instead}"
+                    )
                 self._in_use[experiment] = resolved
 
     def _free(self, experiment: str) -> None:
         with self._lock:
             self._in_use.pop(experiment, None)
+            self._closing.discard(experiment)
+            self._lock.notify_all()
 
     def _begin(self, effect: PrepareRun, config: ExperimentConfig, folder: RunFolder) -> PreparedRun | RunRefused:
         """All files are closed again at the end, since a queued run keeps none open."""
@@ -237,6 +253,12 @@ class RunFolders:
         return self._files.get(experiment)
 
     # --- it ends ---
+
+    def about_to_close(self, experiment: str) -> None:
+        """A run is over, and `close_run` follows."""
+        with self._lock:
+            if experiment in self._in_use:
+                self._closing.add(experiment)
 
     def close_run(self, experiment: str) -> None:
         """Close a run's files. May be called again."""

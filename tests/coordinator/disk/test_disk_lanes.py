@@ -16,7 +16,7 @@ from remuda.coordinator.disk.lane import Lane
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
-from remuda.coordinator.effects import Abandon, Asked, PrepareRun
+from remuda.coordinator.effects import Abandon, Asked, CloseRun, PrepareRun
 from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRefused
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
@@ -96,6 +96,20 @@ def stuck(monkeypatch: pytest.MonkeyPatch, run: RunFolder, error: OSError | None
         yield asked
     finally:
         gate.set()
+
+
+def test_a_run_may_be_started_over_before_the_files_of_the_one_that_has_ended_are_closed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees its end may submit it again at once, however slow its disk is just then."""
+    mine = scene.prepare()
+    again = replace(SUBMIT, on_exists="force")
+    with stuck(monkeypatch, mine) as asked:
+        scene.say(EXPERIMENT)
+        assert asked.wait(HANG_S)
+        scene.disk.write([], [CloseRun(EXPERIMENT, frozenset())])
+        scene.disk.prepare(PrepareRun(Asked(b"client", 8), OTHER, again))
+    assert isinstance(scene.found(), RunPrepared)
 
 
 def test_one_run_s_disk_that_does_not_answer_holds_up_that_run_alone(

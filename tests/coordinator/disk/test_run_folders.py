@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -27,6 +28,7 @@ from remuda.policy.files.policy_file import publish
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
 from remuda.tests.coordinator.disk.writing import carry_out
+from remuda.tests.patience import HANG_S
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress
 from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
@@ -263,6 +265,30 @@ def test_what_is_over_can_be_resumed_from_its_last_checkpoint(folders: RunFolder
     assert (counters.env_step, counters.train_iter, counters.episode, counters.policy_version) == (70, 7, 3, 4)
     assert prepared.resumed.best is not None
     assert prepared.resumed.best.reward == 12.5
+
+
+def test_who_resumes_what_is_over_waits_until_its_files_are_closed(folders: RunFolders, run: RunFolder) -> None:
+    """Its end is known as soon as it is journaled; whoever sees it may resume it at once."""
+    carry_out(folders, recorded(run, 7))
+    again = PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="resume"))
+    found: list[PreparedRun | RunRefused] = []
+    resumes = threading.Thread(target=lambda: found.append(folders.prepare(again)))
+    folders.about_to_close(EXPERIMENT)
+    resumes.start()
+    resumes.join(0.2)
+    assert not found, "it waits"
+    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
+    resumes.join(HANG_S)
+    assert [type(each) for each in found] == [PreparedRun]
+
+
+def test_it_does_not_wait_for_ever(folders: RunFolders, run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    carry_out(folders, recorded(run, 7))
+    monkeypatch.setattr(run_folders, "CLOSING_S", 0.01)
+    folders.about_to_close(EXPERIMENT)
+    rejection = refused(folders, replace(SUBMIT, on_exists="resume"))
+    assert rejection.code == "exists"
+    assert "its disk is slow to close its files: try again later" in rejection.reason
 
 
 @pytest.mark.parametrize("loss", ["gone", "damaged"])

@@ -108,12 +108,22 @@ def test_a_pipe_that_nobody_reads_holds_up_no_end() -> None:
 
 
 INTERRUPTED = """
-import atexit, signal, threading
+import atexit, pathlib, signal, threading, time
 from remuda.worker.quick_exit import exit_now
 
+main = threading.main_thread()
+
+def switches():
+    status = pathlib.Path(f"/proc/self/task/{main.native_id}/status").read_text()
+    return [line for line in status.splitlines() if "ctxt_switches" in line or "S (sleeping)" in line]
+
 def last():
-    threading.main_thread().join()
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    main.join()
+    before = []
+    while len(now := switches()) < 3 or now != before:  # until it waits: just before, a signal wakes nobody
+        before = now
+        time.sleep(0.05)
+    signal.pthread_kill(main.ident, signal.SIGINT)
     interrupted.wait()
 interrupted = threading.Event()
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -125,6 +135,7 @@ exit_now(3)
 
 
 @pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_ctrl_c_while_threads_are_waited_for_changes_no_exit_code() -> None:
     done = ended(INTERRUPTED)
     assert (done.returncode, done.stdout) == (3, "registered\n")

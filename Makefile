@@ -26,7 +26,7 @@ setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second
 demo: setup  ## train CartPole with a coordinator and a herd of workers, live, to a return of 475
 	$(BIN)/remuda launch examples/cartpole_dqn.yaml --on-exists rename
 
-test: lint  ## lint, types and every test (about eight minutes on two quiet cores)
+test: lint  ## lint, types and every test (about ten minutes on two quiet cores)
 	$(MAKE) --no-print-directory -j 3 mypy pyright collected-unit
 
 lint: setup  ## ruff: rules and format

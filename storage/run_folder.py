@@ -65,6 +65,11 @@ class RunFolder:
         """A pickled copy of the environment, where it can be pickled."""
         return self.root / "vars.pkl"
 
+    @property
+    def notes(self) -> Path:
+        """What people write about the run: a text and tags. Missing until somebody does."""
+        return self.root / "notes.json"
+
     # --- results
     @property
     def progress(self) -> Path:

@@ -7,7 +7,7 @@ export function lines({ runs: all, groups: together }, bands = true) {
 	const within = new Set(groups.flatMap(({ runs }) => runs));
 	const alone = all.filter(({ run }) => !within.has(run));
 	return [
-		...groups.map(({ group, runs, ...line }) => ({ ...line, name: `${group} (${runs.length} seeds)` })),
+		...groups.map(({ group, runs, ...line }) => ({ ...line, seeds: runs.length, name: `${group} (${runs.length} seeds)` })),
 		...alone.map(({ run, x, last, min, max }) => ({ name: run.replace("//", ", "), x, mean: last, low: min, high: max })),
 	].filter(({ x }) => x.length);
 }
@@ -20,25 +20,28 @@ export function marks({ runs }, x) {
 
 export const hasBand = ({ low, high }) => Boolean(low?.some((value, at) => Number.isFinite(value) && high[at] > value));
 
-// The exponential mean of the values so far, as TensorBoard has it: divided by the weight of all values, so that it does
-// not begin at 0. What is no number stays as it is, and counts for nothing.
-export function smoothed(values, weight) {
-	let [sum, whole] = [0, 0];
-	return values.map((value) => {
+// The exponential mean of the values so far, as TensorBoard has it where points are evenly spaced: divided by the weight of
+// all values, so that it does not begin at 0. Of points that lie closer together each counts for less: the points of a
+// group are those of all its seeds. What is no number stays as it is, and counts for nothing.
+export function smoothed(x, values, weight, seeds = 1) {
+	const usual = (x.at(-1) - x[0]) / Math.max(x.length / seeds - 1, 1);
+	let [sum, whole, before] = [0, 0, null];
+	return values.map((value, at) => {
 		if (!Number.isFinite(value)) return value;
-		[sum, whole] = [weight * sum + (1 - weight) * value, weight * whole + (1 - weight)];
+		const kept = weight ** (before === null || !usual ? 1 : (x[at] - before) / usual);
+		[sum, whole, before] = [kept * sum + (1 - kept) * value, kept * whole + (1 - kept), x[at]];
 		return sum / whole;
 	});
 }
 
 // A line as it is drawn: smoothed, and without what a logarithmic axis cannot show. `raw` is the line before smoothing;
 // `hidden` counts points that are left out. A band goes down to the least value that is drawn.
-export function drawable({ name, x, mean, low, high }, { logx = false, logy = false, smooth = 0 }) {
+export function drawable({ name, x, mean, low, high, seeds }, { logx = false, logy = false, smooth = 0 }) {
 	const there = x.map((at, index) => index).filter((index) => !logx || x[index] > 0);
 	const of = (values) => values && there.map((index) => values[index]);
 	const positive = (values) => (logy ? values.map((value) => (value > 0 ? value : null)) : values);
 	const [own, raw] = [{ name, x: of(x), low: of(low), high: of(high) }, of(mean)];
-	const shown = positive(smooth ? smoothed(raw, smooth) : raw);
+	const shown = positive(smooth ? smoothed(own.x, raw, smooth, seeds) : raw);
 	const floor = logy ? Math.min(...positive(raw).filter(Number.isFinite)) : -Infinity;
 	const edge = (values) => values?.map((value) => (Number.isFinite(value) ? Math.max(value, floor) : value));
 	return {

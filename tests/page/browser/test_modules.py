@@ -227,10 +227,15 @@ def test_seeds_are_one_line_with_a_band(modules: Page) -> None:
 
 
 def test_smoothing_is_a_mean_that_does_not_begin_at_nothing(modules: Page) -> None:
-    assert call(modules, "curves", "smoothed([4, 4, 4], 0.9)") == pytest.approx([4, 4, 4])
-    assert call(modules, "curves", "smoothed([1, 3], 0.5)") == pytest.approx([1, (0.25 * 1 + 0.5 * 3) / 0.75])
-    assert call(modules, "curves", "smoothed([1, null, 3], 0.5)") == pytest.approx([1, None, 7 / 3])
-    assert call(modules, "curves", "smoothed([5, 7, 1], 0)") == [5, 7, 1]
+    third = (0.25 * 1 + 0.5 * 3) / 0.75
+    assert call(modules, "curves", "smoothed([0, 1, 2], [4, 4, 4], 0.9)") == pytest.approx([4, 4, 4])
+    assert call(modules, "curves", "smoothed([10, 20], [1, 3], 0.5)") == pytest.approx([1, third])
+    assert call(modules, "curves", "smoothed([0, 1, 2], [5, 7, 1], 0)") == [5, 7, 1]
+    assert call(modules, "curves", "smoothed([7], [5], 0.9)") == [5]
+    alone = call(modules, "curves", "smoothed([0, 1, 2], [1, 3, 8], 0.5)")
+    twice = call(modules, "curves", "smoothed([0, 0, 1, 1, 2, 2], [1, 1, 3, 3, 8, 8], 0.5, 2)")
+    assert twice[::2] == pytest.approx(alone), "two seeds with points at the same places are as one"
+    assert call(modules, "curves", "smoothed([0, 1, 2], [1, null, 3], 0.5)") == pytest.approx([1, None, 19 / 7])
 
 
 def test_what_a_logarithmic_axis_cannot_show_is_left_out_and_counted(modules: Page) -> None:

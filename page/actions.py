@@ -201,7 +201,7 @@ class Actions:
         return found
 
     def note(self, body: NoteBody) -> Notes:
-        """Write the text and the tags of a run; returns what was written. Raises NotesError, UnknownRunError."""
+        """Replaces the notes of a run and returns them. Raises NotesError, UnknownRunError."""
         folder, notes = self._views.ids.folder(whole_run(body.run)), valid_notes(body.note, body.tags)
         try:
             write_notes(folder, notes)

@@ -37,7 +37,7 @@ STATIC = Path(__file__).resolve().parent / "static"
 """The files of the browser side."""
 MOST_STREAMS = 64
 MOST_DOWNLOADS = 4
-"""Tables that are sent at the same time."""
+"""CSV tables sent at the same time."""
 ROUND_S = 1.0
 """Between two rounds of a stream."""
 KEEP_ALIVE_S = 15.0
@@ -122,8 +122,8 @@ class Page:
         return await self._answered(begun)
 
     async def _sent(self, pieces: Iterator[bytes]) -> AsyncGenerator[bytes]:
-        """The pieces, each made when the reader has taken the one before it. An error breaks the answer off, so that
-        nobody takes a part for the whole."""
+        """Sends the pieces as fast as the reader takes them. An error breaks the answer off, and no reader takes a part
+        for the whole."""
         self._downloads += 1
         try:
             while (piece := await self._in_thread(lambda: next(pieces, None))) is not None:

@@ -70,11 +70,11 @@ class Curves(Struct, frozen=True):
     runs: list[RunCurve]
     groups: list[GroupCurve]
     error: str | None = None
-    """Why it has no curve over this axis."""
+    """Why there is no curve over this axis."""
 
 
 class Charts(Struct, frozen=True):
-    """The whole view: the quantities in the order in which they were asked for."""
+    """The whole view: a chart for each quantity, in the order of the request."""
 
     x: str
     charts: list[Curves]
@@ -95,14 +95,14 @@ class Quantity:
 
     @property
     def error(self) -> str | None:
-        """Why it has no curve over this axis; None if it has one."""
+        """Says why there is no curve over this axis; None if there is a curve."""
         if self.source == "progress" and self.x not in X_COLUMNS:
             return f"progress.txt has no column for {self.x}: take {' or '.join(X_COLUMNS)}"
         return None
 
     def columns(self, names: Sequence[str]) -> list[int] | None:
-        """Where x and the last, least and largest value stand in the rows of its source; None if they are not there.
-        `names`: the columns of progress.txt."""
+        """Returns the columns of x and of the last, least and largest value in the rows of the source, or None if the
+        source lacks them. `names`: the columns of progress.txt."""
         if self.source == "evaluation":
             x, at = X_NAMES.index(self.x), _EVALUATION_VALUES + 3 * EVALUATION_NAMES.index(self.name)
         elif self.source == "interval":
@@ -117,7 +117,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class _Table:
-    """What one file of a run says, for all quantities that come from it."""
+    """Rows of one file of a run, for all quantities of that file."""
 
     rows: FloatArray
     count: int

@@ -1,9 +1,10 @@
-"""All values of a quantity as a table of text, read piece by piece from the files of the runs: nothing is thinned."""
+"""All values of a quantity as a CSV table, read piece by piece from the files of the runs: nothing is thinned."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -21,8 +22,8 @@ _Row = Sequence[object]
 
 
 def csv_pieces(runs: Sequence[tuple[str, RunFolder]], quantity: Quantity) -> Iterator[bytes]:
-    """The header, and a row for each value of each run in the order of its file; values that are missing have no row,
-    and what a file does not say is an empty cell. A run without the file has no rows. Raises OSError."""
+    """Yields the header, and a row for each value of each run, in the order of the file. A missing value has no row. A
+    counter that the file lacks is an empty cell. A run without the file has no rows. Raises OSError."""
     yield _text([HEADER])
     for run, folder in runs:
         blocks = _of_progress(folder, quantity) if quantity.source == "progress" else _of_series(folder, quantity)
@@ -48,11 +49,15 @@ def _of_series(folder: RunFolder, quantity: Quantity) -> Iterator[list[_Row]]:
             records, length, done = records_at(file.fileno(), offset)
             offset += length
             found = ((each, getattr(each, quantity.name)) for each in records if isinstance(each, kind))
-            yield [(each.env_step, each.train_iter, each.wall_s, value) for each, value in found if value is not None]
+            yield [
+                (each.env_step, each.train_iter, each.wall_s, value)
+                for each, value in found
+                if value is not None and not math.isnan(value)
+            ]
 
 
 def _of_progress(folder: RunFolder, quantity: Quantity) -> Iterator[list[_Row]]:
-    """Cells as the table has them."""
+    """Copies the cells as they stand in the table."""
     with open_regular(folder.progress, follow_link=False) as file:
         names = _header(os.pread(file.fileno(), _BLOCK_BYTES, 0))
         if quantity.name not in names:
@@ -73,7 +78,7 @@ def _header(start: bytes) -> list[str]:
 
 
 def _lines(descriptor: int) -> Iterator[list[str]]:
-    """The whole lines below the header, by blocks; not one that is being written."""
+    """Yields the whole lines below the header, block by block, without an unfinished last line."""
     offset, rest, is_first = 0, b"", True
     while block := os.pread(descriptor, _BLOCK_BYTES, offset):
         offset += len(block)
@@ -90,7 +95,6 @@ def _cell(row: Sequence[str], at: int | None) -> str:
 
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        return not math.isnan(float(cell))
     except ValueError:
         return False
-    return True

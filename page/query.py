@@ -29,7 +29,7 @@ class Query:
         return found
 
     def some(self, name: str, *, most: int) -> list[str]:
-        """As `texts`, without repetitions. Raises InvalidError if there is none."""
+        """Returns the texts of this name, each once. Raises InvalidError for none, and for more than `most`."""
         found = list(dict.fromkeys(self.texts(name, most=most)))
         if not found:
             raise InvalidError(f"{name}: missing")

@@ -50,7 +50,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     policies: list[PolicyRow] = []
     """If there are several; the numbers above are then sums, and the returns means."""
     note: str = ""
-    """What people wrote about it."""
+    """Text that people wrote about the run."""
     tags: list[str] = []
     tone: Tone = "still"
     says: str = ""

@@ -161,8 +161,8 @@ class SeriesReader:
 
 
 def records_at(descriptor: int, offset: int) -> tuple[list[Begin | Interval | Evaluation | Event], int, bool]:
-    """The records of a block of the file from there on, how many bytes they have, and whether nothing follows that can
-    be read. Raises OSError."""
+    """Reads a block of the file from `offset` on. Returns its records, their size in bytes, and whether the end of what
+    can be read is reached. Raises OSError."""
     data = os.pread(descriptor, _BLOCK_BYTES, offset)
     records, length = decode_records(data)
     if not length and len(data) == _BLOCK_BYTES:  # a very long record, or damage

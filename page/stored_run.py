@@ -79,7 +79,7 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     policies: list[PolicyRow] = []
     """If there are several."""
     note: str = ""
-    """What people wrote about it."""
+    """Text that people wrote about the run."""
     tags: list[str] = []
 
 

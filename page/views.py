@@ -38,7 +38,7 @@ from remuda.page.waiting import Queue, queue
 from remuda.storage.untrusted import json_of, read_bounded
 from remuda.wire.messages import OVER, Status
 
-API = 1
+API = 2
 MOST_CURVES = 200
 _RECENT_RUNS = 20
 """Runs that changed last, whose failures are shown with those of the runs that go on."""
@@ -244,13 +244,13 @@ class Views:
         return curves(self.library, chosen, quantities, points=points, budget=Budget(REQUEST_S))
 
     def metrics(self, runs: Sequence[str]) -> dict[str, list[str]]:
-        """What may be drawn of these runs, by the source. Raises UnknownRunError, OSError."""
+        """Names the quantities of these runs by their source. Raises UnknownRunError, OSError."""
         columns = [self.library.columns(run) for run in self._each_policy(runs)]
         progress = dict.fromkeys(name for names in columns for name in names)
         return {"evaluation": [*EVALUATION_NAMES], "interval": [*INTERVAL_NAMES], "progress": [*progress]}
 
     def csv(self, runs: Sequence[str], quantity: Quantity) -> Iterator[bytes]:
-        """All values of these runs as a table, in pieces. Raises UnknownRunError."""
+        """Returns all values of these runs as a CSV table, in pieces. Raises UnknownRunError."""
         return csv_pieces([(run, self.ids.folder(run)) for run in self._each_policy(runs)], quantity)
 
     def _each_policy(self, runs: Sequence[str]) -> list[str]:

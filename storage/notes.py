@@ -1,4 +1,4 @@
-"""What people write about a run: a short text and some tags, in its `notes.json`."""
+"""The notes of a run: a short text and tags that people write, in `notes.json` of the run folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Notes(Struct, frozen=True):
 
 
 def valid_notes(note: str, tags: Iterable[str]) -> Notes:
-    """The notes without control characters, empty tags and repeated tags. A comma separates two tags. Raises
+    """Returns the notes without control characters, empty tags and repeated tags. A comma separates two tags. Raises
     NotesError."""
     found = Notes(_printable(note, keep="\n\t").strip(), _tags(tags))
     if len(found.note) > LONGEST_NOTE:
@@ -47,7 +47,7 @@ def valid_notes(note: str, tags: Iterable[str]) -> Notes:
 
 
 def read_notes(folder: RunFolder) -> Notes:
-    """The notes of a run; empty ones if there is no file, or a file that nobody could have written here."""
+    """Reads the notes of a run. A missing, damaged or oversized file gives empty notes."""
     try:
         content = read_bounded(folder.notes, most_bytes=_MOST_BYTES, follow_link=False)
         found = msgspec.json.decode(content, type=Notes)
@@ -57,7 +57,7 @@ def read_notes(folder: RunFolder) -> Notes:
 
 
 def write_notes(folder: RunFolder, notes: Notes) -> None:
-    """Replace the notes of a run; empty ones remove the file. Raises OSError."""
+    """Replaces the notes of a run. Empty notes remove the file. Raises OSError."""
     if notes == Notes():
         folder.notes.unlink(missing_ok=True)
         return
@@ -71,7 +71,7 @@ def _tags(tags: Iterable[str]) -> list[str]:
 
 
 def _printable(text: str, *, keep: str) -> str:
-    """The text without control characters and halves of characters, which no file and no terminal should get."""
+    """Returns the text with a space for each control character, invisible mark and half of a character."""
     hidden = ("Cc", "Cf", "Cs")
     return "".join(
         each if each in keep or unicodedata.category(each) not in hidden else " " for each in text.replace("\r\n", "\n")

@@ -67,7 +67,7 @@ class RunFolder:
 
     @property
     def notes(self) -> Path:
-        """What people write about the run: a text and tags. Missing until somebody does."""
+        """A text and tags that people write about the run. Missing until somebody writes some."""
         return self.root / "notes.json"
 
     # --- results

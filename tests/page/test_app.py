@@ -98,7 +98,7 @@ def test_no_data_without_a_token(client: TestClient, path: str) -> None:
 
 def test_what_the_page_is(client: TestClient, runs: Path) -> None:
     found = get(client, "/api/session")
-    assert (found["right"], found["live"], found["coordinator"], found["api"]) == ("viewer", False, "none", 1)
+    assert (found["right"], found["live"], found["coordinator"], found["api"]) == ("viewer", False, "none", 2)
     assert found["runs_dir"] == "runs"
     assert found["operator_command"] == f"remuda page {runs} --right operator"
 

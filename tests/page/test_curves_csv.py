@@ -56,7 +56,7 @@ def test_rows_that_are_torn_or_hold_no_number_are_left_out(tmp_path: Path) -> No
     folder.progress.write_text(
         "TotalEnvInteracts\tLossQ\tTime\n0\t\t0\n1\tname\t1\n2\t5\n3\tnan\t3\n4\t-7e3\t4\n5\t8\t"
     )
-    assert table("progress/LossQ", ("a", folder)) == [["a", "3", "", "3", "nan"], ["a", "4", "", "4", "-7e3"]]
+    assert table("progress/LossQ", ("a", folder)) == [["a", "4", "", "4", "-7e3"]]
     assert table("progress/Other", ("a", folder)) == []
     folder.progress.write_text("LossQ\n1\n")
     assert table("progress/LossQ", ("a", folder)) == [["a", "", "", "", "1"]]

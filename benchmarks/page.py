@@ -46,7 +46,7 @@ from remuda.wire.messages import OVER
 
 RUNS = 100
 POINTS = int(os.environ.get("REMUDA_PAGE_POINTS", "1000000"))
-FIRST_PAINT_S, OPEN_S, SIZE_BYTES = 0.3, 2.0, 150_000
+FIRST_PAINT_S, OPEN_S, SIZE_BYTES = 0.3, 2.0, 180_000
 SHOWN_S = 5.0
 """Until a change of the herd is shown: the coordinator is asked once a second at most, and gives it 1 % of its time."""
 TASK_S = 0.1
@@ -146,7 +146,7 @@ def read_whole(here: Served, run: str) -> float:
 
 
 def _is_exact(here: Served, path: str) -> bool:
-    return bool(here.get(path)["runs"][0]["exact"])
+    return bool(here.get(path)["charts"][0]["runs"][0]["exact"])
 
 
 def sent_bytes(here: Served) -> int:

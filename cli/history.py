@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from remuda.logbook.series import Evaluation, Event, Interval, Moment
     from remuda.logbook.usage import Usage
+    from remuda.storage.notes import Notes
 
 MOST_ROWS = 40
 """Rows of the table; in a longer run several intervals share a row."""
@@ -27,17 +28,19 @@ _WAITS = ("data", "policy", "credit", "other")
 def show_history(which: str | None, runs_dir: Path, connection_file: Path | None, *, as_json: bool) -> None:
     """Print the history. Raises InputError if there is no such run, or if it has written nothing yet."""
     from remuda.logbook.series import SeriesError, read_series
+    from remuda.storage.notes import read_notes
     from remuda.storage.run_folder import RunFolder
 
     if which is None:
         raise InputError("name a run: remuda status --history RUN, where RUN is its folder, its id or its name")
-    path = RunFolder(_folder(which, runs_dir, connection_file)).series
+    folder = RunFolder(_folder(which, runs_dir, connection_file))
+    path = folder.series
     try:
         moments = read_series(path)
         if as_json:
             _print_json(moments)
         else:
-            _print_table(list(moments))
+            _print_table(list(moments), read_notes(folder))
     except FileNotFoundError:
         raise InputError(f"{path} does not exist (yet): the first interval of this run is not over") from None
     except SeriesError as error:
@@ -71,14 +74,18 @@ def _print_json(moments: Iterable[Moment]) -> None:
     print("]" if separator != "[" else "[]")
 
 
-def _print_table(moments: Sequence[Moment]) -> None:
+def _print_table(moments: Sequence[Moment], notes: Notes) -> None:
     from rich.console import Console
+    from rich.text import Text
 
     from remuda.cli.status import PLAIN_WIDTH
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
+    for name, text in (("note", notes.note), ("tags", ", ".join(notes.tags))):
+        if text:
+            console.print(Text(f"{name}: {' '.join(text.split())}"))
     console.print(history(moments))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import compress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,7 +67,7 @@ def status(
             return
         found = client.status(experiment)
     if as_json:
-        print(_json(found))
+        print(json_text(found))
     else:
         from rich.console import Console
 
@@ -218,9 +219,15 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool
     return made
 
 
-def _json(status: Status) -> str:
+def json_text(status: Status) -> str:
+    """The status as JSON, with the notes of the runs whose folders this machine sees."""
     import msgspec
+
+    from remuda.storage.notes import read_notes
+    from remuda.storage.run_folder import RunFolder
 
     plain = msgspec.to_builtins(status)
     plain.pop("type", None)
+    for each in plain["experiments"]:
+        each |= msgspec.to_builtins(read_notes(RunFolder(Path(each["run_dir"]))))
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()

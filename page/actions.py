@@ -22,8 +22,10 @@ from remuda.page.coordinator_link import NoCoordinatorError
 from remuda.page.evaluations import AskedEvaluation
 from remuda.page.on_page import on_page
 from remuda.page.query import InvalidError
+from remuda.page.run_ids import whole_run
 from remuda.page.tokens import PageRight
 from remuda.page.views import Views
+from remuda.storage.notes import Notes, NotesError, valid_notes, write_notes
 from remuda.wire.messages import AnyMessage, Prioritize, Priority, StopExperiment, Submit
 
 LONGEST_BODY_BYTES = 256 << 10
@@ -33,9 +35,10 @@ NEEDS: Mapping[str, type[AnyMessage]] = {
     "priority": Prioritize,
     "evaluate": Submit,
     "resume": Submit,
+    "note": Submit,
 }
 """For each action, the message that its user must have the right to send."""
-_LOCAL = frozenset({"evaluate"})
+_LOCAL = frozenset({"evaluate", "note"})
 """Actions that need no coordinator."""
 SUBMIT_S = 300.0
 """How long a submission may take; the environment is built once."""
@@ -95,6 +98,14 @@ class EvaluateBody(Struct, frozen=True, forbid_unknown_fields=True):
     train_iter: Annotated[int, Meta(ge=0)] | Literal["best", "last"] = "best"
     episodes: Annotated[int, Meta(ge=1, le=10_000)] = 20
     deterministic: bool = True
+
+
+class NoteBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of /api/note."""
+
+    run: _Short
+    note: _Text
+    tags: Annotated[list[_Short], Meta(max_length=100)]
 
 
 class Submitted(Struct, frozen=True):
@@ -188,6 +199,15 @@ class Actions:
         if found is None:
             raise BusyError("other evaluations go on: wait until one of them is over")
         return found
+
+    def note(self, body: NoteBody) -> Notes:
+        """Replaces the notes of a run and returns them. Raises NotesError, UnknownRunError."""
+        folder, notes = self._views.ids.folder(whole_run(body.run)), valid_notes(body.note, body.tags)
+        try:
+            write_notes(folder, notes)
+        except OSError as error:
+            raise NotesError(f"{folder.notes.name} cannot be written: {error.strerror}") from error
+        return notes
 
     def _submitted(self, config: Path, sets: Sequence[str], options: Sequence[str]) -> Submitted:
         if self._connection_file is None:

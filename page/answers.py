@@ -18,6 +18,7 @@ from remuda.page.films import NoFilmError
 from remuda.page.log_files import UnknownLogError
 from remuda.page.query import InvalidError
 from remuda.page.run_ids import UnknownRunError
+from remuda.storage.notes import NotesError
 from remuda.wire.conversation import RefusedError
 
 _STATUS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
@@ -26,6 +27,7 @@ _STATUS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     UnknownRunError: (HTTPStatus.NOT_FOUND, "unknown"),
     UnknownLogError: (HTTPStatus.NOT_FOUND, "unknown"),
     NoFilmError: (HTTPStatus.NOT_FOUND, "unknown"),
+    NotesError: (HTTPStatus.BAD_REQUEST, "invalid"),
     BusyError: (HTTPStatus.TOO_MANY_REQUESTS, "busy"),
     RefusedByCommandError: (HTTPStatus.CONFLICT, "refused"),
     FileNotFoundError: (HTTPStatus.NOT_FOUND, "unknown"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 
 from remuda.page.actions import LONGEST_BODY_BYTES, Actions, allowed
 from remuda.page.answers import failure, json, told
+from remuda.page.curves import Quantity
 from remuda.page.guard import RIGHT, Guard
 from remuda.page.query import Query
 from remuda.page.reads import READS, Read
@@ -29,12 +30,14 @@ from remuda.page.run_ids import UnknownRunError
 from remuda.page.stream import Follower, Position, Wishes
 from remuda.page.stream_messages import Message, batch
 from remuda.page.tokens import PageRight, Tokens
-from remuda.page.views import Session, Views
+from remuda.page.views import MOST_CURVES, Session, Views
 from remuda.page.writes import WRITES, Write
 
 STATIC = Path(__file__).resolve().parent / "static"
 """The files of the browser side."""
 MOST_STREAMS = 64
+MOST_DOWNLOADS = 4
+"""CSV tables sent at the same time."""
 ROUND_S = 1.0
 """Between two rounds of a stream."""
 KEEP_ALIVE_S = 15.0
@@ -54,6 +57,7 @@ class Page:
         self._round_s = round_s
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._streams = 0
+        self._downloads = 0
 
     def routes(self, static: Path) -> list[Route]:
         """All paths."""
@@ -63,6 +67,7 @@ class Page:
             Route("/static/{path:path}", partial(_file, files)),
             Route("/api/session", self._session),
             Route("/api/film", self._film),
+            Route("/api/csv", self._csv),
             Route("/api/events", self._events),
             *(Route(path, partial(self._read, read)) for path, read in READS.items()),
             *(Route(path, partial(self._write, write), methods=["POST"]) for path, write in WRITES.items()),
@@ -100,6 +105,31 @@ class Page:
             return Response(self._views.films(query.text("run")).gif(train_iter), media_type="image/gif")
 
         return await self._answered(film)
+
+    async def _csv(self, request: Request) -> Response:
+        if request.method != "GET":
+            return failure(HTTPStatus.METHOD_NOT_ALLOWED, "method", "a table is read with GET")
+        if self._downloads >= MOST_DOWNLOADS:
+            text = f"{self._downloads} tables are being sent: try again in a moment"
+            return failure(HTTPStatus.TOO_MANY_REQUESTS, "busy", text)
+        query = _query(request)
+
+        def begun() -> Response:
+            pieces = self._views.csv(query.some("run", most=MOST_CURVES), Quantity(query.text("y"), "env_step"))
+            headers = {"Content-Disposition": 'attachment; filename="curve.csv"'}
+            return StreamingResponse(self._sent(pieces), media_type="text/csv; charset=utf-8", headers=headers)
+
+        return await self._answered(begun)
+
+    async def _sent(self, pieces: Iterator[bytes]) -> AsyncGenerator[bytes]:
+        """Sends the pieces as fast as the reader takes them. An error breaks the answer off, and no reader takes a part
+        for the whole."""
+        self._downloads += 1
+        try:
+            while (piece := await self._in_thread(lambda: next(pieces, None))) is not None:
+                yield piece
+        finally:
+            self._downloads -= 1
 
     async def _events(self, request: Request) -> Response:
         if request.method != "GET":

@@ -74,4 +74,6 @@ def row_summary(row: RunRow) -> Hashable:
         row.samples_per_insert,
         row.group,
         row.live,
+        row.note,
+        *row.tags,
     )

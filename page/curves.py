@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec import Struct
 
 from remuda.page.library import Library
 from remuda.page.numbers import listed
-from remuda.page.progress_reader import X_COLUMNS, ProgressReader
+from remuda.page.progress_reader import X_COLUMNS
 from remuda.page.pyramid import FloatArray
 from remuda.page.run_ids import UnknownRunError
 from remuda.page.series_reader import (
@@ -18,7 +19,6 @@ from remuda.page.series_reader import (
     INTERVAL_VALUES,
     INTERVAL_X,
     X_NAMES,
-    SeriesReader,
 )
 from remuda.page.stored_run import StoredRun
 from remuda.plotting.curves import combined, line
@@ -64,12 +64,20 @@ class GroupCurve(Struct, frozen=True, kw_only=True):
 
 
 class Curves(Struct, frozen=True):
-    """The whole view."""
+    """One quantity of all runs."""
 
-    x: str
     y: str
     runs: list[RunCurve]
     groups: list[GroupCurve]
+    error: str | None = None
+    """Why there is no curve over this axis."""
+
+
+class Charts(Struct, frozen=True):
+    """The whole view: a chart for each quantity, in the order of the request."""
+
+    x: str
+    charts: list[Curves]
 
 
 class Quantity:
@@ -84,60 +92,85 @@ class Quantity:
             raise UnknownCurveError(f"{y[:100]!r} is no quantity: evaluation/return_mean, interval/…, progress/…")
         if x not in X_NAMES:
             raise UnknownCurveError(f"{x[:100]!r} is no axis: {', '.join(X_NAMES)}")
-        if self.source == "progress" and x not in X_COLUMNS:
-            raise UnknownCurveError(f"progress.txt has no column for {x}: take {' or '.join(X_COLUMNS)}")
+
+    @property
+    def error(self) -> str | None:
+        """Says why there is no curve over this axis; None if there is a curve."""
+        if self.source == "progress" and self.x not in X_COLUMNS:
+            return f"progress.txt has no column for {self.x}: take {' or '.join(X_COLUMNS)}"
+        return None
+
+    def columns(self, names: Sequence[str]) -> list[int] | None:
+        """Returns the columns of x and of the last, least and largest value in the rows of the source, or None if the
+        source lacks them. `names`: the columns of progress.txt."""
+        if self.source == "evaluation":
+            x, at = X_NAMES.index(self.x), _EVALUATION_VALUES + 3 * EVALUATION_NAMES.index(self.name)
+        elif self.source == "interval":
+            x, at = INTERVAL_X + X_NAMES.index(self.x), INTERVAL_VALUES + 3 * INTERVAL_NAMES.index(self.name)
+        else:
+            x_name = X_COLUMNS.get(self.x)
+            if x_name not in names or self.name not in names:
+                return None
+            x, at = 3 * names.index(x_name), 3 * names.index(self.name)
+        return [x, at, at + 1, at + 2]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Rows of one file of a run, for all quantities of that file."""
+
+    rows: FloatArray
+    count: int
+    read_share: float
+    names: Sequence[str] = ()
+    error: str | None = None
 
 
 def curves(
-    library: Library, runs: Sequence[StoredRun], quantity: Quantity, *, points: int, budget: Callable[[], bool]
-) -> Curves:
-    """The curves of these runs, in at most `points` buckets each. A file that is not read within the budget is shown by
-    a sample of its rows until the library has read it."""
+    library: Library,
+    runs: Sequence[StoredRun],
+    quantities: Sequence[Quantity],
+    *,
+    points: int,
+    budget: Callable[[], bool],
+) -> Charts:
+    """The curves of these runs, in at most `points` buckets each; all quantities have the same x.
+
+    Each file is looked at once, however many quantities come from it. A file that is not read within the budget is
+    shown by a sample of its rows until the library has read it.
+    """
+    shown = [each for each in quantities if each.error is None]
+    found: dict[str, list[RunCurve]] = {each.y: [] for each in quantities}
     with library.first():
-        found = [_curve(library, run, quantity, points, budget) for run in runs]
-        return Curves(quantity.x, quantity.y, found, _together(found))
+        for run in runs:
+            tables = {each: _table(library, run.run, each, points, budget) for each in {one.source for one in shown}}
+            for each in shown:
+                found[each.y].append(_run_curve(run, tables[each.source], each))
+        charts = [Curves(each.y, found[each.y], _together(found[each.y]), each.error) for each in quantities]
+        return Charts(quantities[0].x, charts)
 
 
-def _curve(library: Library, run: StoredRun, quantity: Quantity, points: int, budget: Callable[[], bool]) -> RunCurve:
+def _table(library: Library, run: str, source: str, points: int, budget: Callable[[], bool]) -> _Table:
     try:
-        if quantity.source == "progress":
-            with library.progress(run.run, budget, in_part=False) as table:
-                rows, exact = _of_progress(table, quantity, points)
-                return _run_curve(run, rows, table.table.rows, table.read_share, exact=exact)
-        with library.series(run.run, budget, in_part=False) as series:
-            pyramid = series.evaluations if quantity.source == "evaluation" else series.intervals
-            rows = _of_series(series, quantity, points)
-            return _run_curve(run, rows, pyramid.rows, series.read_share, exact=series.read_share >= 1.0)
+        if source == "progress":
+            with library.progress(run, budget, in_part=False) as progress:
+                share, whole = progress.read_share, progress.table
+                rows = whole.buckets(points) if share >= 1.0 else progress.bucketed(progress.sample(points))
+                return _Table(rows, whole.rows, share, progress.names)
+        with library.series(run, budget, in_part=False) as series:
+            share = series.read_share
+            if source == "evaluation":
+                whole, sample = series.evaluations, series.sample_evaluations
+            else:
+                whole, sample = series.intervals, series.sample_intervals
+            return _Table(whole.buckets(points) if share >= 1.0 else sample(points), whole.rows, share)
     except (OSError, UnknownRunError) as error:
-        return _run_curve(run, np.empty((0, 4)), 0, 0.0, exact=True, error=str(error))
+        return _Table(np.empty((0, 0)), 0, 0.0, error=str(error))
 
 
-def _of_series(series: SeriesReader, quantity: Quantity, points: int) -> FloatArray:
-    """float64 [n, 4]: x, last, min, max."""
-    exact = series.read_share >= 1.0
-    if quantity.source == "evaluation":
-        x, at = X_NAMES.index(quantity.x), _EVALUATION_VALUES + 3 * EVALUATION_NAMES.index(quantity.name)
-        rows = series.evaluations.buckets(points) if exact else series.sample_evaluations(points)
-    else:
-        x, at = INTERVAL_X + X_NAMES.index(quantity.x), INTERVAL_VALUES + 3 * INTERVAL_NAMES.index(quantity.name)
-        rows = series.intervals.buckets(points) if exact else series.sample_intervals(points)
-    return rows[:, [x, at, at + 1, at + 2]]
-
-
-def _of_progress(table: ProgressReader, quantity: Quantity, points: int) -> tuple[FloatArray, bool]:
-    """float64 [n, 4] as above, and whether no row was left out."""
-    x_name = X_COLUMNS[quantity.x]
-    if quantity.name not in table.names or x_name not in table.names:
-        return np.empty((0, 4)), True
-    x, at = 3 * table.names.index(x_name), 3 * table.names.index(quantity.name)
-    exact = table.read_share >= 1.0
-    rows = table.table.buckets(points) if exact else table.bucketed(table.sample(points))
-    return rows[:, [x, at, at + 1, at + 2]], exact
-
-
-def _run_curve(
-    run: StoredRun, rows: FloatArray, count: int, share: float, *, exact: bool, error: str | None = None
-) -> RunCurve:
+def _run_curve(run: StoredRun, table: _Table, quantity: Quantity) -> RunCurve:
+    columns = quantity.columns(table.names) if len(table.rows) else None
+    rows = np.empty((0, 4)) if columns is None else table.rows[:, columns]
     rows = rows[np.isfinite(rows[:, :2]).all(axis=1)]
     x, last, least, most = (listed(rows[:, at]) for at in range(4))
     return RunCurve(
@@ -145,14 +178,14 @@ def _run_curve(
         name=run.name,
         seed=run.seed,
         group=run.group,
-        rows=count,
-        read=share,
-        exact=exact,
+        rows=table.count,
+        read=table.read_share,
+        exact=table.read_share >= 1.0 or columns is None,
         x=x,
         last=last,
         min=least,
         max=most,
-        error=error,
+        error=table.error,
     )
 
 

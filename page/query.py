@@ -28,6 +28,13 @@ class Query:
                 raise InvalidError(f"{name}: longer than {LONGEST_TEXT} characters")
         return found
 
+    def some(self, name: str, *, most: int) -> list[str]:
+        """Returns the texts of this name, each once. Raises InvalidError for none, and for more than `most`."""
+        found = list(dict.fromkeys(self.texts(name, most=most)))
+        if not found:
+            raise InvalidError(f"{name}: missing")
+        return found
+
     def optional(self, name: str) -> str | None:
         """The text of this name, if there is one. Raises InvalidError for several."""
         found = self.texts(name, most=1)

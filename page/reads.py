@@ -13,6 +13,7 @@ from remuda.page.query import InvalidError, Query
 from remuda.page.views import MOST_CURVES, Views
 
 MOST_POINTS = 1_000
+MOST_CHARTS = 12
 LONGEST_SEARCH = 200
 _ALL_LOGS = "*"
 
@@ -39,9 +40,9 @@ class Examples(Struct, frozen=True):
 
 
 def _curves(views: Views, query: Query) -> object:
-    quantity = Quantity(query.text("y"), query.optional("x") or "env_step")
+    x, names = query.optional("x") or "env_step", query.some("y", most=MOST_CHARTS)
     points = query.whole("points", 400, least=2, most=MOST_POINTS)
-    return views.curves(query.texts("run", most=MOST_CURVES), quantity, points)
+    return views.curves(query.texts("run", most=MOST_CURVES), [Quantity(y, x) for y in names], points)
 
 
 def _timeline(views: Views, query: Query) -> object:
@@ -77,10 +78,7 @@ def _log_part(views: Views, query: Query) -> object:
 
 
 def _settings(views: Views, query: Query) -> object:
-    runs = query.texts("run", most=settings.MOST_RUNS)
-    if not runs:
-        raise InvalidError("run: missing")
-    return views.settings(runs)
+    return views.settings(query.some("run", most=settings.MOST_RUNS))
 
 
 def _compared(views: Views, query: Query) -> object:
@@ -97,6 +95,7 @@ READS: dict[str, Read] = {
     "/api/runs": lambda views, query: views.runs(),
     "/api/run": lambda views, query: views.run(query.text("run")),
     "/api/curves": _curves,
+    "/api/metrics": lambda views, query: views.metrics(query.texts("run", most=MOST_CURVES)),
     "/api/timeline": _timeline,
     "/api/logs": lambda views, query: LogList(views.logs(query.text("run"))),
     "/api/log": _log,

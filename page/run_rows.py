@@ -49,6 +49,9 @@ class RunRow(Struct, frozen=True, kw_only=True):
     changed_s: float | None = None
     policies: list[PolicyRow] = []
     """If there are several; the numbers above are then sums, and the returns means."""
+    note: str = ""
+    """Text that people wrote about the run."""
+    tags: list[str] = []
     tone: Tone = "still"
     says: str = ""
     """How it is, and why it waits if it does: a sentence."""

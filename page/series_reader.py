@@ -123,14 +123,9 @@ class SeriesReader:
         offset, done = self._mark.offset, False
         with open_regular(self._path, follow_link=False) as file:
             while True:
-                data = os.pread(file.fileno(), _BLOCK_BYTES, offset)
-                records, length = decode_records(data)
-                if not length and len(data) == _BLOCK_BYTES:  # a very long record, or damage
-                    data = os.pread(file.fileno(), LONGEST_BYTES, offset)
-                    records, length = decode_records(data)
+                records, length, done = records_at(file.fileno(), offset)
                 self._take(records)
                 offset += length
-                done = not length or len(data) < _BLOCK_BYTES
                 if done or not go_on():
                     break
         if offset > self._mark.offset:
@@ -163,6 +158,17 @@ class SeriesReader:
                     self.events_left_out += 1
                 self.events.append(record)
                 self.spans.take(record)
+
+
+def records_at(descriptor: int, offset: int) -> tuple[list[Begin | Interval | Evaluation | Event], int, bool]:
+    """Reads a block of the file from `offset` on. Returns its records, their size in bytes, and whether the end of what
+    can be read is reached. Raises OSError."""
+    data = os.pread(descriptor, _BLOCK_BYTES, offset)
+    records, length = decode_records(data)
+    if not length and len(data) == _BLOCK_BYTES:  # a very long record, or damage
+        data = os.pread(descriptor, LONGEST_BYTES, offset)
+        records, length = decode_records(data)
+    return records, length, not length or len(data) < _BLOCK_BYTES
 
 
 def _interval_rows(records: Sequence[Interval]) -> FloatArray:

@@ -17,6 +17,7 @@ from remuda.page.run_end import ended
 from remuda.page.run_ids import of_policy
 from remuda.plotting.runs import Run, described
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
+from remuda.storage.notes import Notes, read_notes
 from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of
 from remuda.storage.untrusted import json_of, open_regular, read_bounded
 from remuda.training.commander.together import mean_return
@@ -77,6 +78,9 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     """When its files changed last: seconds since 1970."""
     policies: list[PolicyRow] = []
     """If there are several."""
+    note: str = ""
+    """Text that people wrote about the run."""
+    tags: list[str] = []
 
 
 class FolderRead(Struct, frozen=True, kw_only=True):
@@ -91,6 +95,7 @@ class FolderRead(Struct, frozen=True, kw_only=True):
     learned: Mapping[str, _Learned]
     """By the names of its policies; the only one has no name."""
     changed_s: float
+    notes: Notes
 
 
 class _Learned(Struct, frozen=True, kw_only=True):
@@ -107,7 +112,7 @@ def _policies(folder: RunFolder) -> list[RunFolder]:
 
 
 def _watched(folder: RunFolder) -> list[Path]:
-    files = [folder.config_json]
+    files = [folder.config_json, folder.notes]
     for one in _policies(folder):
         files += [one.index, one.commander_log, one.serial_evaluator_log, one.progress]
     return files
@@ -124,7 +129,8 @@ def stamp_of(folder: RunFolder) -> tuple[Stamp, float]:
             stamps.append((0, 0))
             continue
         stamps.append((status.st_mtime_ns, status.st_size))
-        newest_ns = max(newest_ns, status.st_mtime_ns)
+        if path != folder.notes:  # a note says nothing about how the run goes
+            newest_ns = max(newest_ns, status.st_mtime_ns)
     return tuple(stamps), newest_ns / 1e9
 
 
@@ -142,6 +148,7 @@ def read_folder(run: str, folder: RunFolder, changed_s: float) -> FolderRead:
         end=_end(lead.serial_evaluator_log if serial else lead.commander_log),
         learned={policy_of(one): _learned(one) for one in members},
         changed_s=changed_s,
+        notes=read_notes(folder),
     )
 
 
@@ -198,6 +205,8 @@ def stored_run(read: FolderRead, group: str, sweep: str | None) -> StoredRun:
         best_return=mean_return([each.best_return for each in learned]),
         changed_s=read.changed_s,
         policies=[_policy_row(read.run, name, its) for name, its in read.learned.items() if name],
+        note=read.notes.note,
+        tags=read.notes.tags,
     )
 
 

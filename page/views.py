@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
@@ -18,7 +18,8 @@ from remuda.config.stored import FOLDER as EXAMPLES
 from remuda.page import comparing, log_files
 from remuda.page.checkpoints import Checkpoints, checkpoints
 from remuda.page.coordinator_link import CoordinatorLink, Presence
-from remuda.page.curves import Curves, Quantity, curves
+from remuda.page.curves import Charts, Quantity, curves
+from remuda.page.curves_csv import csv_pieces
 from remuda.page.evaluations import Evaluations
 from remuda.page.films import Films
 from remuda.page.going_on import GoingOn
@@ -37,7 +38,7 @@ from remuda.page.waiting import Queue, queue
 from remuda.storage.untrusted import json_of, read_bounded
 from remuda.wire.messages import OVER, Status
 
-API = 1
+API = 2
 MOST_CURVES = 200
 _RECENT_RUNS = 20
 """Runs that changed last, whose failures are shown with those of the runs that go on."""
@@ -96,7 +97,6 @@ class RunView(Struct, frozen=True):
     """One run."""
 
     run: RunRow
-    metrics: dict[str, list[str]]
     workers: list[RunWorker]
     ledger: LedgerView | None
     """None where it is not known: of runs of earlier versions, and before the first interval."""
@@ -212,14 +212,8 @@ class Views:
         """One run. Raises UnknownRunError, OSError."""
         folder, row = self.ids.folder(run), self.row(run)
         files = log_files.log_files(folder.log, self.alive(run))
-        metrics: dict[str, list[str]] = {
-            "evaluation": [*EVALUATION_NAMES],
-            "interval": [*INTERVAL_NAMES],
-            "progress": self.library.columns(self._first_policy(run)),
-        }
         return RunView(
             run=row,
-            metrics=metrics,
             workers=_workers(files),
             ledger=self._ledger(run, row),
             stop=self._stop(run),
@@ -243,12 +237,24 @@ class Views:
         of_run = {experiment for experiment, its in run_ids(status, self.ids).items() if its == run}
         return [(worker.uuid, worker.incarnation) for worker in status.workers if worker.experiment in of_run]
 
-    def curves(self, runs: Sequence[str], quantity: Quantity, points: int) -> Curves:
+    def curves(self, runs: Sequence[str], quantities: Sequence[Quantity], points: int) -> Charts:
         """Of some runs; of one that has several policies, one of each. Raises UnknownRunError."""
         known = {each.run: each for each in self.stored.all()}
-        each = dict.fromkeys(one for run in runs for one in self.ids.each_policy(run))
-        chosen = [known[run] if run in known else self.stored.one(run) for run in each]
-        return curves(self.library, chosen, quantity, points=points, budget=Budget(REQUEST_S))
+        chosen = [known[run] if run in known else self.stored.one(run) for run in self._each_policy(runs)]
+        return curves(self.library, chosen, quantities, points=points, budget=Budget(REQUEST_S))
+
+    def metrics(self, runs: Sequence[str]) -> dict[str, list[str]]:
+        """Names the quantities of these runs by their source. Raises UnknownRunError, OSError."""
+        columns = [self.library.columns(run) for run in self._each_policy(runs)]
+        progress = dict.fromkeys(name for names in columns for name in names)
+        return {"evaluation": [*EVALUATION_NAMES], "interval": [*INTERVAL_NAMES], "progress": [*progress]}
+
+    def csv(self, runs: Sequence[str], quantity: Quantity) -> Iterator[bytes]:
+        """Returns all values of these runs as a CSV table, in pieces. Raises UnknownRunError."""
+        return csv_pieces([(run, self.ids.folder(run)) for run in self._each_policy(runs)], quantity)
+
+    def _each_policy(self, runs: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(one for run in runs for one in self.ids.each_policy(run)))
 
     def timeline(self, run: str, buckets: int, from_s: float, to_s: float) -> Timeline:
         """Of one run, or of one of its policies. Raises UnknownRunError, OSError."""

@@ -10,6 +10,7 @@ from remuda.page.actions import (
     Actions,
     Check,
     EvaluateBody,
+    NoteBody,
     PriorityBody,
     ResumeBody,
     StopBody,
@@ -35,6 +36,7 @@ WRITES: Mapping[str, Write] = {
     "/api/resume": Write("resume", lambda actions, body: actions.resume(body_of(body, ResumeBody))),
     "/api/stop": Write("stop", lambda actions, body: actions.stop(body_of(body, StopBody))),
     "/api/priority": Write("priority", lambda actions, body: actions.prioritize(body_of(body, PriorityBody))),
+    "/api/note": Write("note", lambda actions, body: actions.note(body_of(body, NoteBody))),
     "/api/evaluate": Write(
         "evaluate", lambda actions, body: actions.evaluate(body_of(body, EvaluateBody)), HTTPStatus.ACCEPTED
     ),

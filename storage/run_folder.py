@@ -65,6 +65,11 @@ class RunFolder:
         """A pickled copy of the environment, where it can be pickled."""
         return self.root / "vars.pkl"
 
+    @property
+    def notes(self) -> Path:
+        """A text and tags that people write about the run. Missing until somebody writes some."""
+        return self.root / "notes.json"
+
     # --- results
     @property
     def progress(self) -> Path:

@@ -1,17 +1,21 @@
 // Lines with bands, drawn by uPlot, with a legend that says the values under the pointer.
 
-import { hasBand, summary } from "./curves.js";
+import { drawable, hasBand, isolated, summary } from "./curves.js";
 import { fill, h, say } from "./dom.js";
-import { digits, short } from "./format.js";
+import { digits, plural, short } from "./format.js";
 
 const COLOURS = 8;
 const NAMED = 24;
-const FEW = 40;
+const MARKED = 12;
+const SPOKEN = 10;
+const DOT_PX = 24;
+const ROOM_PX = [52, 22];
 const AGAIN_MS = 2000;
 export const AXES = { env_step: "environment steps", train_iter: "updates", wall_s: "seconds" };
 const FONT = "12px system-ui, sans-serif";
 const colour = (at) => `--c${at % COLOURS}`;
 const value = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const LOGARITHMIC = 3; // as uPlot calls it
 let library = null;
 
 // null if nobody has answered: it is asked for again.
@@ -19,54 +23,109 @@ const loaded = () => (library ??= new Promise((onload, onerror) => {
 	document.head.append(h("script", { src: "static/uPlot.iife.min.js", onload, onerror }));
 }).catch(() => (library = null)));
 
-// Returns {element, show(lines, x), close()}: lines as curves.js has them. `y` says what is drawn.
+// Returns {element, show(lines, x, how), close()}: lines as curves.js has them. `y` says what is drawn. `how`: `logx`,
+// `logy`, `smooth`, `marks`, and `wrong`: why there is nothing. Charts over the same x share a cursor.
 export function chart(y, height = 260) {
-	const place = h("div");
+	const place = h("div", { role: "img", "aria-label": y, tabindex: "0", onkeydown: (event) => stepped(event) });
+	const heard = h("p.unseen", { "aria-live": "polite" });
 	const legend = h("ul.legend");
-	const nothing = h("p.quiet", "No points yet.");
-	const element = h("figure.chart", { role: "img", "aria-label": y }, place, nothing, legend);
+	const nothing = h("p.quiet");
+	const hidden = h("small.quiet");
+	const element = h("figure.chart", place, nothing, hidden, legend, heard);
 	const dark = matchMedia("(prefers-color-scheme: dark)");
 	let [shown, drawn, shape, closed] = [null, null, "", false];
 
-	function options({ lines, x }) {
-		const axis = { stroke: value("--quiet"), font: FONT, grid: { stroke: value("--line"), width: 1 }, ticks: { show: false }, values: (_, marks) => marks.map(short) };
+	function options({ lines, x, logx, logy }) {
+		const values = (_, ticks) => ticks.map((tick) => (tick === null ? "" : short(tick)));
+		const axis = { stroke: value("--quiet"), font: FONT, grid: { stroke: value("--line"), width: 1 }, ticks: { show: false }, values };
 		const [series, bands] = [[{}], []];
+		const filter = (plot, at, show) => (show ? null : isolated(plot.data[at]));
 		lines.forEach((line, at) => {
 			const stroke = value(colour(at));
-			series.push({ stroke, width: 1.75, points: { show: line.x.length < FEW, size: 5, fill: stroke } });
+			series.push({ stroke, width: 1.75, points: { show: dotted(line), filter, size: 5, fill: stroke } });
+			if (line.raw) series.push({ stroke: `${stroke}55`, width: 1.25, points: { show: false } });
 			if (!line.banded) return;
 			for (let edge = 0; edge < 2; edge++) series.push({ stroke: "transparent", points: { show: false } });
 			bands.push({ series: [series.length - 2, series.length - 1], fill: `${stroke}2e` });
 		});
+		const scale = (log) => (log ? { distr: LOGARITHMIC, range: (_, least, most) => around(least, most) } : {});
 		return {
-			width: Math.max(place.clientWidth, 200), height, series, bands, legend: { show: false }, cursor: { y: false }, scales: { x: { time: false } },
-			axes: [{ ...axis, label: AXES[x], labelFont: FONT, labelSize: 18, size: 32 }, { ...axis, size: 58 }], hooks: { setCursor: [({ cursor }) => read(cursor.idx)] },
+			width: Math.max(place.clientWidth, 200), height, series, bands, legend: { show: false },
+			cursor: { y: false, sync: { key: x, scales: ["x", null] } },
+			scales: { x: { time: false, ...scale(logx) }, y: scale(logy) },
+			axes: [{ ...axis, ...(logx && { filter: labelled }), label: AXES[x], labelFont: FONT, labelSize: 18, size: 32 }, { ...axis, ...(logy && { filter: labelled }), size: 58 }],
+			hooks: { setCursor: [({ cursor }) => read(cursor.idx)], draw: [(plot) => annotate(plot)] },
 		};
+	}
+
+	// A dot for each point, where they stand apart; closer ones would hide the line.
+	const dotted = (line) => line.x.length * DOT_PX <= Math.max(place.clientWidth, 200);
+
+	// Marks as vertical lines with their texts, and the value of a curve that is a single point.
+	function annotate(plot) {
+		const { ctx, bbox: { left, top, width, height: high } } = plot;
+		const ratio = devicePixelRatio;
+		ctx.save();
+		[ctx.textAlign, ctx.textBaseline, ctx.font] = ["left", "middle", FONT.replace("12", String(12 * ratio))];
+		[ctx.fillStyle, ctx.strokeStyle, ctx.lineWidth] = [value("--ink"), value("--quiet"), ratio];
+		const places = shown.marks.map(({ at, text }) => ({ text, to: Math.round(plot.valToPos(at, "x", true)) })).filter(({ to }) => to >= left && to <= left + width);
+		let end = left;
+		for (const [index, { text, to }] of places.entries()) {
+			ctx.setLineDash([4 * ratio, 3 * ratio]);
+			ctx.beginPath();
+			ctx.moveTo(to, top);
+			ctx.lineTo(to, top + high);
+			ctx.stroke();
+			const wide = ctx.measureText(text).width + 8 * ratio;
+			const behind = to + wide <= (places[index + 1]?.to ?? left + width);
+			if (behind || to - wide >= end) ctx.fillText(text, (behind ? to : to - wide) + 4 * ratio, top + 8 * ratio); // else it stands only below
+			end = behind ? to + wide : to;
+		}
+		for (const { x, mean } of shown.lines.filter((line) => line.x.length === 1)) {
+			const text = short(mean[0]);
+			const [to, wide] = [plot.valToPos(x[0], "x", true) + 7 * ratio, ctx.measureText(text).width];
+			ctx.fillText(text, to + wide > left + width ? to - wide - 14 * ratio : to, plot.valToPos(mean[0], "y", true));
+		}
+		ctx.restore();
 	}
 
 	function read(at = null) {
 		if (!shown?.data) return;
+		const until = (column) => shown.data[column].slice(0, at + 1).findLast((each) => each !== undefined);
 		shown.lines.slice(0, NAMED).forEach((line, index) => {
-			const found = at === null ? summary(line)?.last : shown.data[line.column].slice(0, at + 1).findLast((each) => each !== undefined);
-			say(legend.children[index].lastChild, ` ${short(found)}`);
+			const found = at === null ? summary(line)?.last : until(line.column);
+			const raw = line.raw && (at === null ? summary({ mean: line.raw })?.last : until(line.column + 1));
+			say(legend.children[index].lastChild, ` ${short(found)}${line.raw ? ` (${short(raw)})` : ""}`);
 		});
 		say(legend.lastChild, at === null ? "" : `at ${digits(shown.data[0][at], 6)} ${AXES[shown.x]}`);
+	}
+
+	// The arrow keys move the cursor from point to point.
+	function stepped(event) {
+		const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+		if (!step || !shown?.data || event.altKey || event.ctrlKey || event.metaKey) return;
+		event.preventDefault();
+		const last = shown.data[0].length - 1;
+		const at = Math.min(Math.max((drawn.cursor.idx ?? (step > 0 ? -1 : last + 1)) + step, 0), last);
+		drawn.setCursor({ left: drawn.valToPos(shown.data[0][at], "x"), top: 0 }, true, true);
+		read(at);
+		say(heard, [legend.lastChild, ...[...legend.children].slice(0, Math.min(shown.lines.length, SPOKEN))].map((one) => one.textContent).join(", "));
 	}
 
 	async function draw() {
 		const there = await loaded();
 		if (!shown || closed) return;
 		if (!there) return void setTimeout(draw, AGAIN_MS);
-		const { lines, x } = shown;
-		const data = globalThis.uPlot.join(lines.map((line) => (line.banded ? [line.x, line.mean, line.high, line.low] : [line.x, line.mean])));
+		const { lines, x, logx, logy, marks } = shown;
+		const data = globalThis.uPlot.join(lines.map((line) => [line.x, line.mean, ...(line.raw ? [line.raw] : []), ...(line.banded ? [line.high, line.low] : [])]));
 		shown.data = data;
-		const now = JSON.stringify([x, lines.map((line) => [line.name, line.banded, line.x.length < FEW])]);
+		const now = JSON.stringify([x, logx, logy, marks, lines.map((line) => [line.name, line.banded, Boolean(line.raw), dotted(line), line.x.length === 1])]);
 		if (now === shape) drawn.setData(data);
 		else {
 			drawn?.destroy();
 			shape = now;
-			const more = lines.length > NAMED && h("li", `and ${lines.length - NAMED} more`);
-			fill(legend, lines.slice(0, NAMED).map(({ name }, at) => h("li", h("span.swatch", { style: { "--of": `var(${colour(at)})` } }), name, h("strong"))), more, h("li"));
+			fill(legend, named(lines), lines.length > NAMED && h("li", `and ${lines.length - NAMED} more`),
+				marks.slice(0, MARKED).map(({ at, text }) => h("li", `┆ ${short(at)}: ${text}`)), marks.length > MARKED && h("li", `and ${plural(marks.length - MARKED, "mark")} more`), h("li"));
 			drawn = new globalThis.uPlot(options(shown), data, place);
 		}
 		read();
@@ -81,17 +140,22 @@ export function chart(y, height = 260) {
 	dark.addEventListener("change", again);
 	return {
 		element,
-		async show(lines, x) {
+		async show(lines, x, { logx = false, logy = false, smooth = 0, marks = [], wrong = null } = {}) {
 			let column = 1;
-			const present = lines.filter((line) => line.x.length).map((line) => {
+			const all = lines.filter((line) => line.x.length).map((line) => drawable(line, { logx, logy, smooth }));
+			const present = all.filter((line) => line.mean.some(Number.isFinite)).map((line) => {
 				const own = { ...line, banded: hasBand(line), column };
-				column += own.banded ? 3 : 1;
+				column += 1 + Boolean(own.raw) + 2 * own.banded;
 				return own;
 			});
+			const left = all.reduce((sum, line) => sum + line.hidden, 0);
+			say(hidden, left ? `${plural(left, "point")} at or below 0 ${left === 1 ? "is" : "are"} not drawn: a logarithmic axis has no place for ${left === 1 ? "it" : "them"}.` : "");
+			say(nothing, wrong ?? (left ? "Nothing lies above 0." : "No points yet."));
+			hidden.hidden = !left;
 			nothing.hidden = present.length > 0;
 			place.hidden = legend.hidden = !present.length;
-			shown = present.length ? { lines: present, x } : null;
-			element.setAttribute("aria-label", `${y} over ${AXES[x]}. ${described(present)}`);
+			shown = present.length ? { lines: present, x, logx, logy, marks } : null;
+			place.setAttribute("aria-label", `${y} over ${AXES[x]}. ${described(present)} ${marks.slice(0, MARKED).map(({ at, text }) => `At ${short(at)}: ${text}.`).join(" ")}`.trim());
 			if (shown) await draw();
 		},
 		close() {
@@ -103,7 +167,28 @@ export function chart(y, height = 260) {
 	};
 }
 
-export const described = (lines) => lines.slice(0, 10).map((line) => {
+// The ends of a logarithmic axis, one digit each, as its marks have them.
+function around(least, most) {
+	if (!(least > 0)) return [1, 10];
+	const to = (round, size) => round(size / 10 ** Math.floor(Math.log10(size))) * 10 ** Math.floor(Math.log10(size));
+	return [to(Math.floor, least / 1.05), to(Math.ceil, most * 1.05)];
+}
+
+// The marks of a logarithmic axis that have room for a label, the round ones first; null for the others.
+function labelled(plot, ticks, axis) {
+	const [scale, room, kept] = [axis === 0 ? "x" : "y", ROOM_PX[axis], new Map()];
+	for (const first of ["1", "25", "37", "4689"]) {
+		for (const tick of ticks.filter((one) => first.includes(one.toExponential()[0]))) {
+			const to = plot.valToPos(tick, scale);
+			if ([...kept.values()].every((other) => Math.abs(other - to) >= room)) kept.set(tick, to);
+		}
+	}
+	return ticks.map((tick) => (kept.has(tick) ? tick : null));
+}
+
+const named = (lines) => lines.slice(0, NAMED).map(({ name }, at) => h("li", h("span.swatch", { style: { "--of": `var(${colour(at)})` } }), name, h("strong")));
+
+export const described = (lines) => lines.slice(0, SPOKEN).map((line) => {
 	const found = summary(line);
 	return `${line.name} ${found ? `last ${short(found.last)}, highest ${short(found.most)}` : "no values"}.`;
 }).join(" ");

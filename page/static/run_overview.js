@@ -1,7 +1,7 @@
 // How a run goes: its numbers, where its time goes, its curves, rates and events.
 
 import { chart } from "./chart.js";
-import { curveCard } from "./curve_card.js";
+import { charts } from "./charts.js";
 import { fill, h, say } from "./dom.js";
 import { clock, count, digits, duration, number, plural, rate } from "./format.js";
 import { lanes } from "./lanes.js";
@@ -32,8 +32,7 @@ export async function section({ api }, about) {
 	const { runs } = await api.get("api/runs");
 	const mine = runs.find((one) => one.run === run)?.group; // what a group is called depends on all runs
 	const group = runs.filter((one) => one.run === run || (one.run && one.group === mine)).map((one) => one.run);
-	const curves = curveCard(api, (bands) => (bands ? group : [run]), {
-		names: Object.entries(detail.metrics ?? {}).flatMap(([source, names]) => names.map((name) => `${source}/${name}`)),
+	const curves = charts(api, (bands) => (bands ? group : [run]), {
 		bandText: group.length > 1 && ` all ${group.length} seeds as a band`,
 		more: group.length > 1 && h("a", { href: address(["compare"], { run: group }) }, "compare them"),
 	});

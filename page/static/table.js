@@ -78,7 +78,10 @@ function put(cell, shown) {
 		const text = String(shown ?? NONE);
 		cell.classList.toggle("none", text === NONE || !text);
 		if (cell.textContent !== text) cell.textContent = text;
-	} else if (!cell.firstChild?.isEqualNode(shown) && !cell.contains(document.activeElement)) cell.replaceChildren(shown);
+		return;
+	}
+	cell.classList.remove("none");
+	if (!cell.firstChild?.isEqualNode(shown) && !cell.contains(document.activeElement)) cell.replaceChildren(shown);
 }
 
 // Move the focus by rows: in the table in which it is, or to the first row of the page.

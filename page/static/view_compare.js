@@ -1,7 +1,7 @@
 // Runs beside each other: their curves, and a table of what differs between them and what came out.
 
 import { runAddress } from "./api.js";
-import { curveCard } from "./curve_card.js";
+import { charts } from "./charts.js";
 import { h } from "./dom.js";
 import { count, digits, duration, plural, spread, written } from "./format.js";
 import { badge, runLink } from "./parts.js";
@@ -23,7 +23,7 @@ export async function view({ api }, route) {
 		column("best_mean", "Best return", (mean, row) => spread(mean, row.best_std), "number"), column("last_mean", "Last return", (mean, row) => spread(mean, row.last_std), "number"),
 	], { key: ({ group }) => group, order: { key: "best_mean", descending: true } });
 	variants.show(answer.variants);
-	const curves = curveCard(api, () => runs, {});
+	const curves = charts(api, () => runs);
 	const title = sweep ? `Sweep ${sweep}` : "Compare";
 	const which = asked.length || sweep ? `${plural(runs.length, "run")}.` : `All runs: ${count(runs.length)}. Tick some under Runs.`;
 	return {

@@ -3,6 +3,7 @@
 import { evaluate, prioritise, resume, stop } from "./actions.js";
 import { choose } from "./dialog.js";
 import { fill, h, say } from "./dom.js";
+import { chips, editNotes } from "./notes.js";
 import { OVER, action, badge } from "./parts.js";
 import { load, runAddress } from "./api.js";
 
@@ -21,6 +22,7 @@ export async function view(context, route) {
 	const kind = h("p.quiet");
 	const why = h("p", { role: "status" });
 	const buttons = h("div.row");
+	const notes = h("div.row.notes");
 	let offered = "";
 
 	function show() {
@@ -29,16 +31,25 @@ export async function view(context, route) {
 		say(kind, [run.algorithm, run.env, run.seed !== null && `seed ${run.seed}`, run.mode === "serial" && "one process", run.priority && `priority ${run.priority}`, run.run].filter(Boolean).join(" · "));
 		why.className = `why ${run.tone}`;
 		say(why, run.says);
+		fill(notes, chips(run.tags), run.note && h("p.note", run.note));
 		offer(OVER.includes(run.state));
 	}
 
 	function offer(over) {
-		const now = JSON.stringify([over, context.session]);
+		const noted = Boolean(about.run.note || about.run.tags.length);
+		const now = JSON.stringify([over, noted, context.session]);
 		if (offered === now) return;
 		offered = now;
 		const button = (what, text, act, look) => action(context, what, text, () => act(context, about.run), look);
 		fill(buttons, over ? button("resume", "Resume …", resume) : [button("stop", "Stop …", stop, ".danger"), button("priority", "Priority …", prioritise)],
-			button("evaluate", "Evaluate …", evaluate), h("span.quiet", context.why(over ? "resume" : "stop")));
+			button("evaluate", "Evaluate …", evaluate), button("note", noted ? "Edit note …" : "Add note …", note), h("span.quiet", context.why(over ? "resume" : "stop")));
+	}
+
+	async function note() {
+		const kept = await editNotes(context, about.run);
+		if (!kept) return;
+		about.run = { ...about.run, ...kept };
+		show();
 	}
 
 	const { section } = await module(part);
@@ -50,7 +61,7 @@ export async function view(context, route) {
 	const tabs = Object.entries(PARTS).map(([key, text]) => h("a", { href: to(key), "aria-current": key === part ? "page" : null }, text));
 	return {
 		title: `${PARTS[part]} of ${name}`,
-		element: [h("div", h("div.row", h("h1", about.run.name ?? name), state), kind), why, buttons, h("nav.tabs", { "aria-label": "Parts of the run" }, tabs), chosen, shown.element],
+		element: [h("div", h("div.row", h("h1", about.run.name ?? name), state), kind), why, notes, buttons, h("nav.tabs", { "aria-label": "Parts of the run" }, tabs), chosen, shown.element],
 		stream: () => ({ run: about.one, ...shown.stream?.() }),
 		shortcuts: { ...Object.fromEntries(Object.keys(PARTS).map((key, at) => [at + 1, () => context.go(to(key))])), ...shown.shortcuts },
 		on: {

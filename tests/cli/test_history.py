@@ -13,6 +13,7 @@ from remuda.cli.history import MOST_EVENTS, MOST_ROWS, history
 from remuda.logbook.series import read_series
 from remuda.logbook.series_file import SeriesFile
 from remuda.logbook.series_view import SeriesView
+from remuda.storage.notes import Notes, write_notes
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.logbook.series_examples import ROWS, collected, evaluation, joined, vitals
@@ -73,6 +74,12 @@ def test_by_folder_and_by_name_and_without_a_coordinator(terminal: Terminal, run
     assert by_folder.code == by_name.code == 0
     assert by_folder.out == by_name.out
     assert by_folder.out.startswith("time  env_step  /s ")
+
+
+def test_what_people_wrote_stands_above(terminal: Terminal, run: RunFolder) -> None:
+    write(run, intervals=0)
+    write_notes(run, Notes("[b]too\nslow", ["lr", "old"]))
+    assert terminal.remuda("status", "--history", run.root).out.startswith("note: [b]too slow\ntags: lr, old\n")
 
 
 def test_programs_get_the_records(terminal: Terminal, run: RunFolder) -> None:

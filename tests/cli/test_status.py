@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from remuda.cli.status import picture
+from remuda.cli.status import json_text, picture
+from remuda.storage.notes import Notes, write_notes
+from remuda.storage.run_folder import RunFolder
 from remuda.tests.client.statuses import status
 from remuda.wire.messages import CoordinatorStatus, ExperimentStatus, RefusalCounts, Status, WorkerStatus
 
@@ -115,3 +119,10 @@ def test_what_others_are_called_is_neither_markup_nor_a_command_to_the_terminal(
     assert "[/b]" in text
     assert "\x1b" not in text
     assert not any(line.startswith("forged") for line in lines)
+
+
+def test_programs_get_the_notes_of_runs_whose_folders_are_here(tmp_path: Path) -> None:
+    write_notes(RunFolder(tmp_path), Notes("slow", ["lr"]))
+    here, elsewhere = replace(status(), run_dir=str(tmp_path)), replace(status(), run_dir="/no/such/folder")
+    found = json.loads(json_text(Status(COORDINATOR, [], [here, elsewhere])))["experiments"]
+    assert [(each["note"], each["tags"]) for each in found] == [("slow", ["lr"]), ("", [])]

@@ -19,6 +19,8 @@ from remuda.page.evaluations import AskedEvaluation, outcome
 from remuda.page.tokens import Tokens
 from remuda.page.views import Views
 from remuda.page.writes import WRITES
+from remuda.storage.notes import Notes, read_notes
+from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import finished_run
 from remuda.tests.page.statuses import COORDINATOR
 from remuda.tests.patience import until
@@ -171,15 +173,42 @@ def test_a_viewer_is_told_how_to_get_another_link(client: TestClient, tmp_path: 
     assert told == f"remuda page {tmp_path / 'runs'} --link --connection-file {tmp_path / 'connection.json'}"
 
 
-def test_without_a_coordinator_only_evaluations_are_left(tmp_path: Path) -> None:
+def test_without_a_coordinator_evaluations_and_notes_are_left(tmp_path: Path) -> None:
     views = Views(tmp_path, CoordinatorLink(None))
     actions = Actions(views, None)
-    assert actions.names("operator") == ["evaluate"]
+    assert actions.names("operator") == ["evaluate", "note"]
     with TestClient(make_app(views, actions, TOKENS)) as client:
         for path, body in (("/api/stop", {"experiment": "x"}), ("/api/submit", {"text": GOOD})):
             assert post(client, path, **body)[1]["error"]["code"] == "coordinator"
         assert post(client, "/api/evaluate", run="none")[0] == 404
     views.close()
+
+
+def test_notes_are_written_into_the_run_folder_and_listed(client: TestClient, tmp_path: Path) -> None:
+    def listed() -> Any:
+        return client.get("/api/run", params={"run": "a"}, headers=VIEWER).json()["run"]
+
+    before = listed()
+    assert (before["note"], before["tags"]) == ("", [])
+    notes = Notes("<b>a\nb", ["good", "lr"])
+    told = {"note": notes.note, "tags": notes.tags}
+    assert post(client, "/api/note", run="a", note="<b>a\nb ", tags=["good,lr", "good"]) == (200, told)
+    after = listed()
+    assert {"note": after["note"], "tags": after["tags"]} == told
+    assert after["changed_s"] == before["changed_s"], "the run itself did not change"
+    assert read_notes(RunFolder(tmp_path / "runs" / "a")) == notes
+
+
+def test_notes_that_cannot_be_kept_are_refused(client: TestClient, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "a" / "notes.json").mkdir()
+    for run, note, status, said in (
+        ("none", "x", 404, "there is no run"),
+        ("../runs/a", "x", 404, "not the id of a run"),
+        ("a", "x" * 2_001, 400, "at most 2,000"),
+        ("a", "x", 400, "cannot be written: Is a directory"),
+    ):
+        answer = post(client, "/api/note", run=run, note=note, tags=[])
+        assert (answer[0], said in answer[1]["error"]["message"]) == (status, True), answer
 
 
 @pytest.mark.processes

@@ -87,7 +87,7 @@ def test_every_answer_has_the_headers_that_keep_others_out(client: TestClient) -
             assert "set-cookie" not in answer.headers
 
 
-@pytest.mark.parametrize("path", [*READS, "/api/session", "/api/film", "/api/events", "/api/none"])
+@pytest.mark.parametrize("path", [*READS, "/api/session", "/api/film", "/api/csv", "/api/events", "/api/none"])
 def test_no_data_without_a_token(client: TestClient, path: str) -> None:
     shown: list[dict[str, str]] = [{}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKENS.viewer}"}]
     for headers in shown:
@@ -98,7 +98,7 @@ def test_no_data_without_a_token(client: TestClient, path: str) -> None:
 
 def test_what_the_page_is(client: TestClient, runs: Path) -> None:
     found = get(client, "/api/session")
-    assert (found["right"], found["live"], found["coordinator"], found["api"]) == ("viewer", False, "none", 1)
+    assert (found["right"], found["live"], found["coordinator"], found["api"]) == ("viewer", False, "none", 2)
     assert found["runs_dir"] == "runs"
     assert found["operator_command"] == f"remuda page {runs} --right operator"
 
@@ -121,15 +121,15 @@ def test_runs(client: TestClient) -> None:
 def test_one_run(client: TestClient) -> None:
     found = get(client, "/api/run", run="a_s0")
     assert found["run"]["name"] == "a"
-    assert found["metrics"]["progress"] == ["TotalEnvInteracts", "LossQ", "Time"]
     assert [worker["alive"] for worker in found["workers"]] == [False]
     assert found["stop"]["max_env_steps"] > 0
 
 
 def test_curves_and_timeline(client: TestClient) -> None:
-    found = get(client, "/api/curves", run=["a_s0", "a_s1"], y="evaluation/return_mean", points=2)
+    (found,) = get(client, "/api/curves", run=["a_s0", "a_s1"], y="evaluation/return_mean", points=2)["charts"]
     assert [len(run["x"]) for run in found["runs"]] == [2, 2]
     assert found["groups"][0]["count"][0] == 2.0
+    assert get(client, "/api/metrics", run=["a_s0", "evil"])["progress"] == ["TotalEnvInteracts", "LossQ", "Time"]
     assert get(client, "/api/timeline", run="a_s0")["end_s"] == [60.0, 120.0, 180.0]
 
 
@@ -203,6 +203,10 @@ def test_configs_to_begin_with(client: TestClient) -> None:
         ("/api/run", {"run": "\0"}, 404, "unknown"),
         ("/api/curves", {"run": "a_s0"}, 400, "invalid"),
         ("/api/curves", {"run": "a_s0", "y": "x/y"}, 400, "invalid"),
+        ("/api/curves", {"run": "a_s0", "y": ["progress/x"] * 13}, 400, "invalid"),
+        ("/api/csv", {"y": "evaluation/return_mean"}, 400, "invalid"),
+        ("/api/csv", {"run": "a_s0", "y": "x/y"}, 400, "invalid"),
+        ("/api/csv", {"run": "none", "y": "evaluation/return_mean"}, 404, "unknown"),
         ("/api/curves", {"run": ["a_s0"] * 201, "y": "evaluation/return_mean"}, 400, "invalid"),
         ("/api/curves", {"run": "a_s0", "y": "evaluation/return_mean", "points": "1e9"}, 400, "invalid"),
         ("/api/timeline", {"run": "a_s0", "from_s": "nan"}, 400, "invalid"),
@@ -228,7 +232,7 @@ def test_errors_are_json_with_a_sentence(
 
 
 def test_nothing_is_changed_by_reading(client: TestClient) -> None:
-    for path in ("/", "/api/runs", "/api/session", "/api/events"):
+    for path in ("/", "/api/runs", "/api/session", "/api/events", "/api/csv"):
         for method in ("POST", "PUT", "DELETE"):
             assert client.request(method, path, headers=VIEWER).status_code == 405
 
@@ -252,4 +256,18 @@ def test_numbers_that_json_cannot_hold_are_null(client: TestClient, runs: Path) 
     folder = run_folder(runs, "odd")
     write_series(folder, [evaluation(60.0, 1.0, return_std=float("nan"))])
     answer = client.get("/api/curves", params={"run": "odd", "y": "evaluation/return_std"}, headers=VIEWER)
-    assert answer.json()["runs"][0]["x"] == []
+    assert answer.json()["charts"][0]["runs"][0]["x"] == []
+
+
+def test_a_curve_is_downloaded_as_a_table(client: TestClient) -> None:
+    asked = {"run": ["a_s0", "a_s1"], "y": "evaluation/return_mean"}
+    answer = client.get("/api/csv", params=asked, headers=VIEWER)
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert answer.headers["content-disposition"] == 'attachment; filename="curve.csv"'
+    assert answer.text.splitlines()[:3] == [
+        "run,env_step,train_iter,wall_s,value",
+        "a_s0,0,0,0.0,9.0",
+        "a_s0,480,30,60.0,100.0",
+    ]
+    assert len(answer.text.splitlines()) == 7
+    assert client.head("/api/csv", params=asked, headers=VIEWER).status_code == 405

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -14,6 +15,8 @@ from remuda.page.run_ids import RunIds
 from remuda.page.stored_runs import StoredRuns
 from remuda.tests.page.folders import evaluation, finished_run, interval, run_folder, write_progress, write_series
 from remuda.tests.patience import until
+
+_Lent = TypeVar("_Lent")
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def shown(
     library: Library, runs: Path, y: str, x: str = "env_step", points: int = 100, seconds: float = 60.0
 ) -> Curves:
     stored = sorted(StoredRuns(RunIds(runs)).all(), key=lambda run: run.run)
-    return curves(library, stored, Quantity(y, x), points=points, budget=Budget(seconds))
+    return curves(library, stored, [Quantity(y, x)], points=points, budget=Budget(seconds)).charts[0]
 
 
 def test_evaluations_of_one_run(library: Library, tmp_path: Path) -> None:
@@ -79,6 +82,36 @@ def test_a_long_table_is_a_sample_at_first_and_exact_once_it_is_read(library: Li
     assert max(value for value in run.max if value is not None) == 1e6
 
 
+def test_several_quantities_are_answered_at_once_and_each_file_is_read_once(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished_run(tmp_path / "runs", "a")
+    lent: list[str] = []
+    monkeypatch.setattr(library, "series", counted(library.series, lent))
+    asked = ["interval/policy_lag", "progress/LossQ", "interval/buffer_rows", "interval/env_steps_per_s"]
+    found = curves(
+        library,
+        StoredRuns(RunIds(tmp_path / "runs")).all(),
+        [Quantity(y, "train_iter") for y in asked],
+        points=100,
+        budget=Budget(60.0),
+    )
+    assert (found.x, [each.y for each in found.charts]) == ("train_iter", asked)
+    assert [run.last[0] for each in found.charts for run in each.runs] == [2.0, 470.0, 8.0]
+    assert "progress.txt has no column for train_iter" in (found.charts[1].error or "")
+    assert lent == ["a"]
+
+
+def counted(lend: Callable[..., _Lent], lent: list[str]) -> Callable[..., _Lent]:
+    """`lend`, which notes each run that it is asked for."""
+
+    def noted(run: str, *arguments: object, **more: object) -> _Lent:
+        lent.append(run)
+        return lend(run, *arguments, **more)
+
+    return noted
+
+
 def test_what_a_run_does_not_have_is_empty(library: Library, tmp_path: Path) -> None:
     run_folder(tmp_path / "runs", "a")
     for y in ("progress/LossQ", "evaluation/return_mean", "interval/return_mean"):
@@ -97,9 +130,8 @@ def test_a_file_that_cannot_be_read_is_said_and_the_others_are_shown(library: Li
 
 @pytest.mark.parametrize(
     ("y", "x"),
-    [("", "env_step"), ("nothing/x", "env_step"), ("interval/time", "env_step"), ("evaluation/return_mean", "epoch"),
-     ("progress/LossQ", "train_iter")],
-)  # fmt: skip
+    [("", "env_step"), ("nothing/x", "env_step"), ("interval/time", "env_step"), ("evaluation/return_mean", "epoch")],
+)
 def test_what_no_run_has_is_refused(y: str, x: str) -> None:
     with pytest.raises(UnknownCurveError):
         Quantity(y, x)

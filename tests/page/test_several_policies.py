@@ -99,13 +99,13 @@ def test_a_folder_is_read_again_when_a_policy_has_another_checkpoint(views: View
 
 
 def test_each_has_a_curve(views: Views) -> None:
-    found = views.curves(["pong"], Quantity("evaluation/return_mean", "env_step"), 100)
+    (found,) = views.curves(["pong"], [Quantity("evaluation/return_mean", "env_step")], 100).charts
     assert [(each.run, each.name, each.last) for each in found.runs] == [
         ("pong//hunted", "pong, hunted", [1.0, 2.0]),
         ("pong//hunter", "pong, hunter", [5.0, 4.0]),
     ]
-    (one,) = views.curves(["pong//hunter"], Quantity("progress/Losshunter", "env_step"), 100).runs
-    assert one.last == [0.5]
+    (own,) = views.curves(["pong//hunter"], [Quantity("progress/Losshunter", "env_step")], 100).charts
+    assert own.runs[0].last == [0.5]
     assert found.groups == [], "they are no seeds of each other"
 
 
@@ -114,7 +114,7 @@ def test_each_has_a_timeline_and_checkpoints(views: Views) -> None:
     assert [each.text for each in views.timeline("pong", 10, 0.0, 99.0).events] == ["hunted's learner"]
     found = views.checkpoints("pong//hunter").checkpoints
     assert [(each.return_mean, each.best) for each in found] == [(5.0, True), (4.0, False)]
-    assert views.run("pong").metrics["progress"] == ["TotalEnvInteracts", "Losshunted", "Time"]
+    assert views.metrics(["pong"])["progress"] == ["TotalEnvInteracts", "Losshunted", "Time", "Losshunter"]
 
 
 def test_the_logs_of_all_are_there(views: Views) -> None:

@@ -29,7 +29,9 @@ from remuda.plotting.runs import find_runs
 from remuda.policy.files.policy_file import PolicyFileError, load, publish, read_ref
 from remuda.policy.ranks import RankLostError
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
+from remuda.storage.notes import Notes, read_notes, write_notes
 from remuda.storage.ownership import FolderOwnedError
+from remuda.storage.run_folder import RunFolder
 from remuda.storage.tensor_file import fingerprint, in_file_order
 from remuda.sweeping.record import SweepFileError, recorded_mode
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
@@ -387,6 +389,10 @@ def _sweep(path: Path) -> None:
     path.write_text(json.dumps({"format": 1, "name": "s", "mode": "serial", "runs": [run]}))
 
 
+def _notes(path: Path) -> None:
+    write_notes(RunFolder(path.parent), Notes("a note\nof two lines", ["a tag", "another"]))
+
+
 DECODERS = (
     Decoder("message", "message", (CodecError,), _message, _read_message),
     Decoder("stream message", "message", (CodecError,), _stream_message, _read_stream_message),
@@ -411,5 +417,6 @@ DECODERS = (
     Decoder("progress.txt", "progress.txt", (PlotError,), _progress, lambda path: find_runs([path.parent])),
     Decoder("curves", "events.out.tfevents.0000000001.x", (), _curves, _read_curves),
     Decoder("progress.jsonl", "progress.jsonl", (ValueError, OSError), _lines, _read_lines),
+    Decoder("notes", "notes.json", (), _notes, lambda path: read_notes(RunFolder(path.parent))),
     Decoder("sweep.json", "sweep.json", (SweepFileError,), _sweep, lambda path: recorded_mode(path.parent)),
 )

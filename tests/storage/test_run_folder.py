@@ -26,6 +26,7 @@ def test_every_promised_path() -> None:
         "journal.sqlite": run.journal,
         ".owner": run.owner,
         "vars.pkl": run.vars_pkl,
+        "notes.json": run.notes,
         "env_spec.json": run.env_spec,
         "model": run.model,
         "ckpt": run.ckpt,

@@ -158,6 +158,24 @@ def test_an_evaluation_of_what_is_not_there_says_so(stage: Stage, trained: str, 
     assert len(tab.text("section:last-of-type tbody td:last-child")) > 20, "why"
 
 
+def test_a_note_is_written_found_and_stays_text(stage: Stage, trained: str, tab: Page, pictures: Path) -> None:
+    tab.open(stage.run(trained))
+    tab.click("button", "Add note …")
+    tab.type("dialog textarea", f"{HARM} slow")
+    tab.type("dialog input", f"baseline, {'x' * 41}")
+    tab.click("dialog button", "Save")
+    tab.until_text("at most 40 are allowed", within="dialog [role=alert]")
+    tab.type("dialog input", "baseline, <b>lr")
+    tab.click("dialog button", "Save")
+    tab.until("!document.querySelector('dialog')")
+    tab.until_text(f"{HARM} slow", "<b>lr", "Edit note …", within="main")
+    tab.screenshot(pictures / "note.png")
+    tab.open(stage.link("runs"))
+    tab.click("button.chip", "<b>lr")
+    tab.until("document.querySelectorAll('tbody tr').length === 1 && document.querySelector('.noted')")
+    assert tab.js("window.harmed === undefined && document.querySelector('main b, main img') === null")
+
+
 def test_a_run_is_resumed_with_another_bound(stage: Stage, trained: str, tab: Page) -> None:
     tab.open(stage.run(trained))
     tab.until_text("Finished:", within=WHY)

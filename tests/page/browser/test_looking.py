@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.sweeping.record import FILE as SWEEP_FILE
-from remuda.tests.page.browser.devtools import Page
+from remuda.tests.page.browser.devtools import Browser, Page
 from remuda.tests.page.browser.stage import HARM, HARMFUL_NAME, Stage
 from remuda.tests.patience import until
 
@@ -117,7 +117,7 @@ def test_seeds_are_a_band(stage: Stage, tab: Page, pictures: Path) -> None:
     tab.open(stage.run("done_1"))
     tab.until_text("all 2 seeds as a band", "(2 seeds)")
     tab.screenshot(pictures / "seeds.png")
-    tab.click("label input[type=checkbox]")
+    tab.click("label", "all 2 seeds as a band")
     tab.until("!document.querySelector('main').innerText.includes('(2 seeds)')")
 
 
@@ -171,6 +171,52 @@ def test_runs_are_compared(stage: Stage, tab: Page, pictures: Path) -> None:
     assert "done_2" not in shown
     tab.until("document.querySelector('.chart canvas')")
     tab.screenshot(pictures / "compare.png", whole=True)
+
+
+def test_charts_are_chosen_arranged_shared_and_downloaded(
+    stage: Stage, browser: Browser, tab: Page, pictures: Path, tmp_path: Path
+) -> None:
+    titles = "[...document.querySelectorAll('.charts h3')].map((one) => one.innerText)"
+    tab.open(f"{stage.link('compare')}?run=done_1&run=done_2")
+    tab.until(f"{CANVAS} && {titles}.join() === 'return of evaluations'")
+    tab.click("summary", "Choose charts (1 shown")
+    tab.type("details input", "lossq")
+    tab.until("document.querySelector('.found').innerText === 'progress/LossQ'")
+    tab.press("Enter")
+    tab.until("document.querySelectorAll('.charts canvas').length === 2")
+    tab.click("[aria-label='Move before: progress/LossQ']")
+    tab.until(f"{titles}[0] === 'progress/LossQ'")
+    assert "return of evaluations" in tab.js("document.activeElement.closest('section').nextSibling.innerText")
+    tab.click("[aria-label='Logarithmic axis: progress/LossQ']")
+    tab.js("document.querySelector('input[type=range]').focus()")
+    tab.press("ArrowRight", "ArrowRight")
+    tab.until("document.querySelector('.legend').innerText.match(/\\(2 seeds\\) \\S+ \\(/)", "smoothed (as it is)")
+    tab.listen()
+    asked = [one for one in tab.requested if "/api/curves" in one]
+    assert len(asked) == 2, "once for the first chart, once for both"
+    tab.js("document.querySelector('.charts [role=img]').focus()")
+    tab.press("ArrowRight")
+    reads = "[...document.querySelectorAll('.legend')].every((one) => one.innerText.includes('environment steps'))"
+    tab.until(reads, "one cursor for both")
+    tab.screenshot(pictures / "charts.png", whole=True)
+    here = tab.js("location.hash")
+    assert here.startswith("#/compare?run=done_1&run=done_2&chart=progress%2FLossQ&chart=evaluation%2Freturn_mean&log=")
+    other = browser.page()  # nothing is kept there
+    other.open(f"{stage.operators_link}&{here.removeprefix('#')}")
+    other.until(f"{titles}.join() === 'progress/LossQ,return of evaluations'")
+    assert other.text("output") == "0.02"
+    other.close()
+    tab.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    tab.click("[aria-label='Download all values: return of evaluations']")
+    file = tmp_path / "evaluation_return_mean.csv"
+    until(file.exists, "the table")
+    head, *rows = file.read_text().splitlines()
+    assert (head, {row.partition(",")[0] for row in rows}) == (
+        "run,env_step,train_iter,wall_s,value",
+        {"done_1", "done_2"},
+    )
+    tab.open(stage.run("done_1"))
+    tab.until(f"{titles}.length === 2", "the choice was kept")
 
 
 @pytest.fixture

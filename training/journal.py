@@ -295,6 +295,7 @@ class RunJournal:
             workers_failures=self._part("workers_failures", FailuresSnapshot),
             deaths=self._deaths(),
             reanalysis=self._reanalysis(),
+            stage_left_s=known.stage_left_s,
         )
         identity = self._part("identity", IdentitySnapshot)
         snapshot = RunSnapshot(known.format, identity, experiment, known.leases, known.boot)
@@ -383,6 +384,7 @@ def _head_of(snapshot: RunSnapshot) -> HeadSnapshot:
         known.stage,
         known.failures,
         known.wall_s,
+        known.stage_left_s,
     )
 
 

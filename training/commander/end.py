@@ -48,9 +48,14 @@ def used_up(stop: StopConfig, counters: Counters) -> End | None:
         return _reached("max_env_steps", stop.max_env_steps, "env_step", counters.env_step)
     if stop.max_train_iters is not None and counters.train_iter >= stop.max_train_iters:
         return _reached("max_train_iters", stop.max_train_iters, "train_iter", counters.train_iter)
-    if stop.max_wall_s is not None and counters.wall_s >= stop.max_wall_s:
+    if stop.max_wall_s is not None and time_is_over(stop, counters):
         return _reached("max_wall_s", stop.max_wall_s, "wall_s", counters.wall_s)
     return None
+
+
+def time_is_over(stop: StopConfig, counters: Counters) -> bool:
+    """Whether stop.max_wall_s has been reached."""
+    return stop.max_wall_s is not None and counters.wall_s >= stop.max_wall_s
 
 
 def solved(stop: StopConfig, record: CheckpointRecord, reward: float) -> End | None:

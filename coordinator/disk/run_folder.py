@@ -131,10 +131,17 @@ class RunFiles:
             self._files.log.say("coordinator", text, level=level)
 
     def confirm(self) -> None:
-        """Show other hosts that the owner of the run is alive. Raises RunGoneError if its folder was removed."""
+        """Show other hosts that the owner of the run is alive, and put its journal back if somebody has removed or
+        replaced the file. Raises RunGoneError if the folder was removed."""
         _refuse_gone(self.folder)
-        if self._files is not None and self._files.ownership is not None:
+        if self._files is None:
+            return
+        if self._files.ownership is not None:
             self._files.ownership.confirm()
+        disturbed = self._files.journal.put_back()
+        if disturbed is not None:
+            print(disturbed, file=sys.stderr, flush=True)
+            self._say(disturbed, "warning")
 
     def close(self) -> None:
         """Close everything. May be called again."""

@@ -34,7 +34,7 @@ class Absence:
     role: Role
     at_s: float
     how: Literal["killed", "hung", "deaf", "restarted"]
-    """`deaf`: beats, makes progress, and takes nothing in; from the start, it prepares for ever."""
+    """`deaf`: beats, makes progress, and takes nothing in; from the start, it never gets ready."""
     back_s: float | None = None
     """How long after this they are restarted; None for never."""
 
@@ -55,7 +55,7 @@ def schedule_of(number: int) -> Schedule:
     if number % 2:
         stop |= chance.choice(({"max_env_steps": 640}, {"max_train_iters": 160}, {"stop_value": 64.0}))
         stop["max_wall_s"] = chance.choice((BOUND_S, 4 * BOUND_S))
-    missing = [MISSING[number // 2 % 3], *(role for role in MISSING if chance.random() < 0.2)]
+    missing: list[Role] = [MISSING[number // 2 % 3], *(role for role in MISSING if chance.random() < 0.2)]
     absences = [
         Absence(
             role,

@@ -26,6 +26,11 @@ class End:
     """For people: which condition, its value and its bound."""
 
     @property
+    def told(self) -> str:
+        """The reason, and the explanation if it says more."""
+        return self.reason if self.explanation == self.reason else f"{self.reason}; {self.explanation}"
+
+    @property
     def on_request(self) -> bool:
         """Somebody asked for it."""
         return self.reason == ON_REQUEST

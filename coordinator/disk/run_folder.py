@@ -20,6 +20,7 @@ from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder, policy_of
 from remuda.training.effects import Level, LogLine, RecordEffect
 from remuda.training.journal import RunJournal, together
+from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.logbooks import open_logbook
 from remuda.training.recording import record
@@ -134,11 +135,13 @@ class RunFiles:
         """Show other hosts that the owner of the run is alive, and put its journal back if somebody has removed or
         replaced the file. Raises RunGoneError if the folder was removed."""
         _refuse_gone(self.folder)
-        if self._files is None:
-            return
-        if self._files.ownership is not None:
-            self._files.ownership.confirm()
-        disturbed = self._files.journal.put_back()
+        if self._files is not None:
+            if self._files.ownership is not None:
+                self._files.ownership.confirm()
+            self._put_back(self._files.journal)
+
+    def _put_back(self, journal: RunJournal) -> None:
+        disturbed = journal.put_back()
         if disturbed is not None:
             print(disturbed, file=sys.stderr, flush=True)
             self._say(disturbed, "warning")
@@ -148,6 +151,10 @@ class RunFiles:
         for each in reversed(self._all[1:]):  # the first has the file of all journals
             each.close()
         if self._files is not None:
+            try:
+                self._put_back(self._files.journal)
+            except (JournalError, OSError) as error:  # nobody tries again: it is the end, or the folder is gone
+                print(f"{self.folder.journal} is not whole: {error}", file=sys.stderr, flush=True)
             self._files.close()
             self._ended, self._files = self._files.log, None
 

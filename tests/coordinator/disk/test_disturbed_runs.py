@@ -60,6 +60,10 @@ def test_a_journal_that_is_taken_away_is_put_back_and_said(
     assert run.journal.exists()
     writer.confirm()
     assert capsys.readouterr().err == ""
+    run.journal.unlink()
+    writer.close()
+    assert run.journal.exists(), "also where the run ends before anybody has looked"
+    assert said in capsys.readouterr().err
 
 
 def test_what_is_to_be_done_in_a_folder_that_is_gone_is_said_and_left(

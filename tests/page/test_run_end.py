@@ -37,7 +37,7 @@ def test_who_was_stopped_with_its_coordinator_says_so() -> None:
 
 def said(end: End) -> str:
     outcomes = object.__new__(Outcomes)
-    outcomes._experiment = "x"
+    outcomes._experiment = "x"  # pyright: ignore[reportPrivateUsage]
     return outcomes.run_is_over(end, 7.3).text
 
 

@@ -37,8 +37,9 @@ class StopConfig(Section):
     max_train_iters: Positive | None = None
     """Gradient updates; PPO takes `policy.epochs` times `policy.minibatches` of them with each batch."""
     max_wall_s: PositiveFloat | None = None
-    """Seconds since the run started. An evaluation under way at that time, and the evaluation of the last checkpoint,
-    may take a tenth of it longer (at least 5 s, at most 600 s); then they are given up."""
+    """Seconds since the run got its first worker, over restarts and resumes. Time in the queue does not count, time in
+    which the run waits for a worker does. An evaluation under way at that time, and the evaluation of the last
+    checkpoint, may take a tenth of it longer (at least 5 s, at most 600 s); then they are given up."""
 
 
 class LogConfig(Section):

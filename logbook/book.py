@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Literal, Protocol
 from pydantic import JsonValue
 
 from remuda.logbook.background import BackgroundSink
-from remuda.logbook.lines import TextLog
+from remuda.logbook.lines import LEVELS, Place, TextLog
 from remuda.logbook.outages import Outages, Written
 from remuda.logbook.pages import as_markdown, hyperparameters
 from remuda.logbook.progress import ProgressFile, ProgressRow
@@ -44,8 +43,6 @@ Source = Literal[
 
 SERVICES_END_S = 30.0
 """How long the services of sinks may take to end."""
-
-_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 class RowSink(Protocol):
@@ -99,10 +96,18 @@ class Logbook:
         for view in self.views[report.topic]:
             self._attempt(view.file, partial(view.show, report))
 
-    def say(self, source: Source, text: str, *, level: Literal["info", "warning", "error"] = "info") -> None:
-        """Write a plain record to the log of a source. Raises KeyError if this role does not open that log."""
+    def say(
+        self,
+        source: Source,
+        text: str,
+        *,
+        level: Literal["info", "warning", "error"] = "info",
+        at: Place | None = None,
+    ) -> None:
+        """Write a plain record to the log of a source. `at` is the place that speaks; None for the caller. Raises
+        KeyError if this role does not open that log."""
         log = self.logs[source]
-        self._attempt(log, partial(log.write, _LEVELS[level], text))
+        self._attempt(log, partial(log.write, LEVELS[level], text, at))
 
     def progress(self, row: ProgressRow) -> None:
         """Append a row to progress.txt, if this role writes it, and pass it to every sink."""

@@ -7,19 +7,30 @@ import logging
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from remuda.storage.appended import AppendedFile
 
 _HERE = os.path.dirname(__file__)
+LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _CONTINUED_BRACKET = re.compile(r"\n(?=\[)")
+_PASS_ON = ("_say", "_say_of")
+"""Functions of these names only pass on what their callers say."""
 _FORMAT = logging.Formatter("[%(asctime)s][%(filename)s:%(lineno)d][%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S")
+
+
+class Place(NamedTuple):
+    """A line of a source file."""
+
+    file: str
+    line: int
 
 
 class TextLog:
     """Appends records `[2021-07-16 16:42:28][file.py:224][INFO] message` to a file, each flushed at once.
 
-    file.py:224 is the nearest caller outside this package. A write that fails raises OSError. The process's own loggers
-    are not used or changed.
+    file.py:224 is the place that speaks: the nearest caller outside this package, unless another place is given. A
+    write that fails raises OSError. The process's own loggers are not used or changed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,9 +50,9 @@ class TextLog:
         """Write a record of level ERROR."""
         self.write(logging.ERROR, text)
 
-    def write(self, level: int, text: str) -> None:
+    def write(self, level: int, text: str, at: Place | None = None) -> None:
         """Write one record of a `logging` level; control characters are escaped (see `unforgeable`)."""
-        file, line = _caller()
+        file, line = at or caller(_HERE)
         record = logging.LogRecord("", level, file, line, unforgeable(text), None, None)
         self._file.append((_FORMAT.format(record) + "\n").encode())
 
@@ -66,12 +77,14 @@ def one_line(text: str) -> str:
     return unforgeable(text.replace("\n", r"\n").replace("\t", r"\t"))
 
 
-def _caller() -> tuple[str, int]:
-    """Find file and line of the nearest frame outside this package."""
+def caller(inside: str) -> Place:
+    """Find the nearest caller outside the folder `inside`, in a source file, that speaks for itself."""
     frame = inspect.currentframe()
-    while frame is not None and os.path.dirname(frame.f_code.co_filename) == _HERE:
+    while frame is not None and (
+        os.path.dirname(frame.f_code.co_filename) in ("", _HERE, inside) or frame.f_code.co_name in _PASS_ON
+    ):
         frame = frame.f_back
-    return ("unknown", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    return Place("unknown", 0) if frame is None else Place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def _end_torn_line(path: Path) -> None:

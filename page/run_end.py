@@ -29,7 +29,7 @@ def ended(tail: str) -> tuple[ExperimentState, str] | None:
 
 
 def _reason(text: str) -> str:
-    """Of `reason; explanation`, where a reason that is a sentence is its own explanation."""
+    """The reason in `reason; explanation`. A sentence stands alone; earlier versions wrote it twice."""
     first = text.partition(";")[0]
     if first in REACHED or first == ON_REQUEST:
         return first

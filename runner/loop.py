@@ -68,7 +68,8 @@ class SerialLoop:
 
     def fail(self, error: Exception, traceback: str) -> End:
         """Save what can be saved after an exception, and log what happened."""
-        end = End(f"{type(error).__name__}: {error}", f"an exception ended it: {type(error).__name__}: {error}")
+        why = f"{type(error).__name__}: {error}"
+        end = End(why, why)
         for side in self._sides:
             side.components.logbook.say("commander", f"the run failed:\n{traceback}", level="error")
             side.commander.abandon_work()

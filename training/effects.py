@@ -5,10 +5,12 @@ Pure code decides what; it is written later. See recording.py for where each is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from remuda.logbook.lines import Place, caller
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
 from remuda.logbook.run_events import EventReport
@@ -16,6 +18,7 @@ from remuda.logbook.series import EventKind
 from remuda.wire.messages import CheckpointRecord, Counters, Role
 
 Level = Literal["info", "warning", "error"]
+_HERE = os.path.dirname(__file__)
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class LogLine:
     experiment: str | None
     text: str
     level: Level = "info"
+    at: Place = field(default_factory=lambda: caller(_HERE), compare=False, repr=False)
+    """The place that speaks, which the log shows."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from remuda.buffer.index import Prioritized
-from remuda.training.journal_database import JournalDamagedError, JournalError, committing, open_database
+from remuda.training.journal_database import Database, JournalDamagedError, JournalError, committing, open_database
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.run_snapshot import (
     FORMAT,
@@ -175,12 +175,20 @@ class RunJournal:
         self._written: dict[str, bytes] = {}
         """The parts of the snapshot that were committed last."""
         if beside is None:
-            self._db = open_database(path, _tables(self._prefix))
+            self._database = Database(path, _tables(self._prefix))
         else:
-            self._db = beside._db
+            self._database = beside._database
             with self.committing():
                 for statement in _tables(self._prefix).split(";"):
                     self._db.execute(statement)
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        return self._database.connection
+
+    def put_back(self) -> str | None:
+        """Put the file back if somebody has removed or replaced it: see Database. Not while anything is written."""
+        return self._database.put_back()
 
     def committing(self) -> contextlib.AbstractContextManager[None]:
         """Commit what the body writes as a whole, as a part of the transaction around it if there is one. Raises
@@ -295,6 +303,7 @@ class RunJournal:
             workers_failures=self._part("workers_failures", FailuresSnapshot),
             deaths=self._deaths(),
             reanalysis=self._reanalysis(),
+            stage_left_s=known.stage_left_s,
         )
         identity = self._part("identity", IdentitySnapshot)
         snapshot = RunSnapshot(known.format, identity, experiment, known.leases, known.boot)
@@ -383,6 +392,7 @@ def _head_of(snapshot: RunSnapshot) -> HeadSnapshot:
         known.stage,
         known.failures,
         known.wall_s,
+        known.stage_left_s,
     )
 
 

@@ -10,6 +10,8 @@ import sqlite3
 from collections.abc import Generator
 from pathlib import Path
 
+from remuda.storage.atomic import replacing
+
 BUSY_S = 2.0
 """How long to wait for another process that has the file open, before an error is raised."""
 STATEMENTS = 256
@@ -50,6 +52,59 @@ def open_database(path: Path, tables: str) -> sqlite3.Connection:
             raise JournalDamagedError(f"{path} is damaged: {error}") from error
         raise JournalError(f"{path} cannot be opened: {error}") from error
     return db
+
+
+class Database:
+    """A database that this process has open, and the files that it was opened from."""
+
+    def __init__(self, path: Path, tables: str) -> None:
+        """Open the database; see open_database."""
+        self._path, self._tables = path, tables
+        self.connection = open_database(path, tables)
+        self._files = self._found()
+        """Device and inode of each open file, by what its name ends in; empty while the connection is closed."""
+        self._disturbed = False
+
+    def put_back(self) -> str | None:
+        """Write a complete copy under the database's name, if somebody has removed or replaced an open file. Returns
+        what has happened; None if nothing has. Raises JournalError or OSError and loses nothing, to be called again."""
+        found = self._found()
+        if any(file not in (None, found[end]) for end, file in self._files.items()):
+            self._disturbed = True
+            self._replace()
+        if not self._files:
+            self.connection = open_database(self._path, self._tables)
+        self._files, disturbed, self._disturbed = self._found(), self._disturbed, False
+        return f"{self._path} was removed or replaced: a complete copy is back in its place" if disturbed else None
+
+    def _replace(self) -> None:
+        with replacing(self._path, durable=True) as copy:
+            self._copy(copy)
+            for end, file in self._found().items():
+                if file not in (None, self._files[end]):  # the file of somebody else is kept
+                    os.replace(f"{self._path}{end}", f"{self._path}.replaced{end}")
+        self.connection.close()
+        Path(f"{self._path}-wal").unlink(missing_ok=True)  # all of it is in the copy
+        self._files = {}
+
+    def _copy(self, path: Path) -> None:
+        try:
+            _make_private(path)
+            with contextlib.closing(sqlite3.connect(path)) as copy:
+                self.connection.backup(copy)
+        except sqlite3.Error as error:
+            raise JournalError(f"{self._path} was removed or replaced, and cannot be put back: {error}") from error
+
+    def _found(self) -> dict[str, tuple[int, int] | None]:
+        return {end: _file_at(f"{self._path}{end}") for end in ("", "-wal")}
+
+
+def _file_at(path: str) -> tuple[int, int] | None:
+    """Device and inode of the file at `path`; None if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _make_private(path: Path) -> None:

@@ -26,7 +26,7 @@ def record(effect: RecordEffect, folder: RunFolder, log: Logbook, checkpoints: C
         case WriteTimers():
             log.timers(effect.document)
         case LogLine():
-            log.say("commander", effect.text, level=effect.level)
+            log.say("commander", effect.text, level=effect.level, at=effect.at)
         case RecordCheckpoint():
             gone = checkpoints.add(effect.record, keep=effect.keep, in_use=effect.in_use)
             drop_models(folder, gone)

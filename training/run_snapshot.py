@@ -59,6 +59,7 @@ class ExperimentSnapshot(Snapshot, frozen=True):
     workers_failures: FailuresSnapshot = FailuresSnapshot()
     deaths: list[DeathsSnapshot] = field(default_factory=list[DeathsSnapshot])
     reanalysis: ReanalysisSnapshot = ReanalysisSnapshot()
+    stage_left_s: float | None = None
 
     def with_rows(self, rows: Changes) -> ExperimentSnapshot:
         """This, with these rows."""
@@ -99,6 +100,8 @@ class HeadSnapshot(Snapshot, frozen=True):
     stage: Stage
     failures: int
     wall_s: float
+    stage_left_s: float | None = None
+    """See ExperimentShutdown.left_s; earlier versions of Remuda did not write it."""
 
 
 class RunSnapshot(Snapshot, frozen=True):

@@ -124,7 +124,7 @@ class Disk:
                 case Abandon():
                     abandoned.append(effect)
                 case LogLine(experiment=None):
-                    self._say_of_herd(HerdLogLine(effect.text, effect.level), parts)
+                    self._say_of_herd(HerdLogLine(effect.text, effect.level, effect.at), parts)
                 case _ if effect.experiment is not None and self._run_folders.files(effect.experiment) is not None:
                     parts.setdefault(effect.experiment, []).append(effect)
                     if isinstance(effect, CloseRun):
@@ -354,7 +354,7 @@ class RunWriter:
             case _ if self._files is None:
                 pass  # the run is over
             case HerdLogLine():
-                self._files.say_of_herd(effect.text, effect.level)
+                self._files.say_of_herd(effect.text, effect.level, effect.at)
             case _:
                 self._files.carry_out(effect)
         if isinstance(effect, CloseRun):

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.effects import DeleteChunks, OfPolicy, RewindCurves
+from remuda.logbook.lines import Place
 from remuda.training.effects import Level
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
@@ -31,6 +32,8 @@ class HerdLogLine:
 
     text: str
     level: Level
+    at: Place
+    """The place that speaks."""
 
 
 @dataclass(frozen=True)

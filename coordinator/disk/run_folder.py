@@ -11,7 +11,7 @@ from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, OfPolicy, RewindCurves
 from remuda.logbook.book import Logbook, commander_logbook
-from remuda.logbook.lines import TextLog
+from remuda.logbook.lines import LEVELS, Place, TextLog
 from remuda.logbook.row_sinks import settings_of
 from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
@@ -20,6 +20,7 @@ from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder, policy_of
 from remuda.training.effects import Level, LogLine, RecordEffect
 from remuda.training.journal import RunJournal, together
+from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.logbooks import open_logbook
 from remuda.training.recording import record
@@ -125,22 +126,35 @@ class RunFiles:
             if self.folder.commander_log.parent.is_dir():
                 self._say(text, "error")
 
-    def say_of_herd(self, text: str, level: Level) -> None:
+    def say_of_herd(self, text: str, level: Level, at: Place) -> None:
         """A line about the whole herd, for the coordinator's log of each active run."""
         if self._files is not None:
-            self._files.log.say("coordinator", text, level=level)
+            self._files.log.say("coordinator", text, level=level, at=at)
 
     def confirm(self) -> None:
-        """Show other hosts that the owner of the run is alive. Raises RunGoneError if its folder was removed."""
+        """Show other hosts that the owner of the run is alive, and put its journal back if somebody has removed or
+        replaced the file. Raises RunGoneError if the folder was removed."""
         _refuse_gone(self.folder)
-        if self._files is not None and self._files.ownership is not None:
-            self._files.ownership.confirm()
+        if self._files is not None:
+            if self._files.ownership is not None:
+                self._files.ownership.confirm()
+            self._put_back(self._files.journal)
+
+    def _put_back(self, journal: RunJournal) -> None:
+        disturbed = journal.put_back()
+        if disturbed is not None:
+            print(disturbed, file=sys.stderr, flush=True)
+            self._say(disturbed, "warning")
 
     def close(self) -> None:
         """Close everything. May be called again."""
         for each in reversed(self._all[1:]):  # the first has the file of all journals
             each.close()
         if self._files is not None:
+            try:
+                self._put_back(self._files.journal)
+            except (JournalError, OSError) as error:  # nobody tries again: it is the end, or the folder is gone
+                print(f"{self.folder.journal} is not whole: {error}", file=sys.stderr, flush=True)
             self._files.close()
             self._ended, self._files = self._files.log, None
 
@@ -174,7 +188,7 @@ class RunFiles:
             case MarkRecoverable():
                 self.folder.beginner(effect.experiment).unlink(missing_ok=True)
             case LogLine():
-                self._say(effect.text, effect.level)
+                self._say(effect.text, effect.level, effect.at)
             case CloseRun():
                 if self._files is not None:
                     self._files.log.conclude(settings_of(self._config), effect.results)
@@ -209,13 +223,12 @@ class RunFiles:
             raise FileNotFoundError(f"{self.folder.root} is gone")
         return open_files(self.folder, self._config, self._begins_at, beside=beside)
 
-    def _say(self, text: str, level: Level) -> None:
+    def _say(self, text: str, level: Level, at: Place | None = None) -> None:
         if self._files is not None:
-            self._files.log.say("commander", text, level=level)
+            self._files.log.say("commander", text, level=level, at=at)
             return
         with closing(TextLog(self.folder.commander_log)) as log:
-            write = {"info": log.info, "warning": log.warning, "error": log.error}[level]
-            write(text)
+            log.write(LEVELS[level], text, at)
 
     def _sweep(self, keep: frozenset[str]) -> None:
         """Remove what workers left that died while writing. The policy's lock file stays: if it were removed while a

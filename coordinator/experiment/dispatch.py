@@ -156,10 +156,10 @@ class EvaluationDispatch:
         return self.deal()
 
     def use_newest_checkpoint(self, counters: Counters, now_s: float) -> list[Step]:
-        """The learner died before it saved the last checkpoint: the newest checkpoint is used as the last one."""
+        """No learner is ready to save the last checkpoint: the newest checkpoint is used as the last one."""
         record = self.commander.last_record
         kept = "there is no checkpoint" if record is None else f"the last checkpoint is {record.file}"
-        said = LogLine(self._experiment, f"the learner is gone before it could save once more: {kept}", "warning")
+        said = LogLine(self._experiment, f"no learner is ready to save once more: {kept}", "warning")
         return [said, *self.carry_out(self.commander.use_newest_checkpoint(), counters, now_s)]
 
     @property

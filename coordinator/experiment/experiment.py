@@ -263,6 +263,8 @@ class Experiment:
         if self._flow.is_open:
             steps += self._reanalysis.ask()
             steps += self._dispatch.carry_out(self._commander.progressed(counters), counters, now_s)
+        else:
+            self._shutdown.check_bounds(counters, now_s)
         end = self._commander.ending
         return steps if end is None else steps + self._end(end, counters, now_s)
 

@@ -42,6 +42,7 @@ class ExperimentMemory:
             workers_failures=self._failures.snapshot(now_s),
             deaths=self._deaths.snapshot(now_s),
             reanalysis=self._reanalysis.snapshot(),
+            stage_left_s=self._shutdown.left_s(now_s),
         )
 
     def changes(self, now_s: float) -> Changes:
@@ -88,7 +89,7 @@ class ExperimentMemory:
         """Continue from a snapshot, with these chunks still in data/. Leases stay open, since their workers may come
         back."""
         self._status.restore(snapshot.state, snapshot.reason, snapshot.wall_s, now_s)
-        self._shutdown.enter(snapshot.stage, now_s)
+        self._shutdown.enter(snapshot.stage, now_s, snapshot.stage_left_s)
         self._failures.restore(snapshot.workers_failures, snapshot.failures, now_s)
         self._replay.restore(snapshot.replay, chunks, now_s)
         self._flow.restore(snapshot.flow)

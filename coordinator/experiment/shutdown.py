@@ -15,7 +15,7 @@ from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
-from remuda.training.commander.end import End, evaluation_is_too_late
+from remuda.training.commander.end import End, evaluation_is_too_late, time_is_over
 from remuda.training.effects import LogLine
 from remuda.training.snapshot import Stage
 from remuda.wire.messages import ROLES, Counters
@@ -26,7 +26,8 @@ config in addition."""
 STOPPED_S = 10.0
 """Time limit of the last evaluation of a run whose end somebody has asked for."""
 REPLACEMENT_S = 30.0
-"""How long it waits for another evaluator when the last one is gone: a nanny restarts one within this time."""
+"""How long a run waits for another evaluator, or for a learner that catches up, when the last one is gone: a nanny
+restarts a worker within this time."""
 
 
 @dataclass(kw_only=True)
@@ -54,7 +55,7 @@ class ExperimentShutdown:
     """The evaluation that the run was waiting for at the last check, and since when."""
     _awaited_since_s: float = field(default=0.0, init=False)
     _alone_since_s: float | None = field(default=None, init=False)
-    """Since when an evaluator is missing; None while there is one or none is needed."""
+    """Since when the awaited evaluator or learner is missing; None while there is one or none is needed."""
 
     @property
     def complete(self) -> bool:
@@ -73,6 +74,18 @@ class ExperimentShutdown:
         if self.stage != "settling" or not commander.final_saved or commander.settled or commander.evaluating is None:
             return None
         return commander.evaluating.file
+
+    def check_bounds(self, counters: Counters, now_s: float) -> None:
+        """End a run without a ready learner once a bound of `stop` has passed. If a learner would still catch up, the
+        run waits for the learner that is preparing, or a little for another."""
+        commander = self.dispatch.commander
+        end = commander.reached(counters) if commander.ending is None else None
+        if end is not None and not (end.catches_up and self._awaits_learner(counters, now_s)):
+            commander.end(end)
+
+    def _awaits_learner(self, counters: Counters, now_s: float) -> bool:
+        in_time = not time_is_over(self.dispatch.commander.config.stop, counters)
+        return in_time and not self._is_alone(now_s, lacks=self.leases.learner is None)
 
     def begin(self, end: End, now_s: float) -> list[Step]:
         """Begin the end: something has ended the run."""
@@ -101,8 +114,9 @@ class ExperimentShutdown:
             if self.dispatch.commander.final_saved and not self._saved:
                 self._saved, self._deadline_s = True, min(self._deadline_s, now_s + LONGEST_S["settling"])
             steps += self._say_what_is_awaited(now_s)
-            too_late = self._is_late(now_s) or self._time_is_over(counters, now_s)
-            self._done = self.dispatch.commander.settled or too_late or self._is_alone(now_s)
+            given_up = self._is_late(now_s) or self._time_is_over(counters, now_s)
+            given_up = given_up or self._is_alone(now_s, lacks=self.lacks_evaluator)
+            self._done = self.dispatch.commander.settled or given_up
             if all(each.is_settled for each in self.together or (self,)):
                 steps += self._release(counters, now_s)
         if self.stage == "releasing" and self._is_late(now_s):
@@ -110,11 +124,17 @@ class ExperimentShutdown:
                 steps += self.workers.dismiss(role)
         return steps
 
-    def enter(self, stage: Stage, now_s: float) -> None:
-        """Begin a stage, or begin it again after a restart of the coordinator."""
+    def enter(self, stage: Stage, now_s: float, left_s: float | None = None) -> None:
+        """Begin a stage, or go on with the time that was left of it before a restart of the coordinator."""
         saving_s = self.save_s if stage == "settling" else 0.0
-        self.stage, self._deadline_s = stage, now_s + LONGEST_S.get(stage, 0.0) + saving_s
+        whole_s = LONGEST_S.get(stage, 0.0) + saving_s
+        self.stage, self._deadline_s = stage, now_s + (whole_s if left_s is None else left_s)
         self._saved = self._done = False
+        self._alone_since_s = None
+
+    def left_s(self, now_s: float) -> float | None:
+        """The time that is left of this stage; None while nothing has ended the run."""
+        return None if self.stage == "working" else self._deadline_s - now_s
 
     @property
     def is_settled(self) -> bool:
@@ -124,10 +144,10 @@ class ExperimentShutdown:
     def _catches_up(self, counters: Counters, now_s: float) -> bool:
         """Whether the learner still has updates to catch up with; the last chunks for them may be still to come."""
         commander, flow = self.dispatch.commander, self.workers.flow
-        end, bound_s = commander.ending, commander.config.stop.max_wall_s
+        end = commander.ending
         if not flow.is_open or end is None or not end.catches_up or self._is_late(now_s):
             return False
-        in_time = bound_s is None or counters.wall_s < bound_s
+        in_time = not time_is_over(commander.config.stop, counters)
         return in_time and flow.learns_on(more_to_come=self.leases.count("collector") > 0)
 
     def _stop_learning(self) -> list[Step]:
@@ -158,14 +178,16 @@ class ExperimentShutdown:
         return [LogLine(self.experiment, f"waits for the evaluation of {awaited}")]
 
     def _use_newest_checkpoint(self, counters: Counters, now_s: float) -> list[Step]:
-        """Use the newest checkpoint as the last one if the learner is gone: a restarted learner would begin at it, so
-        nothing is gained by waiting for another one."""
-        if self.dispatch.commander.final_saved or self.leases.learner is not None:
+        """Use the newest checkpoint as the last one if no learner is ready: a learner that comes, or is preparing,
+        begins at the newest checkpoint, so nothing is gained by waiting."""
+        learner = self.leases.learner
+        if self.dispatch.commander.final_saved or (learner is not None and learner.ready):
             return []
         return self.dispatch.use_newest_checkpoint(counters, now_s)
 
-    def _is_alone(self, now_s: float) -> bool:
-        if not self.lacks_evaluator:
+    def _is_alone(self, now_s: float, *, lacks: bool) -> bool:
+        """Whether what the run `lacks` has been missing for so long that it is not waited for any more."""
+        if not lacks:
             self._alone_since_s = None
             return False
         if self._alone_since_s is None:

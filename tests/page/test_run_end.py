@@ -36,14 +36,15 @@ def test_who_was_stopped_with_its_coordinator_says_so() -> None:
 
 
 def said(end: End) -> str:
-    return f"the run is over after 7.3 s: {end.reason}; {end.explanation}"
-
-
-def test_it_is_the_commander_s_own_line() -> None:
     outcomes = object.__new__(Outcomes)
-    outcomes._experiment = "x"
-    end = End("stopped", "a client asked to stop")
-    assert outcomes.run_is_over(end, 7.3).text == said(end)
+    outcomes._experiment = "x"  # pyright: ignore[reportPrivateUsage]
+    return outcomes.run_is_over(end, 7.3).text
+
+
+def test_a_reason_that_is_a_sentence_stands_there_once_and_is_read_where_it_stands_twice() -> None:
+    why = "RuntimeError: boom; and more"
+    assert said(End(why, why)) == f"the run is over after 7.3 s: {why}"
+    assert ended(record(f"the run is over after 7.3 s: {why}; {why}")) == ("failed", why)
 
 
 def test_a_run_that_goes_on_or_was_killed_has_no_end() -> None:

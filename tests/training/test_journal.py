@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -452,13 +453,58 @@ def test_a_part_that_a_disk_refused_is_written_the_next_time(tmp_path: Path, ent
     with closing(RunJournal(path)) as book:
         book.write(entries[0])
         with closing(sqlite3.connect(":memory:")) as broken, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(book, "_db", broken)
+            patch.setattr(book._database, "connection", broken)  # pyright: ignore[reportPrivateUsage]
             with pytest.raises(JournalError, match="cannot be written"):
                 book.write(entries[-1])
         book.write(entries[-1])
         found = book.read()
     assert found is not None
     assert found.snapshot.experiment.flow.policy == entries[-1].snapshot.experiment.flow.policy
+
+
+@pytest.mark.parametrize("taken", [("",), ("-wal",), ("", "-wal")])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_was_taken_away_is_put_back_with_all_that_was_written(
+    tmp_path: Path, entries: list[JournalEntry], taken: tuple[str, ...], replaced: bool
+) -> None:
+    path, elsewhere = tmp_path / "journal.sqlite", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with closing(RunJournal(path)) as book:
+        book.write(*entries[:-1])
+        assert book.put_back() is None
+        for end in taken:
+            Path(f"{path}{end}").unlink()
+            if replaced:
+                Path(f"{path}{end}").write_text("somebody else's")
+        book.write(entries[-1])
+        said = book.put_back()
+        assert said == f"{path} was removed or replaced: a complete copy is back in its place"
+        assert book.put_back() is None
+        written = book.read()
+        for end in ("", "-wal"):  # as a process that is killed now leaves it
+            shutil.copy(f"{path}{end}", elsewhere)
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert written is not None
+    assert written.snapshot.experiment.wall_s == entries[-1].snapshot.experiment.wall_s
+    assert read(path) == read(elsewhere / path.name) == written
+    kept = {f"{path.name}.replaced{end}" for end in taken} if replaced else set[str]()
+    assert {file.name for file in tmp_path.iterdir()} == {path.name, "elsewhere", *kept}
+
+
+def test_what_cannot_be_put_back_yet_is_tried_again(tmp_path: Path, entries: list[JournalEntry]) -> None:
+    path, in_the_way = tmp_path / "journal.sqlite", tmp_path / "journal.sqlite.replaced"
+    with closing(RunJournal(path)) as book:
+        book.write(*entries[:-1])
+        path.unlink()
+        path.write_text("somebody else's")
+        in_the_way.mkdir()
+        with pytest.raises(OSError, match="directory"):
+            book.put_back()
+        book.write(entries[-1])
+        written = book.read()
+        in_the_way.rmdir()
+        assert book.put_back() is not None
+    assert read(path) == written
 
 
 READ_AT_ONCE = """

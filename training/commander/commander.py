@@ -98,7 +98,7 @@ class Commander:
         """Chunks were counted, updates done, or time passed."""
         if self._end is not None:
             return []
-        end = used_up(self.config.stop, counters)
+        end = self.reached(counters)
         if end is not None:
             return self.end(end)
         if self._saving is not None or self._is_saved(counters.train_iter):
@@ -169,7 +169,7 @@ class Commander:
         return self._save("interval", counters.env_step)
 
     def use_newest_checkpoint(self) -> list[Decision]:
-        """No learner is there to save the last checkpoint: the newest one is used as the last."""
+        """No learner is ready to save the last checkpoint: the newest one is used as the last."""
         self._saving, self._final_saved = None, True
         record = self.last_record
         return [] if record is None or not self._wants_final_evaluation(record) else self._evaluate(record)
@@ -203,6 +203,10 @@ class Commander:
     def evaluating(self) -> CheckpointRecord | None:
         """The checkpoint being played."""
         return self._evaluating
+
+    def reached(self, counters: Counters) -> End | None:
+        """The end, if the counters have reached a bound of `stop`, or the checkpoint of a resumed run had."""
+        return used_up(self.config.stop, counters) or self._solved_before()
 
     def awaited(self, counters: Counters) -> Awaited | None:
         """The first evaluation that is still to come; None if none is under way or due."""
@@ -300,8 +304,14 @@ class Commander:
     def _started_again(self, record: CheckpointRecord) -> list[Decision]:
         if record.reward is None:
             return self._evaluate(record)
-        end = solved(self.config.stop, record, record.reward)
+        end = self._solved_before()
         return [] if end is None else self.end(end)
+
+    def _solved_before(self) -> End | None:
+        record = self.last_record
+        if record is None or record.reward is None:
+            return None
+        return solved(self.config.stop, record, record.reward)
 
     def _is_saved(self, train_iter: int) -> bool:
         """Whether nothing was learned since the last checkpoint: then what is due waits for the next update."""

@@ -26,6 +26,11 @@ class End:
     """For people: which condition, its value and its bound."""
 
     @property
+    def told(self) -> str:
+        """The reason, and the explanation if it says more."""
+        return self.reason if self.explanation == self.reason else f"{self.reason}; {self.explanation}"
+
+    @property
     def on_request(self) -> bool:
         """Somebody asked for it."""
         return self.reason == ON_REQUEST
@@ -48,9 +53,14 @@ def used_up(stop: StopConfig, counters: Counters) -> End | None:
         return _reached("max_env_steps", stop.max_env_steps, "env_step", counters.env_step)
     if stop.max_train_iters is not None and counters.train_iter >= stop.max_train_iters:
         return _reached("max_train_iters", stop.max_train_iters, "train_iter", counters.train_iter)
-    if stop.max_wall_s is not None and counters.wall_s >= stop.max_wall_s:
+    if stop.max_wall_s is not None and time_is_over(stop, counters):
         return _reached("max_wall_s", stop.max_wall_s, "wall_s", counters.wall_s)
     return None
+
+
+def time_is_over(stop: StopConfig, counters: Counters) -> bool:
+    """Whether stop.max_wall_s has been reached."""
+    return stop.max_wall_s is not None and counters.wall_s >= stop.max_wall_s
 
 
 def solved(stop: StopConfig, record: CheckpointRecord, reward: float) -> End | None:

@@ -102,7 +102,7 @@ class Outcomes:
 
     def run_is_over(self, end: End, wall_s: float) -> LogLine:
         """Everything is done; the last line of a run."""
-        return LogLine(self._experiment, f"the run is over after {wall_s:.1f} s: {end.reason}; {end.explanation}")
+        return LogLine(self._experiment, f"the run is over after {wall_s:.1f} s: {end.told}")
 
     def _reward(self, result: EvaluationResult, *, best: bool) -> RecordReward:
         return RecordReward(self._experiment, result.record.train_iter, result.reward_mean, best)

@@ -60,7 +60,7 @@ def not_authorized(connection: ConnectionFile, keys: CallerKeys, holder: Holder)
     """What to tell somebody whose key this coordinator does not know."""
     name, public = keys.own.name, keys.own.public
     return (
-        f"the coordinator at {connection.address} does not know your key {name}: it is not in "
+        f"the coordinator at {connection.address} does not know your key {name}: it was revoked, or never added to "
         f"{connection.keys_dir}/authorized. Ask its operator for `remuda keys add {name} {public} --right "
         f"{_RIGHT_TO_ASK_FOR[holder]}`"
     )

@@ -16,6 +16,7 @@ from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.effects import Asked, CloseRun, DeleteChunks, PrepareRun
 from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.coordinator.disk.test_runs_folder import in_state, submitted
 from remuda.tests.coordinator.disk.writing import carry_out
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.effects import RecordCheckpoint, RecordReward, WriteTimers
@@ -43,6 +44,26 @@ def test_a_run_whose_folder_is_gone_fails_instead_of_being_tried_again_and_again
     shutil.rmtree(run.root)
     with pytest.raises(RunGoneError, match=f"{run.root} is gone"):
         RunWriter(folders, None, EXPERIMENT).confirm()
+
+
+def test_a_journal_that_is_taken_away_is_put_back_and_said(
+    folders: RunFolders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turn = in_state(submitted(folders, EXPERIMENT, "small"), "running")
+    run, writer = RunFolder(Path(turn.snapshot.identity.run_dir)), RunWriter(folders, None, EXPERIMENT)
+    writer.journal([turn])
+    run.journal.unlink()
+    writer.confirm()
+    said = f"{run.journal} was removed or replaced: a complete copy is back in its place"
+    assert said in capsys.readouterr().err
+    assert said in run.commander_log.read_text()
+    assert run.journal.exists()
+    writer.confirm()
+    assert capsys.readouterr().err == ""
+    run.journal.unlink()
+    writer.close()
+    assert run.journal.exists(), "also where the run ends before anybody has looked"
+    assert said in capsys.readouterr().err
 
 
 def test_what_is_to_be_done_in_a_folder_that_is_gone_is_said_and_left(

@@ -337,9 +337,10 @@ def test_what_is_said_of_a_run_that_waits_stands_in_its_log_and_nothing_stays_op
     folders: RunFolders, run: RunFolder
 ) -> None:
     before = descriptors.open_now()
-    carry_out(folders, LogLine(EXPERIMENT, "the run waits", "warning"))
-    RunWriter(folders, None, EXPERIMENT).carry_out(HerdLogLine("a collector joins the herd", "info"))
-    assert "[WARNING] the run waits\n" in run.commander_log.read_text()
+    said = LogLine(EXPERIMENT, "the run waits", "warning")
+    carry_out(folders, said)
+    RunWriter(folders, None, EXPERIMENT).carry_out(HerdLogLine("a collector joins the herd", "info", said.at))
+    assert f"][test_run_folders.py:{said.at.line}][WARNING] the run waits\n" in run.commander_log.read_text()
     assert not run.coordinator_log.exists() or not run.coordinator_log.read_text()
     assert descriptors.open_now() == before
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.coordinator.experiment.shutdown import LONGEST_S
+from remuda.coordinator.experiment.shutdown import LONGEST_S, REPLACEMENT_S
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, Worker, World
 from remuda.wire.messages import ExperimentStatus, StopExperiment
 
 MIN_ROWS, BATCH_SIZE = 200, 16
 BUDGET = 1_500
+BUFFER: dict[str, object] = {"capacity": 1_000, "min_rows": MIN_ROWS, "samples_per_insert": 4.0}
 
 
 def at_its_end(*, per_insert: float | None = 4.0, **stop: object) -> tuple[World, Worker]:
     """A run that has just used up its steps, its learner far behind; and that learner."""
-    buffer = {"capacity": 1_000, "min_rows": MIN_ROWS, "samples_per_insert": per_insert}
-    world = World(config(buffer=buffer, stop={"max_env_steps": BUDGET, **stop}))
+    world = World(config(buffer={**BUFFER, "samples_per_insert": per_insert}, stop={"max_env_steps": BUDGET, **stop}))
     world.updates_per_step = 1
     world.herd(collectors=2)
     world.submit()
@@ -109,6 +109,31 @@ def test_a_learner_that_dies_is_not_waited_for() -> None:
     assert took_s < 2 * world.limits.lost_after_s
     assert len(owed_at_the_end(world)) == 1
     assert len(told(world, "joins as learner")) == 1
+
+
+@pytest.mark.parametrize("another_comes", [False, True])
+def test_steps_that_are_used_up_while_the_learner_is_away_wait_a_little_for_another(another_comes: bool) -> None:
+    warm_up = BUDGET - 200
+    world = World(config(buffer={**BUFFER, "capacity": 2_000, "min_rows": warm_up}, stop={"max_env_steps": BUDGET}))
+    world.updates_per_step = 1
+    world.herd(collectors=2)
+    world.submit()
+    world.step()
+    while world.experiment().env_step < warm_up - 50:
+        world.step()
+    [learner] = [worker for worker in world.workers.values() if worker.role == "learner"]
+    learner.leave()
+    world.kill(learner)
+    for _ in range(int(0.9 * REPLACEMENT_S / STEP_S)):
+        world.step()
+    assert world.experiment().env_step >= BUDGET
+    assert world.experiment().waiting_for == "waits for 1 learner (0 free)"
+    if another_comes:
+        world.add("learner", 7)
+    status, took_s = ended(world)
+    assert (status.state, status.reason) == ("finished", "max_env_steps")
+    assert took_s < LONGEST_S["draining"]
+    assert (status.train_iter > 0, len(owed_at_the_end(world))) == (another_comes, not another_comes)
 
 
 def test_a_learner_that_comes_no_further_is_waited_for_a_minute() -> None:

@@ -264,6 +264,17 @@ def test_what_one_policy_has_used_up_ends_all(worlds: Any) -> None:
     assert {member.status(0.0).reason for member in world.team.members} == {"max_train_iters"}
 
 
+def test_time_that_is_over_ends_a_run_without_learners(worlds: Any) -> None:
+    world = worlds(stop={"max_wall_s": 30.0})
+    world.herd()
+    while any(not world.checkpoints(name) for name in world.policies):
+        world.step()
+    for learner in world.of("learner"):
+        world.kill(learner)
+    world.run(60)
+    assert world.team.status(world.now_s).reason == "max_wall_s"
+
+
 def test_a_run_that_is_stopped_saves_all_policies(worlds: Any) -> None:
     world = worlds()
     world.herd()

@@ -62,7 +62,7 @@ def test_a_refusal_says_what_to_ask_for_and_shows_no_secret() -> None:
     keys = caller_keys(CONNECTION, "worker")
     text = not_authorized(CONNECTION, keys, "worker")
     assert f"`remuda keys add worker {keys.own.public} --right worker`" in text
-    assert f"it is not in {CONNECTION.keys_dir}/authorized" in text
+    assert f"it was revoked, or never added to {CONNECTION.keys_dir}/authorized" in text
     assert "--right viewer" in not_authorized(CONNECTION, keys, "operator")
     for shown in (text, no_exchange(CONNECTION), repr(keys)):
         assert keys.own.secret.hex() not in shown

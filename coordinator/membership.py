@@ -116,7 +116,7 @@ class Membership:
     def beat(self, worker: Worker, message: Beat, now_s: float) -> list[Step]:
         """A beat: the worker is alive, and says whether it makes progress."""
         steps: list[Step] = []
-        if self._registry.beat(worker, message, now_s):
+        if self._registry.beat(worker, message, now_s, is_held_up=self._assignments.is_held_up(worker)):
             steps.append(self._say_of(worker, f"{worker.role} {worker.uuid} moves again"))
         return [Reply(BeatHeard(self._registry.beat_interval_s)), *steps]
 

@@ -90,10 +90,12 @@ _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, B
 """Messages that count even if their sender was lost: what it collected, or a failure of it, counts once."""
 UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
 """The answer to a worker that has to register before its messages mean anything."""
-_ANSWER_MAY_WAIT = (Submit, LogRequest)
-"""Messages that wait for the disk. Every other message is answered at once, or needs only an Ack."""
+_ANSWERED_LATER = (Submit, LogRequest)
+"""Messages that are answered once a disk has been asked. Every other message is answered by the turn that handles it,
+or needs only an Ack."""
 _NOT_FOR_THE_DISK = (Ack, Beat, Register, Bye)
-"""Messages of a worker that are handled even while the disk of its run accepts no writes."""
+"""Messages of a worker that are handled, and answered at once, even while the disk of its run accepts no writes: their
+answers say nothing that a journal must have. A worker names a lease only after its journal had it."""
 
 
 class Coordinator:
@@ -262,9 +264,10 @@ class Coordinator:
             # Not acknowledged: a worker that has outlived a coordinator says it again once it is registered.
             return [*self._connections.say_once(event.peer, UNKNOWN, now_s)]
         asked = Asked(event.peer, received.id, event.who.name)
-        after = self._assignments.experiment_id(getattr(message, "lease", 0))
+        tells_of_run = not isinstance(message, _NOT_FOR_THE_DISK)
+        after = self._assignments.experiment_id(getattr(message, "lease", 0)) if tells_of_run else ""
         effects = self._perform(self._dispatch(message, worker, asked, now_s), now_s, asked, after)
-        if not isinstance(message, _ANSWER_MAY_WAIT):
+        if not isinstance(message, _ANSWERED_LATER):
             effects += self._connections.acknowledge(event.peer, received.id, after=after)
         if self._shutdown.begun:  # somebody waits for the end: it does not come with the next tick only
             effects += self._perform(self._shutdown.tick(now_s), now_s)
@@ -286,8 +289,7 @@ class Coordinator:
         if isinstance(event.envelope.message, _NOT_FOR_THE_DISK):
             return False
         worker = self._registry.at(event.peer)
-        experiment = None if worker is None else self._assignments.experiment_of(worker)
-        return experiment is not None and experiment.held_up is not None
+        return worker is not None and self._assignments.is_held_up(worker)
 
     def _dispatch(self, message: AnyMessage, worker: Worker | None, asked: Asked, now_s: float) -> list[Step]:
         if isinstance(message, UNDER_A_LEASE):  # first, as most are

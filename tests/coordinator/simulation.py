@@ -7,6 +7,7 @@ the real ones. The disk is a dictionary, so reading a payload that was deleted t
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -146,6 +147,8 @@ class Worker:
     work: object | None = None
     session: int = 0
     next_beat_s: float = 0.0
+    heard_s: float = math.inf
+    """When it last heard from the coordinator."""
     held: list[AnyMessage] = field(default_factory=list[AnyMessage])
     """To be said once it is registered."""
     forgotten: int = 0
@@ -186,6 +189,7 @@ class Worker:
         self.world.to_coordinator(self.peer, self.channel.post(message, self.world.now_s))
 
     def receive(self, envelope: Envelope) -> None:
+        self.heard_s = self.world.now_s
         if not self.alive or self.deaf or (envelope.id and not self.registered):
             return
         received = self.channel.take(envelope, self.world.now_s)
@@ -229,6 +233,9 @@ class Worker:
 
     def step(self) -> None:
         if not self.alive:
+            return
+        if self.world.now_s - self.heard_s > self.world.patience_s:
+            self.alive, self.refused = False, "silence"
             return
         if self.work is not None and not self.hung:
             self.work.step()  # type: ignore[attr-defined]
@@ -625,6 +632,8 @@ class World:
         self.now_s = 1_000.0
         self.updates_per_step = 40
         self.beat_interval_s = STEP_S
+        self.patience_s = math.inf
+        """A worker that hears nothing from the coordinator for this time ends."""
         self.plan = row_plan(config_of_policy(config))
         self.used: list[tuple[int, int, np.ndarray]] = []
         """Of each update: the epoch and version of the policy it improved, and its rows."""
@@ -1046,7 +1055,11 @@ class World:
 
     def tick(self) -> None:
         """A turn of the coordinator in which it hears nobody."""
-        self._turn(Tick())
+        self.happens(Tick())
+
+    def happens(self, event: Event) -> None:
+        """A turn of the coordinator in which this alone happens."""
+        self._turn(event)
 
     def run(self, seconds: float = 600.0) -> None:
         """Until every experiment is over, or the time is up."""

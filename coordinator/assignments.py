@@ -70,7 +70,7 @@ class Assignments:
 
     def schedule(self, now_s: float) -> list[Step]:
         """Give free workers to the experiments that lack some. An experiment that is held up gets none and gives none
-        back: neither would hear of it before its disk takes writes again."""
+        back: its messages to workers wait for its disk."""
         if self._dealt:
             return []
         active = self._catalog.active

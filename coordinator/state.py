@@ -51,6 +51,7 @@ from remuda.coordinator.experiment.finished import FinishedRun, refused
 from remuda.coordinator.experiment.team import Run, Team
 from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.handover import Handover
+from remuda.coordinator.hold import Hold
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.membership import Membership
@@ -173,7 +174,7 @@ class Coordinator:
             case LogRead():
                 return self._perform([Reply(event.answer)], now_s, event.asked)
             case HeldUp():
-                return self._perform(self._held_up(event), now_s)
+                return self._perform(self._held_up(event, now_s), now_s)
             case RunBroken():
                 return self._perform([Broken(event.experiment, event.reason, event.traceback)], now_s)
 
@@ -208,6 +209,7 @@ class Coordinator:
                 self._catalog.add_finished(run)
                 continue
             self._catalog.add(run.experiment)
+            self._set_hold(run.experiment, run.hold)
             self._assignments.restore(run.experiment, run.snapshot, now_s, late=late)
             for metas in run.uncounted:
                 steps += run.experiment.adopt(metas, now_s)
@@ -289,7 +291,8 @@ class Coordinator:
         if isinstance(event.envelope.message, _NOT_FOR_THE_DISK):
             return False
         worker = self._registry.at(event.peer)
-        return worker is not None and self._assignments.is_held_up(worker)
+        experiment = None if worker is None else self._assignments.experiment_of(worker)
+        return experiment is not None and experiment.held_up is not None and not experiment.held_up.journals
 
     def _dispatch(self, message: AnyMessage, worker: Worker | None, asked: Asked, now_s: float) -> list[Step]:
         if isinstance(message, UNDER_A_LEASE):  # first, as most are
@@ -352,20 +355,24 @@ class Coordinator:
 
     # --- one run's trouble ---
 
-    def _held_up(self, event: HeldUp) -> list[Step]:
+    def _held_up(self, event: HeldUp, now_s: float) -> list[Step]:
         experiment = self._catalog.active_experiment(event.experiment)
         if experiment is None:
             return []
-        before, experiment.held_up = experiment.held_up, event.why
-        if event.why is None:
-            self._catalog.held_up.discard(event.experiment)
-            text = f"goes on: its disk takes what is written again (before: {before})"
-            return [LogLine(event.experiment, text), Happened(event.experiment, "goes_on", text)]
-        self._catalog.held_up.add(event.experiment)
-        if before is None:
-            text = f"is held up, and no other run is: {event.why}"
-            return [LogLine(event.experiment, text, "error"), Happened(event.experiment, "held_up", text)]
-        return []
+        before, id = experiment.held_up, event.experiment
+        self._set_hold(experiment, event.hold)
+        if event.hold is None:
+            text = f"goes on: its disk takes what is written again (before: {'' if before is None else before.why})"
+            return [LogLine(id, text), Happened(id, "goes_on", text)]
+        if before is not None:
+            return []
+        text = f"is held up, and no other run is: {event.hold.explain(now_s)}"
+        return [LogLine(id, text, "error"), Happened(id, "held_up", text)]
+
+    def _set_hold(self, experiment: Run, hold: Hold | None) -> None:
+        experiment.held_up = hold
+        held_up = self._catalog.held_up
+        (held_up.discard if hold is None else held_up.add)(experiment.identity.id)
 
     def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
         """End this run as failed, whatever its state: its workers leave as fast as they can."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from remuda.coordinator.disk.room import AGAIN_S, Room
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.effects import DeleteChunks, OfPolicy, RewindCurves
 from remuda.training.effects import Level
@@ -75,6 +76,10 @@ class Writer(Protocol):
         """Show other hosts that the owner of the run is alive."""
         ...
 
+    def check_room(self, size_bytes: int) -> None:
+        """Raise OSError where workers of the run cannot write so many bytes."""
+        ...
+
     def close(self) -> None:
         """Let go of the run's files."""
         ...
@@ -112,6 +117,8 @@ class Lane:
         self._resting = False
         self._thread: threading.Thread | None = None
         self._refusal: str | None = None
+        self.room = Room(clock)
+        """What the run's workers want to write and cannot."""
         self._confirm_due_s = clock() + CONFIRM_S
         self._journaled = 0
         self._newest = 0
@@ -126,10 +133,20 @@ class Lane:
             self._turns.append(turn)
             self._newest = turn.number
             self._resting = False
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"lane of {self.experiment}", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            self._start()
+
+    def want_room(self, size_bytes: int) -> None:
+        """Look for room for so many bytes, between turns, until it is there."""
+        with self._changed:
+            self.room.want(size_bytes)
+            self._resting = False
+            self._start()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"lane of {self.experiment}", daemon=True)
+            self._thread.start()
+        self._changed.notify()
 
     @property
     def waits_for(self) -> int:
@@ -181,6 +198,7 @@ class Lane:
                 while (turns := self._next()) is not None:
                     if turns:
                         self._write(turns)
+                    self.room.look(self._writer.check_room)
                     self._confirm()
         except _GivenUpError:
             self._close()
@@ -191,14 +209,17 @@ class Lane:
     def _rest(self) -> bool:
         """Close the files, and end unless more was queued in the meantime."""
         with self._changed:
-            if self._turns:
+            if self._has_work():
                 return False
         self._close()
         with self._changed:
-            if self._turns:
+            if self._has_work():
                 return False
             self._thread = None
             return True
+
+    def _has_work(self) -> bool:
+        return bool(self._turns) or (self.room.wanted_bytes > 0 and not self._resting)
 
     def _close(self) -> None:
         try:
@@ -214,7 +235,8 @@ class Lane:
     def _next(self) -> list[Turn] | None:
         """The turns to write; an empty list if none came for a while; None if the lane may rest."""
         with self._changed:
-            self._changed.wait_for(lambda: self._turns or self._resting, CONFIRM_S)
+            pause_s = AGAIN_S if self.room.wanted_bytes else CONFIRM_S
+            self._changed.wait_for(lambda: self._turns or self._resting or self.room.is_due, pause_s)
             if self._given_up.is_set():
                 raise _GivenUpError
             if not self._turns:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, OfPolicy, RewindCurves
 from remuda.logbook.book import Logbook, commander_logbook
 from remuda.logbook.lines import TextLog
@@ -135,6 +136,12 @@ class RunFiles:
         _refuse_gone(self.folder)
         if self._files is not None and self._files.ownership is not None:
             self._files.ownership.confirm()
+
+    def check_room(self, size_bytes: int) -> None:
+        """Raise OSError where workers cannot write so many bytes into data/."""
+        for each in self._all:
+            with suppress(FileNotFoundError):  # somebody has removed it; whoever writes there says so
+                check_room(each.folder.data, size_bytes)
 
     def close(self) -> None:
         """Close everything. May be called again."""

@@ -29,6 +29,7 @@ from remuda.coordinator import effects as fx
 from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, RunPrepared, TakenUp, Tick
 from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.hold import Hold
 from remuda.coordinator.journaling import prepared_experiment, recovered_run
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.service import LEASES_PER_START
@@ -140,6 +141,7 @@ class Worker:
     hung: bool = False
     """Beats, but makes no progress."""
     activity: str = "working"
+    lacks_bytes: int = 0
     phase: Phase = "working"
     """As its beats say."""
     deaf: bool = False
@@ -242,7 +244,7 @@ class Worker:
         if self.registered and self.world.now_s >= self.next_beat_s:
             self.next_beat_s = self.world.now_s + self.world.beat_interval_s - STEP_S / 2
             progress = 0 if self.hung else int(self.world.now_s * 1_000)
-            self.say(Beat(progress=progress, activity=self.activity, lease=self.lease, phase=self.phase))
+            self.say(Beat(progress, self.activity, self.lease, phase=self.phase, lacks_bytes=self.lacks_bytes))
         for envelope in self.channel.due(self.world.now_s):
             self.world.to_coordinator(self.peer, envelope)
 
@@ -645,6 +647,8 @@ class World:
         self.coordinator = self._new_coordinator()
         self.lags: Callable[[str], bool] = lambda experiment: False
         """Asked before each turn of a run is written: whether its disk does not take it yet."""
+        self.holds: dict[str, Hold] = {}
+        """The runs that the next coordinator knows to be held up."""
         self._lanes: dict[str, deque[LaneTurn]] = {}
         self._turns = 0
         self.prepares_at_once = True
@@ -741,7 +745,8 @@ class World:
     def left_behind(self) -> Sequence[TakenUp | FinishedRun]:
         """The runs that the next coordinator takes up, with the payloads that nobody has counted."""
         recovered = [journaled.recovered() for journaled in self.journal.values()]
-        return [recovered_run(replace(run, uncounted=self._uncounted(run)), self.now_s) for run in recovered]
+        runs = [recovered_run(replace(run, uncounted=self._uncounted(run)), self.now_s) for run in recovered]
+        return [replace(run, hold=self.holds.get(run.experiment.identity.id)) for run in runs]
 
     def _uncounted(self, recovered: Recovered) -> tuple[ChunkMeta, ...]:
         """Chunks in data/ that this journal has not counted."""
@@ -1034,7 +1039,7 @@ class World:
             case WriteProgress():
                 self.progress.append(effect.row)
                 self.shown[effect.experiment] = effect.row.epoch
-            case fx.MarkRecoverable() | fx.RewindCurves() | WriteTimers():
+            case fx.MarkRecoverable() | fx.RewindCurves() | fx.FindRoom() | WriteTimers():
                 pass
             case LogLine():
                 self.said.append((effect.experiment, effect.text))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from remuda.coordinator.effects import Abandon
+from remuda.coordinator.effects import Abandon, FindRoom
 from remuda.coordinator.events import HeldUp, RunBroken, ShutdownRequested, Tick
 from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.hold import Hold
 from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
@@ -73,7 +76,8 @@ def held_up(world: World, id: str, why: str | None) -> None:
     """The disk of this run takes nothing, or takes everything again; no worker bears a silent coordinator."""
     world.patience_s = 3.0
     world.lags = lambda experiment: why is not None and experiment == id
-    world.happens(HeldUp(id, why))
+    hold = None if why is None else Hold(why, world.now_s + 600.0)
+    world.happens(HeldUp(id, hold))
 
 
 def for_seconds(world: World, seconds: float) -> None:
@@ -92,7 +96,12 @@ def test_a_run_that_is_held_up_waits_with_its_workers_while_the_other_ends_and_t
     for_seconds(world, 10.0)
     assert sick.replay.env_step == before, "nothing was heard"
     status = world.experiment(0)
-    assert (status.state, status.waiting_for) == ("running", "held up: its disk refuses: full")
+    assert status.state == "running"
+    assert status.waiting_for is not None
+    assert re.fullmatch(
+        r"held up: its disk refuses: full; the run fails in 5\d\d s unless its disk takes writes before",
+        status.waiting_for,
+    )
     assert len(world.status().workers) == 8, "nobody was lost"
     held_up(world, sick.identity.id, None)
     world.run()
@@ -106,8 +115,10 @@ def test_no_worker_is_lost_that_lives_when_the_coordinator_of_a_run_that_is_held
     sick = sick_of(world).identity.id
     held_up(world, sick, "its disk refuses: full")
     for_seconds(world, 5.0)
+    world.holds[sick] = Hold("its disk refuses: full", world.now_s + 595.0, journals=True)
     world.crash()
     for_seconds(world, 2.0)
+    assert "its disk refuses: full; the run fails in 59" in (world.experiment(0).waiting_for or "")
     held_up(world, sick, "its disk refuses: full")
     for_seconds(world, 20.0)
     assert [worker.refused for worker in world.workers.values()] == [None] * 8
@@ -142,6 +153,27 @@ def test_a_run_that_is_held_up_asks_for_nobody_until_its_disk_has_room_again() -
     world.run()
     for status in world.status().experiments:
         assert (status.state, status.env_step) == ("finished", world.unique_env_steps(status.id))
+
+
+def test_workers_that_lack_room_have_it_looked_for_while_the_journal_is_written_on() -> None:
+    world = World(config(stop={"max_env_steps": 100_000}))
+    world.herd(collectors=1)
+    world.submit("sick")
+    for_seconds(world, 1.0)
+    sick = sick_of(world).identity.id
+    sought: list[FindRoom] = []
+    world.noted = lambda effect: sought.append(effect) if isinstance(effect, FindRoom) else None
+    [collector] = [worker for worker in world.workers.values() if worker.role == "collector"]
+    collector.lacks_bytes = 1_234
+    for_seconds(world, 2.5)
+    assert [(each.experiment, each.size_bytes) for each in sought] == [(sick, 1_234)] * len(sought)
+    assert 2 <= len(sought) <= 3, "not at every beat"
+    before, journaled = world.experiment(0).train_iter, world.journal[sick].snapshot
+    world.happens(HeldUp(sick, Hold("its disk refuses: no room", world.now_s + 600.0, journals=True)))
+    for_seconds(world, 2.5)
+    assert len(sought) <= 3, "it is known to be held up"
+    assert world.experiment(0).train_iter > before, "its other workers are heard"
+    assert world.journal[sick].snapshot != journaled
 
 
 def test_a_worker_whose_assignment_waits_for_a_disk_is_not_stuck() -> None:

@@ -64,10 +64,9 @@ class Outages:
 
         Returns what people should know: that it can no longer be written, or that it is again."""
         outage = self._outages.get(id(file))
-        if outage is not None and outage.works_since_s is None:
-            if outage.for_good or (self._clock() < outage.next_try_s and not at_once):
-                outage.missing += 1
-                return None
+        if outage is not None and self._is_passed_over(outage, at_once):
+            outage.missing += 1
+            return None
         try:
             action()
         except OSError as error:
@@ -76,6 +75,11 @@ class Outages:
             self._outages[id(file)] = _Outage(str(error), for_good=True)
             return News(f"{file.path} is given up, and the run goes on: {error}", works=False)
         return None if outage is None else self._worked(file, outage)
+
+    def _is_passed_over(self, outage: _Outage, at_once: bool) -> bool:
+        if outage.works_since_s is not None:
+            return False
+        return outage.for_good or (self._clock() < outage.next_try_s and not at_once)
 
     def _failed(self, file: Written, known: _Outage | None, error: OSError) -> News | None:
         outage = None if known is None or self._is_calm(known) else known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Protocol
 from remuda.coordinator.disk.room import AGAIN_S, Room
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.effects import DeleteChunks, OfPolicy, RewindCurves
-from remuda.training.effects import Level
+from remuda.training.effects import Level, LogLine
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
 
@@ -117,6 +118,8 @@ class Lane:
         self._resting = False
         self._thread: threading.Thread | None = None
         self._refusal: str | None = None
+        self._said: set[int] = set()
+        """The ids of waiting effects that were carried out early; see `_say_what_is_wrong`."""
         self.room = Room(clock)
         """What the run's workers want to write and cannot."""
         self._confirm_due_s = clock() + CONFIRM_S
@@ -259,7 +262,20 @@ class Lane:
             self._since_s = self._clock()
 
     def _carry_out(self, effect: RunEffect | HerdLogLine) -> None:
+        if id(effect) in self._said:
+            self._said.remove(id(effect))
+            return
         self._insist(lambda: self._writer.carry_out(effect))
+
+    def _say_what_is_wrong(self) -> None:
+        """Log the errors that wait, although the disk refuses something else: the log may have room all the same."""
+        with self._changed:
+            waiting = [effect for turn in self._turns for effect in turn.effects if id(effect) not in self._said]
+        for effect in waiting:
+            if isinstance(effect, LogLine) and effect.level == "error":
+                with contextlib.suppress(OSError):
+                    self._writer.carry_out(effect)
+                    self._said.add(id(effect))
 
     def _insist(self, action: Callable[[], None]) -> None:
         """Repeat the call until the disk accepts it, or nobody needs it any more."""
@@ -269,6 +285,7 @@ class Lane:
                 action()
             except (JournalError, OSError) as error:
                 self._refusal = str(error)
+                self._say_what_is_wrong()
                 if self._given_up.wait(pause_s):
                     raise _GivenUpError from error
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -31,9 +31,12 @@ class Writer:
     done: list[object] = field(default_factory=list[object])
     gate: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
+    journal_error: Exception | None = None
     called: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
+        if self.journal_error is not None:
+            raise self.journal_error
         self._do(tuple(turns))
 
     def carry_out(self, effect: RunEffect | HerdLogLine) -> None:
@@ -162,6 +165,20 @@ def test_what_a_disk_refuses_is_tried_again_and_goes_on_where_it_was(scene: Scen
     scene.rest()
     assert scene.writer.done == [(1,), LINE, "close"]
     assert scene.lane.refusal is None
+
+
+def test_an_error_is_logged_once_while_the_journal_is_refused(scene: Scene) -> None:
+    """Whoever reads the log of a run that is held up sees why, if its disk has room for a line."""
+    scene.writer.journal_error = OSError(28, "No space left on device")
+    scene.writer.gate.set()
+    wrong = LogLine(ID, "is held up", "error")
+    scene.lane.put(Turn(1, entry(1), [LINE]))
+    scene.lane.put(Turn(2, entry(2), [wrong]))
+    until(lambda: scene.writer.done == [wrong], "it is logged, and nothing else")
+    scene.writer.journal_error = None
+    scene.told.wait()
+    scene.rest()
+    assert scene.writer.done.count(wrong) == scene.writer.done.count(LINE) == 1
 
 
 def test_what_is_no_refusal_breaks_the_lane_and_closes_the_files(scene: Scene) -> None:

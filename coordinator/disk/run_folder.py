@@ -21,9 +21,10 @@ from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder, policy_of
 from remuda.training.effects import Level, LogLine, RecordEffect
 from remuda.training.journal import RunJournal, together
-from remuda.training.journal_entry import JournalEntry
+from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.logbooks import open_logbook
 from remuda.training.recording import record
+from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Counters
 
 OwnEffect = RecordEffect | MarkRecoverable | RewindCurves | DeleteChunks | CloseRun
@@ -67,16 +68,23 @@ class RunFiles:
         config: ExperimentConfig,
         begins_at: Counters | None,
         files: OpenFiles | None = None,
-        others: Sequence[RunFiles] = (),
+        missed: Recovered | None = None,
     ) -> None:
-        """`begins_at` is where a resumed run continues; None for a new run. `others` are the same of the policies after
-        the first, where there are several; all journals are in one file."""
+        """`begins_at` is where a resumed run continues; None for a new run. `missed` is a recovered run whose files
+        are not open yet: what they missed in the last moment is written when they are opened."""
         self.folder = folder
         self._config = config
         self._begins_at = begins_at
         self._files = files
-        self._all: tuple[RunFiles, ...] = (self, *others)
+        self._missed = missed
+        self._all: tuple[RunFiles, ...] = (self,)
         self._ended: Logbook | None = None
+
+    def with_others(self, others: Sequence[RunFiles]) -> RunFiles:
+        """This, with the same of the policies after the first, where there are several; all journals are in one
+        file."""
+        self._all = (self, *others)
+        return self
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
         """Commit what must be known after a crash. Raises JournalError if the disk refuses it, RunGoneError if the
@@ -172,7 +180,7 @@ class RunFiles:
 
     def take(self, files: OpenFiles) -> None:
         """From now on these are open."""
-        self._files, self._begins_at = files, EVERYTHING
+        self._files, self._begins_at, self._missed = files, EVERYTHING, None
 
     def _do(self, effect: OwnEffect) -> None:
         match effect:
@@ -204,7 +212,7 @@ class RunFiles:
             yield self._files
             return
         files = self.open(None)
-        self._begins_at = EVERYTHING
+        self._begins_at, self._missed = EVERYTHING, None
         try:
             yield files
         finally:
@@ -214,7 +222,14 @@ class RunFiles:
         """Open the files, with the journal `beside` that of another policy. Raises as open_files does."""
         if not self.folder.root.is_dir():
             raise FileNotFoundError(f"{self.folder.root} is gone")
-        return open_files(self.folder, self._config, self._begins_at, beside=beside)
+        files = open_files(self.folder, self._config, self._begins_at, beside=beside)
+        try:
+            if self._missed is not None:
+                show_missed(files.log, files.checkpoints, self._missed, self._config)
+        except BaseException:
+            files.close()
+            raise
+        return files
 
     def _say(self, text: str, level: Level) -> None:
         if self._files is not None:
@@ -267,6 +282,13 @@ def open_files(
         log = open_commander_logbook(folder, config, begins_at)
         undo.pop_all()
     return OpenFiles(log, checkpoints, journal, ownership)
+
+
+def show_missed(log: Logbook, checkpoints: CheckpointIndex, run: Recovered, config: ExperimentConfig) -> None:
+    """Write what the files of a recovered run may have missed in the last moment. Raises CheckpointIndexError or
+    OSError."""
+    catch_up(checkpoints, run.snapshot.experiment.dispatch.commander)
+    show_again(log, run.snapshot, config)
 
 
 def open_commander_logbook(

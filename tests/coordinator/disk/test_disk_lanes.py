@@ -229,6 +229,32 @@ def test_a_restart_of_the_coordinator_ends_no_hold_and_begins_its_time_no_second
     herd.close()
 
 
+def test_a_run_whose_disk_is_full_is_recovered_and_its_files_are_opened_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    entry = _running(scene)
+    scene.disk.write([entry], [])
+    assert scene.close() == []
+
+    def refuse(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        for module in ("run_folder", "run_folders"):
+            full.setattr(f"remuda.coordinator.disk.{module}.show_missed", refuse)
+        scene = Scene(tmp_path)
+        scene.disk.recover(scene.herd.unfinished())
+        found = scene.found()
+        assert isinstance(found, RunRecovered)
+        assert isinstance(found.run, TakenUp), "it is not given up as one that cannot be recovered"
+        scene.disk.write([entry], [])
+        scene.clock.now_s += HELD_UP_S + 0.1
+        assert not _held(scene, "its disk refuses: [Errno 28] No space left on device").journals
+    until(lambda: scene.disk.journaled() and not scene.disk.waits_for(EXPERIMENT), "there is room, and it goes on")
+    assert scene.close() == []
+
+
 def _later(scene: Scene, seconds: float) -> list[HeldUp | RunBroken]:
     scene.clock.now_s += seconds
     return scene.disk.look()

@@ -263,7 +263,7 @@ class CollectorWork:
 
     def _wait_for(self, error: NotNowError, what: str = "") -> None:
         """Tell what is waited for, and in the log what is wrong, once."""
-        self._link.activity("waiting", f"waiting for {error.waits_for}")
+        self._link.activity("waiting", f"waiting for {error.waits_for}", lacks_bytes=error.lacks_bytes)
         if error.problem and not self._problem:
             self._problem = error.problem
             self._warn(f"{what}waits for {error.waits_for}: {error.problem}")

@@ -56,6 +56,10 @@ class Assignments:
         found = self.find(worker.lease)
         return found if isinstance(found, Run) else None
 
+    def is_held_up(self, worker: Worker) -> bool:
+        """Whether the disk of the run that this worker works for accepts no writes."""
+        return bool(self._catalog.held_up) and self.experiment_id(worker.lease) in self._catalog.held_up
+
     def tick(self, now_s: float) -> list[Step]:
         """Continue with what was decided, or decide again. Called from time to time."""
         return self._carry_out(now_s) if self._dealt else self.schedule(now_s)
@@ -65,12 +69,14 @@ class Assignments:
         return self._experiments_of.get(lease, "")
 
     def schedule(self, now_s: float) -> list[Step]:
-        """Give free workers to the experiments that lack some."""
+        """Give free workers to the experiments that lack some. An experiment that is held up gets none and gives none
+        back: its messages to workers wait for its disk."""
         if self._dealt:
             return []
         active = self._catalog.active
-        demands = [demand for experiment in active if (demand := experiment.demand(now_s)) is not None]
-        decided = self._plan(demands, active) if demands else _NOTHING_TO_DO
+        able = [experiment for experiment in active if experiment.held_up is None]
+        demands = [demand for experiment in able if (demand := experiment.demand(now_s)) is not None]
+        decided = self._plan(demands, able) if demands else _NOTHING_TO_DO
         steps: list[Step] = []
         for experiment in active:
             steps += experiment.wait(decided.waiting.get(experiment.identity.id), now_s)
@@ -127,9 +133,11 @@ class Assignments:
         return steps
 
     def _assign(self, grant: Grant, now_s: float) -> list[Step]:
-        """Assign a worker, unless it has left since the decision or the experiment ends."""
+        """Assign a worker, unless it has left since the decision, or the experiment ends or is held up."""
         worker, experiment = self._registry.find(grant.worker), self._catalog.get(grant.experiment)
-        if worker is None or worker.lease or not isinstance(experiment, Run) or not experiment.takes(grant.role):
+        if worker is None or worker.lease or not isinstance(experiment, Run):
+            return []
+        if experiment.held_up is not None or not experiment.takes(grant.role):
             return []
         self.newest_lease += 1
         self._registry.give(worker, self.newest_lease, experiment.longest_s, now_s)

@@ -144,7 +144,10 @@ class ClientRequests:
             return [Reply(Done())]
         id, held_up = found.identity.id, found.held_up
         if held_up is not None and message.now:
-            return [Reply(Done()), Broken(id, f"a client asked to stop at once while it was held up: {held_up}", "")]
+            return [
+                Reply(Done()),
+                Broken(id, f"a client asked to stop at once while it was held up: {held_up.why}", ""),
+            ]
         self._journaling.touch(id)
         answer = Reply(Done(), after="" if held_up else id)
         return [answer, *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]

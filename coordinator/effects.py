@@ -68,6 +68,14 @@ class MarkRecoverable:
     experiment: str
 
 
+@dataclass(frozen=True)
+class FindRoom:
+    """Workers of this run wait for room on its disk: it is held up until there is room for so many bytes."""
+
+    experiment: str
+    size_bytes: int
+
+
 class DeleteChunks(Struct, frozen=True):
     """These payload files hold nothing that is still needed."""
 
@@ -116,7 +124,7 @@ class OfPolicy:
     effect: RecordEffect | DeleteChunks | RewindCurves | CloseRun
 
 
-DiskEffect = RecordEffect | MarkRecoverable | DeleteChunks | RewindCurves | CloseRun | OfPolicy | Abandon
+DiskEffect = RecordEffect | MarkRecoverable | FindRoom | DeleteChunks | RewindCurves | CloseRun | OfPolicy | Abandon
 Effect = Send | PrepareRun | ReadLog | DiskEffect | JournalEntry | Exit
 
 

@@ -10,6 +10,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Asked, PrepareRun
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.experiment.team import Run
+from remuda.coordinator.hold import Hold
 from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot
@@ -63,6 +64,8 @@ class TakenUp:
     snapshot: RunSnapshot
     uncounted: tuple[tuple[ChunkMeta, ...], ...] = ()
     """Chunks in its data/ that were not counted, each as all of its policies have it."""
+    hold: Hold | None = None
+    """It was held up when that coordinator ended, and its disk has yet to show that it accepts writes again."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,8 @@ class HeldUp:
     """The disk of this run does not accept writes, or accepts them again."""
 
     experiment: str
-    why: str | None
-    """Why not; None: it accepts them again."""
+    hold: Hold | None
+    """None: it accepts them again."""
 
 
 @dataclass(frozen=True)

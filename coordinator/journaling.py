@@ -77,8 +77,8 @@ class Journaling:
         """Time has passed: from time to time, journal what may wait."""
         if now_s >= self._soft_due_s:
             self._soft_due_s = now_s + SOFT_S
-            moving = (each for each in self._catalog.active if each.state != "queued" and each.held_up is None)
-            self._touched |= {experiment.identity.id for experiment in moving}
+            active = (each for each in self._catalog.active if each.held_up is None or each.held_up.journals)
+            self._touched |= {each.identity.id for each in active if each.state != "queued"}
 
     def forget(self, experiment: str) -> None:
         """Nothing more is journaled of this experiment."""

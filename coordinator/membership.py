@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from remuda.coordinator.assignments import Assignments
-from remuda.coordinator.effects import ForgetPeer, Release, Reply, SendToPeer, Step
+from remuda.coordinator.effects import FindRoom, ForgetPeer, Release, Reply, SendToPeer, Step
 from remuda.coordinator.experiment.team import Run
 from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.registry import Registry
@@ -28,6 +28,8 @@ from remuda.wire.messages import (
 
 LOOK_INTERVAL_S = 0.25
 """Time between two searches of the whole herd for workers that are lost or stuck."""
+ROOM_AGAIN_S = 1.0
+"""Time between two orders to look for room on the disk of a run that is not held up."""
 LOST_KEPT = 1_000
 """Lost workers that are kept in mind, since they may come back in another incarnation."""
 _LIMITS: Mapping[Phase, str] = {"preparing": "prepare_s", "saving": "save_s"}
@@ -116,9 +118,17 @@ class Membership:
     def beat(self, worker: Worker, message: Beat, now_s: float) -> list[Step]:
         """A beat: the worker is alive, and says whether it makes progress."""
         steps: list[Step] = []
-        if self._registry.beat(worker, message, now_s):
+        if self._registry.beat(worker, message, now_s, is_held_up=self._assignments.is_held_up(worker)):
             steps.append(self._say_of(worker, f"{worker.role} {worker.uuid} moves again"))
-        return [Reply(BeatHeard(self._registry.beat_interval_s)), *steps]
+        return [Reply(BeatHeard(self._registry.beat_interval_s)), *steps, *self._find_room(worker, message, now_s)]
+
+    def _find_room(self, worker: Worker, message: Beat, now_s: float) -> list[Step]:
+        """A worker that cannot write what it has holds up its run: others of the run could not either."""
+        run = self._assignments.experiment_of(worker) if message.lacks_bytes else None
+        if run is None or run.held_up is not None or now_s - run.room_sought_s < ROOM_AGAIN_S:
+            return []
+        run.room_sought_s = now_s
+        return [FindRoom(run.identity.id, message.lacks_bytes)]
 
     def release(self, release: Release, now_s: float) -> list[Step]:
         """An experiment gives up a worker."""

@@ -191,8 +191,9 @@ class Registry:
             self._free[worker.role].pop(worker.uuid, None)
             self._holders.pop(worker.lease, None)
 
-    def beat(self, worker: Worker, message: Beat, now_s: float) -> bool:
-        """Note a beat. Returns True if the worker had been stuck and makes progress again."""
+    def beat(self, worker: Worker, message: Beat, now_s: float, *, is_held_up: bool = False) -> bool:
+        """Note a beat. A worker of a run that `is_held_up` waits for a disk, whatever it says. Returns True if the
+        worker had been stuck and makes progress again."""
         worker.activity = message.activity
         worker.rss_bytes = message.rss_bytes
         if now_s - worker.cpu_heard_s >= SHORTEST_RATE_S:
@@ -200,7 +201,7 @@ class Registry:
                 worker.cpu_cores = max(message.cpu_s - worker.cpu_s, 0.0) / (now_s - worker.cpu_heard_s)
             worker.cpu_s, worker.cpu_heard_s = message.cpu_s, now_s
         moved = (message.progress, message.phase) != (worker.progress, worker.phase)
-        if moved or not worker.lease or message.phase == "waiting":
+        if moved or is_held_up or not worker.lease or message.phase == "waiting":
             worker.progressed_s = now_s
         worker.progress, worker.phase = message.progress, message.phase
         recovered = worker.stuck and moved

@@ -51,6 +51,7 @@ from remuda.coordinator.experiment.finished import FinishedRun, refused
 from remuda.coordinator.experiment.team import Run, Team
 from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.handover import Handover
+from remuda.coordinator.hold import Hold
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.membership import Membership
@@ -90,10 +91,12 @@ _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, B
 """Messages that count even if their sender was lost: what it collected, or a failure of it, counts once."""
 UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
 """The answer to a worker that has to register before its messages mean anything."""
-_ANSWER_MAY_WAIT = (Submit, LogRequest)
-"""Messages that wait for the disk. Every other message is answered at once, or needs only an Ack."""
+_ANSWERED_LATER = (Submit, LogRequest)
+"""Messages that are answered once a disk has been asked. Every other message is answered by the turn that handles it,
+or needs only an Ack."""
 _NOT_FOR_THE_DISK = (Ack, Beat, Register, Bye)
-"""Messages of a worker that are handled even while the disk of its run accepts no writes."""
+"""Messages of a worker that are handled, and answered at once, even while the disk of its run accepts no writes: their
+answers say nothing that a journal must have. A worker names a lease only after its journal had it."""
 
 
 class Coordinator:
@@ -171,7 +174,7 @@ class Coordinator:
             case LogRead():
                 return self._perform([Reply(event.answer)], now_s, event.asked)
             case HeldUp():
-                return self._perform(self._held_up(event), now_s)
+                return self._perform(self._held_up(event, now_s), now_s)
             case RunBroken():
                 return self._perform([Broken(event.experiment, event.reason, event.traceback)], now_s)
 
@@ -206,6 +209,7 @@ class Coordinator:
                 self._catalog.add_finished(run)
                 continue
             self._catalog.add(run.experiment)
+            self._set_hold(run.experiment, run.hold)
             self._assignments.restore(run.experiment, run.snapshot, now_s, late=late)
             for metas in run.uncounted:
                 steps += run.experiment.adopt(metas, now_s)
@@ -262,9 +266,10 @@ class Coordinator:
             # Not acknowledged: a worker that has outlived a coordinator says it again once it is registered.
             return [*self._connections.say_once(event.peer, UNKNOWN, now_s)]
         asked = Asked(event.peer, received.id, event.who.name)
-        after = self._assignments.experiment_id(getattr(message, "lease", 0))
+        tells_of_run = not isinstance(message, _NOT_FOR_THE_DISK)
+        after = self._assignments.experiment_id(getattr(message, "lease", 0)) if tells_of_run else ""
         effects = self._perform(self._dispatch(message, worker, asked, now_s), now_s, asked, after)
-        if not isinstance(message, _ANSWER_MAY_WAIT):
+        if not isinstance(message, _ANSWERED_LATER):
             effects += self._connections.acknowledge(event.peer, received.id, after=after)
         if self._shutdown.begun:  # somebody waits for the end: it does not come with the next tick only
             effects += self._perform(self._shutdown.tick(now_s), now_s)
@@ -287,7 +292,7 @@ class Coordinator:
             return False
         worker = self._registry.at(event.peer)
         experiment = None if worker is None else self._assignments.experiment_of(worker)
-        return experiment is not None and experiment.held_up is not None
+        return experiment is not None and experiment.held_up is not None and not experiment.held_up.journals
 
     def _dispatch(self, message: AnyMessage, worker: Worker | None, asked: Asked, now_s: float) -> list[Step]:
         if isinstance(message, UNDER_A_LEASE):  # first, as most are
@@ -350,20 +355,24 @@ class Coordinator:
 
     # --- one run's trouble ---
 
-    def _held_up(self, event: HeldUp) -> list[Step]:
+    def _held_up(self, event: HeldUp, now_s: float) -> list[Step]:
         experiment = self._catalog.active_experiment(event.experiment)
         if experiment is None:
             return []
-        before, experiment.held_up = experiment.held_up, event.why
-        if event.why is None:
-            self._catalog.held_up.discard(event.experiment)
-            text = f"goes on: its disk takes what is written again (before: {before})"
-            return [LogLine(event.experiment, text), Happened(event.experiment, "goes_on", text)]
-        self._catalog.held_up.add(event.experiment)
-        if before is None:
-            text = f"is held up, and no other run is: {event.why}"
-            return [LogLine(event.experiment, text, "error"), Happened(event.experiment, "held_up", text)]
-        return []
+        before, id = experiment.held_up, event.experiment
+        self._set_hold(experiment, event.hold)
+        if event.hold is None:
+            text = f"goes on: its disk takes what is written again (before: {'' if before is None else before.why})"
+            return [LogLine(id, text), Happened(id, "goes_on", text)]
+        if before is not None:
+            return []
+        text = f"is held up, and no other run is: {event.hold.explain(now_s)}"
+        return [LogLine(id, text, "error"), Happened(id, "held_up", text)]
+
+    def _set_hold(self, experiment: Run, hold: Hold | None) -> None:
+        experiment.held_up = hold
+        held_up = self._catalog.held_up
+        (held_up.discard if hold is None else held_up.add)(experiment.identity.id)
 
     def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
         """End this run as failed, whatever its state: its workers leave as fast as they can."""

@@ -24,13 +24,22 @@ class Written(Protocol):
         ...
 
 
+CALM_S = 60.0
+"""A file that fails again within this time after it worked is still in the same outage: on a disk with hardly any room
+short records find some and long ones do not."""
+
+
 @dataclass
 class _Outage:
     error: str
-    for_good: bool
+    for_good: bool = False
     missing: int = 0
+    """Records, since this was reported last."""
     attempts: int = 0
     next_try_s: float = 0.0
+    works_since_s: float | None = None
+    again: bool = False
+    """It has failed again after it was reported to work."""
 
 
 @dataclass(frozen=True)
@@ -55,37 +64,59 @@ class Outages:
 
         Returns what people should know: that it can no longer be written, or that it is again."""
         outage = self._outages.get(id(file))
-        if outage is not None and (outage.for_good or (self._clock() < outage.next_try_s and not at_once)):
+        if outage is not None and self._is_passed_over(outage, at_once):
             outage.missing += 1
             return None
         try:
             action()
         except OSError as error:
-            self._wait(outage or self._begin(file, error), error)
-            text = f"{file.path} cannot be written, which is tried again, and the run goes on: {error}"
-            return News(text, works=False) if outage is None else None
+            return self._failed(file, outage, error)
         except Exception as error:
-            self._begin(file, error).for_good = True
+            self._outages[id(file)] = _Outage(str(error), for_good=True)
             return News(f"{file.path} is given up, and the run goes on: {error}", works=False)
+        return None if outage is None else self._worked(file, outage)
+
+    def _is_passed_over(self, outage: _Outage, at_once: bool) -> bool:
+        if outage.works_since_s is not None:
+            return False
+        return outage.for_good or (self._clock() < outage.next_try_s and not at_once)
+
+    def _failed(self, file: Written, known: _Outage | None, error: OSError) -> News | None:
+        outage = None if known is None or self._is_calm(known) else known
         if outage is None:
-            return None
-        del self._outages[id(file)]
-        text = f"{file.path} is written again; {outage.missing} records before this are missing: {outage.error}"
-        return News(text, works=True)
-
-    def end(self, file: Written) -> str | None:
-        """Note that nothing more is written; returns a text about missing records at its end."""
-        outage = self._outages.get(id(file))
-        if outage is None or outage.for_good:
-            return None
-        del self._outages[id(file)]
-        return f"{file.path} lacks its last {outage.missing} records: {outage.error}"
-
-    def _begin(self, file: Written, error: Exception) -> _Outage:
-        return self._outages.setdefault(id(file), _Outage(str(error), for_good=False))
-
-    def _wait(self, outage: _Outage, error: OSError) -> None:
-        outage.error = str(error)
+            outage = self._outages[id(file)] = _Outage(str(error))
+            text = f"{file.path} cannot be written, which is tried again, and the run goes on: {error}"
+            news = News(text, works=False)
+        else:
+            news = None
+            outage.again = outage.again or outage.works_since_s is not None
+        outage.error, outage.works_since_s = str(error), None
         outage.next_try_s = self._clock() + RETRY_S[min(outage.attempts, len(RETRY_S) - 1)]
         outage.attempts += 1
         outage.missing += 1
+        return news
+
+    def _worked(self, file: Written, outage: _Outage) -> News | None:
+        """Report that the file works: at once for the first time, and later if it has worked for a while."""
+        begins = outage.works_since_s is None
+        if outage.works_since_s is None:
+            outage.works_since_s = self._clock()
+        calm = self._is_calm(outage)
+        if calm:
+            del self._outages[id(file)]
+        if not (calm if outage.again else begins):
+            return None
+        text = f"{file.path} is written again; {outage.missing} records before this are missing: {outage.error}"
+        outage.missing = 0
+        return News(text, works=True)
+
+    def _is_calm(self, outage: _Outage) -> bool:
+        return outage.works_since_s is not None and self._clock() - outage.works_since_s >= CALM_S
+
+    def end(self, file: Written) -> str | None:
+        """Note that nothing more is written; returns a text about missing records at its end."""
+        outage = self._outages.pop(id(file), None)
+        if outage is None or outage.for_good or not outage.missing:
+            return None
+        lacks = "lacks its last" if outage.works_since_s is None else "lacks"
+        return f"{file.path} {lacks} {outage.missing} records: {outage.error}"

@@ -178,7 +178,7 @@ class ReanalyzerWork:
 
     def _wait_for(self, error: NotNowError, what: str) -> None:
         """Tell what is waited for, and in the log what is wrong, once."""
-        self._link.activity("waiting", f"waiting for {error.waits_for}")
+        self._link.activity("waiting", f"waiting for {error.waits_for}", lacks_bytes=error.lacks_bytes)
         if error.problem and not self._problem:
             self._log.say("reanalyzer", f"{what} waits for {error.waits_for}: {error.problem}", level="warning")
         self._problem = error.problem or self._problem

@@ -12,6 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from remuda.storage.boot import boot_id
+from remuda.storage.full_disk import DISK_IS_FULL
 from remuda.storage.untrusted import read_start
 
 STALE_S = 60.0
@@ -45,14 +46,28 @@ class Ownership:
                 f"dead, try again in {STALE_S - age_s:.0f} s"
             )
         self._mark = f"process {os.getpid()} on {socket.gethostname()}\nboot {boot_id()} at {time.time_ns()}\n"
-        path.write_text(self._mark, "utf-8")
+        self._named = False
+        self._name_owner()
+
+    def _name_owner(self) -> None:
+        """Write the owner's name into the file. A full disk keeps nobody from owning a folder: the lock is held, and
+        `confirm` tries again. Raises OSError."""
+        try:
+            self._path.write_text(self._mark, "utf-8")
+            self._named = True
+        except OSError as error:
+            if error.errno not in DISK_IS_FULL:
+                self._lock.release()
+                raise
 
     def confirm(self) -> None:
         """Show other machines that the owner is alive; call it every few seconds. Errors are ignored: if the folder is
         gone or its disk refuses, the owner notices it when it writes there. If the file does not name this owner any
         more, since somebody removed it, a line on standard error says so once, and the file is not changed."""
         with contextlib.suppress(OSError):
-            if self._is_named():
+            if not self._named:
+                self._name_owner()
+            elif self._is_named():
                 os.utime(self._path)
                 self._lost = False
             elif not self._lost and self._path.parent.exists():
@@ -76,7 +91,7 @@ class Ownership:
     def release(self) -> None:
         """Release the ownership and remove the file, unless it belongs to another owner by now. May be called again."""
         if self._lock.is_locked:
-            if self._is_named():
+            if not self._named or self._is_named():
                 self._path.unlink(missing_ok=True)
             self._lock.release()
 

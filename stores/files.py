@@ -38,7 +38,7 @@ class FilePayloads:
 
     def write_chunk(self, meta: ChunkMeta, columns: Columns) -> ChunkMeta:
         """See PayloadStore. A full disk is waited for."""
-        return _unless_full(lambda: write_chunk(self._data, meta, columns))
+        return _unless_full(columns, lambda: write_chunk(self._data, meta, columns))
 
     def read_chunk(self, meta: ChunkMeta) -> Columns:
         """See PayloadStore."""
@@ -46,7 +46,7 @@ class FilePayloads:
 
     def write_reanalysis(self, meta: Reanalysis, columns: Columns) -> Reanalysis:
         """See PayloadStore. A full disk is waited for."""
-        return _unless_full(lambda: write_reanalysis(self._data, meta, columns))
+        return _unless_full(columns, lambda: write_reanalysis(self._data, meta, columns))
 
     def read_reanalysis(self, meta: Reanalysis) -> Columns:
         """See PayloadStore."""
@@ -75,10 +75,11 @@ class FileCheckpoints:
         return self._folder / file
 
 
-def _unless_full(write: Callable[[], _T]) -> _T:
+def _unless_full(columns: Columns, write: Callable[[], _T]) -> _T:
     try:
         return write()
     except OSError as error:
         if error.errno not in DISK_IS_FULL:
             raise
-        raise NotNowError("room on the disk", str(error)) from error
+        size_bytes = sum(column.nbytes for column in columns.values())
+        raise NotNowError("room on the disk", str(error), lacks_bytes=size_bytes) from error

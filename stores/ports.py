@@ -20,11 +20,13 @@ from remuda.wire.messages import ChunkMeta, PolicyRef, Reanalysis
 class NotNowError(Exception):
     """It cannot be done now: call again with the same arguments. Nothing was done that has to be undone."""
 
-    def __init__(self, waits_for: str, problem: str = "") -> None:
-        """`waits_for` completes "waiting for …"; `problem` is what people should know of, empty if all is well."""
+    def __init__(self, waits_for: str, problem: str = "", *, lacks_bytes: int = 0) -> None:
+        """`waits_for` completes "waiting for …"; `problem` is what people should know of, empty if all is well;
+        `lacks_bytes` is the size of what a full disk has no room for."""
         super().__init__(problem or f"waits for {waits_for}")
         self.waits_for = waits_for
         self.problem = problem
+        self.lacks_bytes = lacks_bytes
 
 
 class PayloadStore(Protocol):

@@ -207,4 +207,5 @@ def _awaited(client: StreamClient, transfer: _F) -> _F:
 
 
 def _not_now(client: StreamClient, transfer: OneFile) -> NotNowError:
-    return NotNowError("the stream server", client.trouble or transfer.problem)
+    lacks_bytes = transfer.lacks_bytes if isinstance(transfer, Upload) else 0
+    return NotNowError("the stream server", client.trouble or transfer.problem, lacks_bytes=lacks_bytes)

@@ -95,6 +95,8 @@ class OneFile(ABC):
         """Why it will not be done; None if it was, or is not over."""
         self.problem = ""
         """Why it cannot be done now, if the server has said so."""
+        self.no_room = False
+        """The disk was full when it was last tried."""
 
     @property
     def settled(self) -> bool:
@@ -139,7 +141,7 @@ class OneFile(ABC):
         if not refused.again:
             self._settle(refused)
             return
-        self.problem = refused.reason
+        self.problem, self.no_room = refused.reason, refused.no_room
         self._opening_due_s = now_s + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
@@ -155,6 +157,11 @@ class Upload(OneFile):
         self._size = sum(map(len, self._buffers))
         self._begun = False
         self._sent = self._written = 0
+
+    @property
+    def lacks_bytes(self) -> int:
+        """Its size, if the disk was full when it was last tried; else 0."""
+        return self._size if self.no_room else 0
 
     def say(self, now_s: float) -> Iterator[Saying]:
         """See Transfer."""

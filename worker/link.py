@@ -139,9 +139,9 @@ class Link:
         """The work done so far by this process, as last reported."""
         return self._pulse.progress
 
-    def activity(self, phase: Phase, text: str) -> None:
-        """Report what the worker is doing; the text is for people. Beats carry it."""
-        self._pulse.activity = Activity(phase, text)
+    def activity(self, phase: Phase, text: str, *, lacks_bytes: int = 0) -> None:
+        """Report what the worker is doing; the text is for people. Beats carry it. `lacks_bytes`: see Beat."""
+        self._pulse.activity = Activity(phase, text, lacks_bytes)
 
     @contextmanager
     def during(self, phase: Phase, text: str) -> Generator[None]:

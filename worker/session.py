@@ -59,6 +59,8 @@ class Activity(NamedTuple):
     phase: Phase
     text: str
     """For people: `waiting for credit`."""
+    lacks_bytes: int = 0
+    """See Beat."""
 
 
 IDLE = Activity("idle", "idle")
@@ -279,6 +281,7 @@ class Session:
                 progress=self._pulse.progress,
                 activity=shortened(activity.text),
                 phase=activity.phase,
+                lacks_bytes=activity.lacks_bytes,
                 lease=self._pulse.lease,
                 rss_bytes=self._process.memory_info().rss,
                 cpu_s=cpu.user + cpu.system,

@@ -13,17 +13,19 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from remuda.coordinator.disk.errands import BusyError, Errands
+from remuda.coordinator.disk.holds import HELD_UP_S, HeldSince, Holds
 from remuda.coordinator.disk.lane import CONFIRM_S, HerdLogLine, Journaled, Lane, LaneBroken, Turn
 from remuda.coordinator.disk.log_reader import read_log
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder
 from remuda.coordinator.disk.unrecoverable import unrecoverable_run
-from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, PrepareRun, ReadLog
-from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused
+from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, FindRoom, PrepareRun, ReadLog
+from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused, TakenUp
 from remuda.coordinator.journaling import prepared_experiment
 from remuda.training.effects import LogLine
 from remuda.training.journal_database import JournalError
@@ -31,12 +33,7 @@ from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER, Rejected
 
-HELD_UP_S = 2.0
-"""A run whose disk has accepted no write for this time is held up: messages of its workers are ignored until it
-continues."""
 HERD_LINES_KEPT = 1_000
-PATIENCE_S = 600.0
-"""A run whose disk has accepted no write for this time has failed."""
 QUICK_S = 0.01
 """How long a turn waits for the journals that it is written to. A local disk takes less time; and while the coordinator
 waits, the two threads do not take the interpreter's lock from each other at every message, which would cost more than
@@ -82,8 +79,9 @@ class Disk:
         self._has_had_runs = False
         """Whether a run was accepted since this coordinator started. A run that is submitted before has in its log also
         the lines about the herd since the start."""
-        self._held_up: dict[str, str] = {}
-        """The reason that was reported last."""
+        self._holds = Holds(self._keep_hold)
+        self._held_before: dict[str, HeldSince] = {}
+        """Holds of the coordinator before this one, of runs that are not recovered yet."""
         self._journaled: deque[Journaled] = deque()
         self._told: deque[LaneBroken | Found] = deque()
         self._awaited: set[str] = set()
@@ -111,6 +109,8 @@ class Disk:
 
     def recover(self, runs: Iterable[ListedRun]) -> None:
         """Have these runs recovered; each gives a Recovered."""
+        if self._runs_folder is not None:
+            self._held_before = self._runs_folder.held()
         for run in runs:
             self._errands.put(f"recover {run.experiment}", partial(self._recover_one, run))
 
@@ -125,12 +125,14 @@ class Disk:
                     abandoned.append(effect)
                 case LogLine(experiment=None):
                     self._say_of_herd(HerdLogLine(effect.text, effect.level, effect.at), parts)
-                case _ if effect.experiment is not None and self._run_folders.files(effect.experiment) is not None:
+                case _ if effect.experiment is None or self._run_folders.files(effect.experiment) is None:
+                    pass  # of a run that is over: there is nothing left to be written
+                case FindRoom():
+                    self._lane(effect.experiment).want_room(effect.size_bytes)
+                case _:
                     parts.setdefault(effect.experiment, []).append(effect)
                     if isinstance(effect, CloseRun):
                         self._run_folders.about_to_close(effect.experiment)
-                case _:
-                    pass  # of a run that is over: there is nothing left to be written
         entry_of = {each.experiment: each for each in entries}
         for id, entry in entry_of.items():
             parts[id] = [*self._lines_before(entry), *parts[id]]
@@ -179,6 +181,8 @@ class Disk:
                 case RunPrepared():
                     self._has_had_runs = True
                     found.append(told)
+                case RunRecovered(run=TakenUp() as run) if told.experiment in self._held_before:
+                    found.append(replace(told, run=self._held_again(run)))
                 case _:
                     found.append(told)
         return found
@@ -187,7 +191,11 @@ class Disk:
         """Called from time to time: which runs' disks accept no writes, which accept them again, and which have not for
         too long."""
         now_s = self._clock()
-        found = [event for id, lane in self._lanes.items() if (event := self._look_at(id, lane, now_s)) is not None]
+        looked = ((id, self._holds.look(id, lane, now_s)) for id, lane in self._lanes.items())
+        found = [event for _, event in looked if event is not None]
+        for event in found:
+            if isinstance(event, HeldUp) and event.hold is None and event.experiment not in self._active:
+                self._lanes[event.experiment].rest()
         self._lanes = {id: lane for id, lane in self._lanes.items() if not self._is_done(id, lane)}
         self._leaving = [lane for lane in self._leaving if not lane.rests]
         self._slow_until_s = {id: until_s for id, until_s in self._slow_until_s.items() if until_s > now_s}
@@ -215,16 +223,36 @@ class Disk:
     # --- inside ---
 
     def _put(self, experiment: str, entry: JournalEntry | None, part: Sequence[RunEffect | HerdLogLine]) -> None:
-        lane = self._lanes.get(experiment)
-        if lane is None:
-            writer = RunWriter(self._run_folders, self._runs_folder, experiment)
-            lane = self._lanes[experiment] = Lane(experiment, writer, self._tell, self._clock)
+        lane = self._lane(experiment)
         lane.put(Turn(self._turn, entry, part))
         if entry is not None:
             state = entry.snapshot.experiment.state
             (self._active.discard if state == "queued" or state in OVER else self._active.add)(experiment)
-        if experiment not in self._active:
+        if experiment not in self._active and not lane.room.wanted_bytes:
             lane.rest()
+
+    def _lane(self, experiment: str) -> Lane:
+        lane = self._lanes.get(experiment)
+        if lane is None:
+            writer = RunWriter(self._run_folders, self._runs_folder, experiment)
+            lane = self._lanes[experiment] = Lane(experiment, writer, self._tell, self._clock)
+        return lane
+
+    def _held_again(self, run: TakenUp) -> TakenUp:
+        """A run that was held up when the coordinator before this one ended."""
+        id = run.experiment.identity.id
+        held = self._held_before.pop(id)
+        since_s = self._clock() - (time.time() - held.since_s)
+        return replace(run, hold=self._holds.restore(id, self._lane(id), replace(held, since_s=since_s)))
+
+    def _keep_hold(self, experiment: str, held: HeldSince | None) -> None:
+        """Note it in the list of runs, for the next coordinator."""
+        herd = self._runs_folder
+        if herd is None:
+            return
+        listed = None if held is None else replace(held, since_s=time.time() - (self._clock() - held.since_s))
+        with contextlib.suppress(BusyError):  # the list's own disk hangs
+            self._errands.put(_OF_HERD, lambda: _note_hold(herd, experiment, listed))
 
     def _say_of_herd(self, line: HerdLogLine, parts: dict[str, list[RunEffect | HerdLogLine]]) -> None:
         """Log a line about the herd in every active run, and later in those runs that wait for workers now."""
@@ -243,13 +271,15 @@ class Disk:
 
     def _abandon(self, effect: Abandon) -> None:
         lane, herd = self._lanes.pop(effect.experiment, None), self._runs_folder
+        if lane is not None:
+            lane.room.give_up()
         if lane is not None and lane.held_up_s(self._clock()) > HELD_UP_S:
             lane.give_up()
         elif lane is not None:
             lane.rest()  # it writes the reason to the run's log first
             self._leaving.append(lane)
         self._run_folders.forget(effect.experiment)
-        self._held_up.pop(effect.experiment, None)
+        self._holds.forget(effect.experiment)
         self._active.discard(effect.experiment)
         self._submitted.pop(effect.experiment, None)
         if herd is not None:
@@ -259,20 +289,7 @@ class Disk:
     def _is_done(self, id: str, lane: Lane) -> bool:
         """Start another lane if there is more to write. A lane that was held up is checked once more, so that its
         recovery is reported."""
-        return lane.rests and not lane.waits_for and id not in self._held_up
-
-    def _look_at(self, id: str, lane: Lane, now_s: float) -> HeldUp | RunBroken | None:
-        held_up_s = lane.held_up_s(now_s)
-        if held_up_s <= HELD_UP_S:
-            return None if self._held_up.pop(id, None) is None else HeldUp(id, None)
-        why = f"its disk refuses: {lane.refusal}" if lane.refusal else "its disk does not answer"
-        if held_up_s > PATIENCE_S:
-            way_out = f"`remuda submit --resume` goes on once it is well ({PATIENCE_S:.0f} s were waited)"
-            return RunBroken(id, f"{why}; {way_out}")
-        if self._held_up.get(id) == why:
-            return None
-        self._held_up[id] = why
-        return HeldUp(id, why)
+        return lane.rests and not lane.waits_for and id not in self._holds
 
     def _is_quick(self, experiment: str) -> bool:
         lane = self._lanes.get(experiment)
@@ -364,6 +381,10 @@ class RunWriter:
         if self._files is not None:
             self._files.confirm()
 
+    def check_room(self, size_bytes: int) -> None:
+        if self._files is not None:
+            self._files.check_room(size_bytes)
+
     def close(self) -> None:
         if self._files is not None:
             self._files.close()
@@ -374,3 +395,10 @@ def _note_over(runs_folder: RunsFolder, last: FinishedRunSnapshot) -> None:
         runs_folder.note_over(last)
     except JournalError as error:
         print(f"the next coordinator takes {last.identity.run_dir} up again: {error}", file=sys.stderr)
+
+
+def _note_hold(runs_folder: RunsFolder, experiment: str, held: HeldSince | None) -> None:
+    try:
+        runs_folder.note_hold(experiment, held)
+    except JournalError as error:
+        print(f"the next coordinator does not know how long {experiment} is held up: {error}", file=sys.stderr)

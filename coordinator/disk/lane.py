@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -11,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from remuda.coordinator.disk.room import AGAIN_S, Room
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.effects import DeleteChunks, OfPolicy, RewindCurves
 from remuda.logbook.lines import Place
-from remuda.training.effects import Level
+from remuda.training.effects import Level, LogLine
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
 
@@ -78,6 +80,10 @@ class Writer(Protocol):
         """Show other hosts that the owner of the run is alive."""
         ...
 
+    def check_room(self, size_bytes: int) -> None:
+        """Raise OSError where workers of the run cannot write so many bytes."""
+        ...
+
     def close(self) -> None:
         """Let go of the run's files."""
         ...
@@ -115,6 +121,10 @@ class Lane:
         self._resting = False
         self._thread: threading.Thread | None = None
         self._refusal: str | None = None
+        self._said: set[int] = set()
+        """The ids of waiting effects that were carried out early; see `_say_what_is_wrong`."""
+        self.room = Room(clock)
+        """What the run's workers want to write and cannot."""
         self._confirm_due_s = clock() + CONFIRM_S
         self._journaled = 0
         self._newest = 0
@@ -129,10 +139,20 @@ class Lane:
             self._turns.append(turn)
             self._newest = turn.number
             self._resting = False
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"lane of {self.experiment}", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            self._start()
+
+    def want_room(self, size_bytes: int) -> None:
+        """Look for room for so many bytes, between turns, until it is there."""
+        with self._changed:
+            self.room.want(size_bytes)
+            self._resting = False
+            self._start()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"lane of {self.experiment}", daemon=True)
+            self._thread.start()
+        self._changed.notify()
 
     @property
     def waits_for(self) -> int:
@@ -184,6 +204,7 @@ class Lane:
                 while (turns := self._next()) is not None:
                     if turns:
                         self._write(turns)
+                    self.room.look(self._writer.check_room)
                     self._confirm()
         except _GivenUpError:
             self._close()
@@ -194,14 +215,17 @@ class Lane:
     def _rest(self) -> bool:
         """Close the files, and end unless more was queued in the meantime."""
         with self._changed:
-            if self._turns:
+            if self._has_work():
                 return False
         self._close()
         with self._changed:
-            if self._turns:
+            if self._has_work():
                 return False
             self._thread = None
             return True
+
+    def _has_work(self) -> bool:
+        return bool(self._turns) or (self.room.wanted_bytes > 0 and not self._resting)
 
     def _close(self) -> None:
         try:
@@ -217,7 +241,8 @@ class Lane:
     def _next(self) -> list[Turn] | None:
         """The turns to write; an empty list if none came for a while; None if the lane may rest."""
         with self._changed:
-            self._changed.wait_for(lambda: self._turns or self._resting, CONFIRM_S)
+            pause_s = AGAIN_S if self.room.wanted_bytes else CONFIRM_S
+            self._changed.wait_for(lambda: self._turns or self._resting or self.room.is_due, pause_s)
             if self._given_up.is_set():
                 raise _GivenUpError
             if not self._turns:
@@ -240,7 +265,20 @@ class Lane:
             self._since_s = self._clock()
 
     def _carry_out(self, effect: RunEffect | HerdLogLine) -> None:
+        if id(effect) in self._said:
+            self._said.remove(id(effect))
+            return
         self._insist(lambda: self._writer.carry_out(effect))
+
+    def _say_what_is_wrong(self) -> None:
+        """Log the errors that wait, although the disk refuses something else: the log may have room all the same."""
+        with self._changed:
+            waiting = [effect for turn in self._turns for effect in turn.effects if id(effect) not in self._said]
+        for effect in waiting:
+            if isinstance(effect, LogLine) and effect.level == "error":
+                with contextlib.suppress(OSError):
+                    self._writer.carry_out(effect)
+                    self._said.add(id(effect))
 
     def _insist(self, action: Callable[[], None]) -> None:
         """Repeat the call until the disk accepts it, or nobody needs it any more."""
@@ -250,6 +288,7 @@ class Lane:
                 action()
             except (JournalError, OSError) as error:
                 self._refusal = str(error)
+                self._say_what_is_wrong()
                 if self._given_up.wait(pause_s):
                     raise _GivenUpError from error
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

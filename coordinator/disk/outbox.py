@@ -16,22 +16,22 @@ class Outbox:
         self._send = send
         self._waits_for = waits_for
         self._held: dict[str, deque[tuple[int, Send]]] = {}
-        self._held_for: Counter[bytes] = Counter()
-        """How many messages wait for each peer."""
+        self._waiting: Counter[tuple[bytes, int, int]] = Counter()
+        """The messages that wait; see `_name`."""
 
     def __len__(self) -> int:
-        return self._held_for.total()
+        return self._waiting.total()
 
     def put(self, send: Send) -> None:
         """Send this as soon as it may be sent. A repetition of a message that still waits is dropped."""
-        if send.again and send.peer in self._held_for:
+        if send.again and _name(send) in self._waiting:
             return
         turn = self._waits_for(send.after) if send.after else 0
         if not turn:
             self._send(send)
             return
         self._held.setdefault(send.after, deque()).append((turn, send))
-        self._held_for[send.peer] += 1
+        self._waiting[_name(send)] += 1
 
     def journaled(self, experiment: str, number: int) -> None:
         """This experiment's journal has all turns up to this one: send what waited for them."""
@@ -50,7 +50,13 @@ class Outbox:
 
     def _take(self, held: deque[tuple[int, Send]]) -> Send:
         _, send = held.popleft()
-        self._held_for[send.peer] -= 1
-        if not self._held_for[send.peer]:
-            del self._held_for[send.peer]
+        self._waiting[_name(send)] -= 1
+        if not self._waiting[_name(send)]:
+            del self._waiting[_name(send)]
         return send
+
+
+def _name(send: Send) -> tuple[bytes, int, int]:
+    """The recipient, the message's own number, and the number of the message that it answers: those of its
+    repetitions, too."""
+    return send.peer, send.envelope.id, send.envelope.reply_to

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, OfPolicy, RewindCurves
 from remuda.logbook.book import Logbook, commander_logbook
 from remuda.logbook.lines import LEVELS, Place, TextLog
@@ -21,9 +22,10 @@ from remuda.storage.run_folder import RunFolder, policy_of
 from remuda.training.effects import Level, LogLine, RecordEffect
 from remuda.training.journal import RunJournal, together
 from remuda.training.journal_database import JournalError
-from remuda.training.journal_entry import JournalEntry
+from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.logbooks import open_logbook
 from remuda.training.recording import record
+from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Counters
 
 OwnEffect = RecordEffect | MarkRecoverable | RewindCurves | DeleteChunks | CloseRun
@@ -67,16 +69,23 @@ class RunFiles:
         config: ExperimentConfig,
         begins_at: Counters | None,
         files: OpenFiles | None = None,
-        others: Sequence[RunFiles] = (),
+        missed: Recovered | None = None,
     ) -> None:
-        """`begins_at` is where a resumed run continues; None for a new run. `others` are the same of the policies after
-        the first, where there are several; all journals are in one file."""
+        """`begins_at` is where a resumed run continues; None for a new run. `missed` is a recovered run whose files
+        are not open yet: what they missed in the last moment is written when they are opened."""
         self.folder = folder
         self._config = config
         self._begins_at = begins_at
         self._files = files
-        self._all: tuple[RunFiles, ...] = (self, *others)
+        self._missed = missed
+        self._all: tuple[RunFiles, ...] = (self,)
         self._ended: Logbook | None = None
+
+    def with_others(self, others: Sequence[RunFiles]) -> RunFiles:
+        """This, with the same of the policies after the first, where there are several; all journals are in one
+        file."""
+        self._all = (self, *others)
+        return self
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
         """Commit what must be known after a crash. Raises JournalError if the disk refuses it, RunGoneError if the
@@ -146,6 +155,12 @@ class RunFiles:
             print(disturbed, file=sys.stderr, flush=True)
             self._say(disturbed, "warning")
 
+    def check_room(self, size_bytes: int) -> None:
+        """Raise OSError where workers cannot write so many bytes into data/."""
+        for each in self._all:
+            with suppress(FileNotFoundError):  # somebody has removed it; whoever writes there says so
+                check_room(each.folder.data, size_bytes)
+
     def close(self) -> None:
         """Close everything. May be called again."""
         for each in reversed(self._all[1:]):  # the first has the file of all journals
@@ -179,7 +194,7 @@ class RunFiles:
 
     def take(self, files: OpenFiles) -> None:
         """From now on these are open."""
-        self._files, self._begins_at = files, EVERYTHING
+        self._files, self._begins_at, self._missed = files, EVERYTHING, None
 
     def _do(self, effect: OwnEffect) -> None:
         match effect:
@@ -211,7 +226,7 @@ class RunFiles:
             yield self._files
             return
         files = self.open(None)
-        self._begins_at = EVERYTHING
+        self._begins_at, self._missed = EVERYTHING, None
         try:
             yield files
         finally:
@@ -221,7 +236,14 @@ class RunFiles:
         """Open the files, with the journal `beside` that of another policy. Raises as open_files does."""
         if not self.folder.root.is_dir():
             raise FileNotFoundError(f"{self.folder.root} is gone")
-        return open_files(self.folder, self._config, self._begins_at, beside=beside)
+        files = open_files(self.folder, self._config, self._begins_at, beside=beside)
+        try:
+            if self._missed is not None:
+                show_missed(files.log, files.checkpoints, self._missed, self._config)
+        except BaseException:
+            files.close()
+            raise
+        return files
 
     def _say(self, text: str, level: Level, at: Place | None = None) -> None:
         if self._files is not None:
@@ -273,6 +295,13 @@ def open_files(
         log = open_commander_logbook(folder, config, begins_at)
         undo.pop_all()
     return OpenFiles(log, checkpoints, journal, ownership)
+
+
+def show_missed(log: Logbook, checkpoints: CheckpointIndex, run: Recovered, config: ExperimentConfig) -> None:
+    """Write what the files of a recovered run may have missed in the last moment. Raises CheckpointIndexError or
+    OSError."""
+    catch_up(checkpoints, run.snapshot.experiment.dispatch.commander)
+    show_again(log, run.snapshot, config)
 
 
 def open_commander_logbook(

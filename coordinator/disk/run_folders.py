@@ -30,7 +30,7 @@ from remuda.coordinator.disk.recovery import (
     uncounted_payloads,
     with_payloads,
 )
-from remuda.coordinator.disk.run_folder import EVERYTHING, OpenFiles, RunFiles, open_commander_logbook
+from remuda.coordinator.disk.run_folder import EVERYTHING, OpenFiles, RunFiles, open_commander_logbook, show_missed
 from remuda.coordinator.effects import PrepareRun
 from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.environments.assignment import configs_of_policies
@@ -39,6 +39,7 @@ from remuda.logbook.row_sinks import settings_of
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.existing_folder import RunFolderError, discard, prepare, submitted_folder
 from remuda.storage.folder_token import FolderToken
+from remuda.storage.full_disk import DISK_IS_FULL
 from remuda.storage.git import write_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of
@@ -224,24 +225,23 @@ class RunFolders:
             state = recovered.snapshot.experiment.state
             if state in OVER:
                 return recovered
-            policies, opened = configs_of_policies(config), list[OpenFiles]()
+            policies = configs_of_policies(config)
+            missed: Sequence[Recovered | None] = [None] * len(folders)
+            opened: Sequence[OpenFiles] = []
             if state != "queued":
-                whole: list[Recovered] = []
-                for own_folder, own, one, its_journal in zip(folders, policies.values(), known, journals, strict=True):
-                    checkpoints = CheckpointIndex(own_folder.ckpt)
-                    catch_up(checkpoints, one.snapshot.experiment.dispatch.commander)
-                    log = open_commander_logbook(own_folder, own, curves_hold_until(one.snapshot))
-                    undo.callback(log.close)
-                    show_again(log, one.snapshot, own)
-                    there = with_payloads(one, own_folder.data)
-                    whole.append(replace(there, uncounted=uncounted_payloads(there, own_folder.data)))
-                    opened.append(OpenFiles(log, checkpoints, its_journal, None if opened else ownership))
-                recovered = _put_together(whole)
+                there = [with_payloads(one, own.data) for own, one in zip(folders, known, strict=True)]
+                uncounted = [uncounted_payloads(one, own.data) for own, one in zip(folders, there, strict=True)]
+                recovered = _put_together(
+                    [replace(one, uncounted=found) for one, found in zip(there, uncounted, strict=True)]
+                )
+                opened = _reopened(folders, list(policies.values()), known, journals, ownership)
+                missed = missed if opened else known
             folder.beginner(recovered.snapshot.identity.id).unlink(missing_ok=True)
             if opened:
                 undo.pop_all()
         experiment = recovered.snapshot.identity.id
-        self._files[experiment] = _run_files(folders, policies, [EVERYTHING] * len(folders), opened)
+        begins = [EVERYTHING if one is None else curves_hold_until(one.snapshot) for one in missed]
+        self._files[experiment] = _run_files(folders, policies, begins, opened, missed)
         with self._lock:
             self._in_use[experiment] = run_dir.resolve()
         return recovered
@@ -327,18 +327,44 @@ def _put_together(known: Sequence[Recovered]) -> Recovered:
     return replace(known[0], others=tuple(known[1:]))
 
 
+def _reopened(
+    folders: Sequence[RunFolder],
+    configs: Sequence[ExperimentConfig],
+    known: Sequence[Recovered],
+    journals: Sequence[RunJournal],
+    ownership: Ownership,
+) -> Sequence[OpenFiles]:
+    """The files of a recovered run, with what they missed in the last moment. None are open if the disk is full: then
+    its lane opens them as soon as there is room. Raises as `recover` does."""
+    opened: list[OpenFiles] = []
+    with ExitStack() as undo:
+        try:
+            for folder, own, one, journal in zip(folders, configs, known, journals, strict=True):
+                checkpoints = CheckpointIndex(folder.ckpt)
+                log = open_commander_logbook(folder, own, curves_hold_until(one.snapshot))
+                undo.callback(log.close)
+                show_missed(log, checkpoints, one, own)
+                opened.append(OpenFiles(log, checkpoints, journal, None if opened else ownership))
+        except OSError as error:
+            if error.errno not in DISK_IS_FULL:
+                raise
+            return []
+        undo.pop_all()
+    return opened
+
+
 def _run_files(
     folders: Sequence[RunFolder],
     policies: Mapping[str, ExperimentConfig],
     begins: Sequence[Counters | None],
     opened: Sequence[OpenFiles] = (),
+    missed: Sequence[Recovered | None] = (),
 ) -> RunFiles:
-    files = [*opened, *[None] * (len(folders) - len(opened))]
-    others = [
-        RunFiles(folder, own, counters, its)
-        for folder, own, counters, its in list(zip(folders, policies.values(), begins, files, strict=True))[1:]
-    ]
-    return RunFiles(folders[0], next(iter(policies.values())), begins[0], files[0], others)
+    """`opened` and `missed`: of each policy, or empty."""
+    nothing = [None] * len(folders)
+    parts = zip(folders, policies.values(), begins, opened or nothing, missed or nothing, strict=True)
+    first, *others = [RunFiles(folder, own, counters, its, one) for folder, own, counters, its, one in parts]
+    return first.with_others(others)
 
 
 def _tell(log: Logbook, folder: RunFolder, submit: Submit, loss: str | None, changed: str | None) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from remuda.coordinator.disk.holds import HeldSince
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.unrecoverable import unrecoverable_run
 from remuda.coordinator.events import TakenUp
@@ -35,6 +36,8 @@ _TABLES = """
 create table if not exists run
   (experiment text primary key, run_dir text not null, is_over integer not null default 0, last blob);
 create index if not exists run_by_folder on run (run_dir);
+create table if not exists held
+  (experiment text primary key, since_s real not null, why text not null, room_bytes integer not null);
 create table if not exists start
   (epoch integer primary key autoincrement, address text);
 """
@@ -180,9 +183,27 @@ class RunsFolder:
             with committing(self._db, self._path):
                 self._db.execute("delete from run where run_dir = ? and experiment != ?", (run_dir, experiment))
                 self._db.execute("insert or replace into run values (?, ?, ?, ?)", values)  # as the newest row
+                self._db.execute(
+                    "delete from held where experiment not in (select experiment from run where not is_over)"
+                )
             self._known[experiment] = is_over
             if is_over:
                 del self._known[experiment]
+
+    def held(self) -> dict[str, HeldSince]:
+        """The runs that are held up, by their disks."""
+        with self._lock:
+            rows = self._db.execute("select experiment, since_s, why, room_bytes from held").fetchall()
+        return {experiment: HeldSince(*held) for experiment, *held in rows}
+
+    def note_hold(self, experiment: str, held: HeldSince | None) -> None:
+        """Note that a run is held up; None: no more. Raises JournalError if the disk refuses it."""
+        with self._lock, committing(self._db, self._path):
+            if held is None:
+                self._db.execute("delete from held where experiment = ?", (experiment,))
+            else:
+                values = (experiment, held.since_s, held.why, held.room_bytes)
+                self._db.execute("insert or replace into held values (?, ?, ?, ?)", values)
 
     def confirm(self) -> None:
         """Show other hosts that the owner of the folder is alive."""

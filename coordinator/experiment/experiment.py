@@ -5,6 +5,7 @@ Pure: every method gets what happened and a clock reading, and returns steps to 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from remuda.config.schema import ExperimentConfig
@@ -15,6 +16,7 @@ from remuda.coordinator.experiment.memory import ExperimentMemory
 from remuda.coordinator.experiment.messages import MessageHandlers
 from remuda.coordinator.experiment.parts import Parts
 from remuda.coordinator.experiment.reports import ExperimentReports
+from remuda.coordinator.hold import Hold
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.environments.assignment import config_of_policy
 from remuda.logbook.pages import results_of
@@ -47,8 +49,10 @@ class Experiment:
         self.identity = identity
         self.config_json = config.model_dump_json()
         """The config of the run, as submitted and resolved."""
-        self.held_up: str | None = None
-        """Why its disk accepts no writes at the moment; None while it accepts them."""
+        self.held_up: Hold | None = None
+        """None while its disk accepts writes."""
+        self.room_sought_s = -math.inf
+        """When room for its workers was last looked for."""
         self._limits = config.limits
         own = config_of_policy(config, identity.policy)
         self.parts = parts = Parts.of(identity, own, self.config_json, now_s, resumed)
@@ -81,7 +85,7 @@ class Experiment:
         """As `remuda status` shows it."""
         explained = None if self.over else self._demand.explain(now_s, running=self.state == "running")
         if self.held_up is not None and not self.over:
-            explained = f"held up: {self.held_up}"
+            explained = f"held up: {self.held_up.explain(now_s)}"
         if explained is None and not self.over and (awaited := self._shutdown.awaits_evaluation) is not None:
             explained = f"waits for the evaluation of {awaited}"
         return self._status.status(explained, now_s)

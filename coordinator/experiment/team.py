@@ -7,6 +7,7 @@ experiments that it concerns, and what they want to say to it becomes one messag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -27,6 +28,7 @@ from remuda.coordinator.experiment.bulkhead import bulkhead
 from remuda.coordinator.experiment.claims import Speaker
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import refused
+from remuda.coordinator.hold import Hold
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.pages import results_of
 from remuda.logbook.run_events import EventReport
@@ -77,7 +79,8 @@ class Team:
         self.identity = self._lead.identity
         """With the file of the first policy; all else is the run's."""
         self.config_json = self._lead.config_json
-        self.held_up: str | None = None
+        self.held_up: Hold | None = None
+        self.room_sought_s = -math.inf
         self._stop_value = config.stop.stop_value
         self._commanders = [member.parts.books.commander for member in self.members]
         self._closed = False
@@ -110,7 +113,7 @@ class Team:
         counters = self._counters(now_s)
         waits = next((one.waiting_for for one in known if one.waiting_for is not None), None)
         if self.held_up is not None and not self.over:
-            waits = f"held up: {self.held_up}"
+            waits = f"held up: {self.held_up.explain(now_s)}"
         return replace(
             known[0],
             state=self.state,

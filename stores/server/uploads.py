@@ -202,7 +202,8 @@ class Uploads:
         self._drop(upload)
         passes = error.errno in (*DISK_IS_FULL, *TOO_MANY)
         text = f"{upload.path.name}: {error.strerror}"
-        self._say(upload.peer, Refused(upload.put.transfer, shortened(text), again=passes))
+        no_room = error.errno in DISK_IS_FULL
+        self._say(upload.peer, Refused(upload.put.transfer, shortened(text), again=passes, no_room=no_room))
 
     def _drop(self, upload: _Upload) -> None:
         """Forget it, with what has come of it."""

@@ -344,7 +344,8 @@ def test_a_chunk_waits_at_hand_for_room_on_the_disk(coordinator: Coordinator, fu
     full_disk.append(error)
     coordinator.grant(work, 10 * CHUNK)
     assert [work.step() for _ in range(5)] == [False] * 5  # it neither collects more nor gives up
-    assert coordinator.link.doing == ("waiting", "waiting for room on the disk")
+    assert coordinator.link.doing[:2] == ("waiting", "waiting for room on the disk")
+    assert 0 < coordinator.link.doing.lacks_bytes <= coordinator.metas[0].payload_bytes, "for the run's line"
     assert len(coordinator.metas) == 1
     full_disk.clear()
     work.step()

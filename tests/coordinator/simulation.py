@@ -7,6 +7,7 @@ the real ones. The disk is a dictionary, so reading a payload that was deleted t
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from remuda.coordinator import effects as fx
 from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, RunPrepared, TakenUp, Tick
 from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.hold import Hold
 from remuda.coordinator.journaling import prepared_experiment, recovered_run
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.service import LEASES_PER_START
@@ -139,6 +141,7 @@ class Worker:
     hung: bool = False
     """Beats, but makes no progress."""
     activity: str = "working"
+    lacks_bytes: int = 0
     phase: Phase = "working"
     """As its beats say."""
     deaf: bool = False
@@ -146,6 +149,8 @@ class Worker:
     work: object | None = None
     session: int = 0
     next_beat_s: float = 0.0
+    heard_s: float = math.inf
+    """When it last heard from the coordinator."""
     held: list[AnyMessage] = field(default_factory=list[AnyMessage])
     """To be said once it is registered."""
     forgotten: int = 0
@@ -186,6 +191,7 @@ class Worker:
         self.world.to_coordinator(self.peer, self.channel.post(message, self.world.now_s))
 
     def receive(self, envelope: Envelope) -> None:
+        self.heard_s = self.world.now_s
         if not self.alive or self.deaf or (envelope.id and not self.registered):
             return
         received = self.channel.take(envelope, self.world.now_s)
@@ -230,12 +236,15 @@ class Worker:
     def step(self) -> None:
         if not self.alive:
             return
+        if self.world.now_s - self.heard_s > self.world.patience_s:
+            self.alive, self.refused = False, "silence"
+            return
         if self.work is not None and not self.hung:
             self.work.step()  # type: ignore[attr-defined]
         if self.registered and self.world.now_s >= self.next_beat_s:
             self.next_beat_s = self.world.now_s + self.world.beat_interval_s - STEP_S / 2
             progress = 0 if self.hung else int(self.world.now_s * 1_000)
-            self.say(Beat(progress=progress, activity=self.activity, lease=self.lease, phase=self.phase))
+            self.say(Beat(progress, self.activity, self.lease, phase=self.phase, lacks_bytes=self.lacks_bytes))
         for envelope in self.channel.due(self.world.now_s):
             self.world.to_coordinator(self.peer, envelope)
 
@@ -625,6 +634,8 @@ class World:
         self.now_s = 1_000.0
         self.updates_per_step = 40
         self.beat_interval_s = STEP_S
+        self.patience_s = math.inf
+        """A worker that hears nothing from the coordinator for this time ends."""
         self.plan = row_plan(config_of_policy(config))
         self.used: list[tuple[int, int, np.ndarray]] = []
         """Of each update: the epoch and version of the policy it improved, and its rows."""
@@ -636,6 +647,8 @@ class World:
         self.coordinator = self._new_coordinator()
         self.lags: Callable[[str], bool] = lambda experiment: False
         """Asked before each turn of a run is written: whether its disk does not take it yet."""
+        self.holds: dict[str, Hold] = {}
+        """The runs that the next coordinator knows to be held up."""
         self._lanes: dict[str, deque[LaneTurn]] = {}
         self._turns = 0
         self.prepares_at_once = True
@@ -732,7 +745,8 @@ class World:
     def left_behind(self) -> Sequence[TakenUp | FinishedRun]:
         """The runs that the next coordinator takes up, with the payloads that nobody has counted."""
         recovered = [journaled.recovered() for journaled in self.journal.values()]
-        return [recovered_run(replace(run, uncounted=self._uncounted(run)), self.now_s) for run in recovered]
+        runs = [recovered_run(replace(run, uncounted=self._uncounted(run)), self.now_s) for run in recovered]
+        return [replace(run, hold=self.holds.get(run.experiment.identity.id)) for run in runs]
 
     def _uncounted(self, recovered: Recovered) -> tuple[ChunkMeta, ...]:
         """Chunks in data/ that this journal has not counted."""
@@ -1025,7 +1039,7 @@ class World:
             case WriteProgress():
                 self.progress.append(effect.row)
                 self.shown[effect.experiment] = effect.row.epoch
-            case fx.MarkRecoverable() | fx.RewindCurves() | WriteTimers():
+            case fx.MarkRecoverable() | fx.RewindCurves() | fx.FindRoom() | WriteTimers():
                 pass
             case LogLine():
                 self.said.append((effect.experiment, effect.text))
@@ -1046,7 +1060,11 @@ class World:
 
     def tick(self) -> None:
         """A turn of the coordinator in which it hears nobody."""
-        self._turn(Tick())
+        self.happens(Tick())
+
+    def happens(self, event: Event) -> None:
+        """A turn of the coordinator in which this alone happens."""
+        self._turn(event)
 
     def run(self, seconds: float = 600.0) -> None:
         """Until every experiment is over, or the time is up."""

@@ -12,6 +12,7 @@ ROOMS = Rooms(
         {
             "complaints",
             "effects",
+            "hold",
             "limits",
             "listening",
             "monitoring",

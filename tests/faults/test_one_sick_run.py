@@ -37,7 +37,7 @@ def tight(tmp_path: Path) -> Generator[Path]:
 
 def test_a_run_on_a_full_disk_holds_up_no_other(tmp_path: Path, tight: Path, herds: Herds) -> None:
     users, herd = [UserFolder.make(tmp_path / name) for name in ("sick", "well")], herds()
-    herd.coordinator()
+    former = herd.coordinator()
     with herd.client() as client:
         config = load_config(users[0].config, overrides=["name=sick"]).config
         sick = Path(client.submit(config, run_dir="tight/sick").run_dir)
@@ -50,6 +50,13 @@ def test_a_run_on_a_full_disk_holds_up_no_other(tmp_path: Path, tight: Path, her
     assert status.state in ("starting", "running")
     assert status.waiting_for is not None
     assert "No space left" in status.waiting_for or "full" in status.waiting_for
+    until(lambda: not (well / ".owner").exists(), "the files of the other run are closed")
+    former.kill()
+    former.wait()
+    herd.coordinator()
+    until(lambda: "held up: its disk refuses" in (herd.experiment("sick").waiting_for or ""), "the next one knows it")
+    until(lambda: all(worker.beat_age_s < 5.0 for worker in herd.status().workers), "all workers are back")
+    assert "is lost" not in herd.said()
     (tight / "ballast").unlink()
     herd.wait_over("sick")
     herd.shut_down()

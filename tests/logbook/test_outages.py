@@ -46,6 +46,25 @@ def test_it_is_tried_again_after_pauses_and_said_at_its_begin_and_end() -> None:
     assert outages.end(disk) is None
 
 
+def test_a_disk_on_which_short_records_find_room_and_long_ones_do_not_has_one_outage() -> None:
+    disk = Disk()
+    outages = Outages(lambda: disk.now_s)
+    news: list[str] = []
+    for second in range(900):
+        disk.now_s = float(second)
+        disk.error = OSError(28, "No space left on device") if second < 600 and second % 7 == 0 else None
+        found = outages.attempt(disk, disk.write)
+        if found is not None:
+            news.append(found.text.partition(":")[0])
+    assert news[:2] == [
+        "f cannot be written, which is tried again, and the run goes on",
+        "f is written again; 1 records before this are missing",
+    ]
+    assert len(news) == 3
+    assert news[2].startswith("f is written again; ")
+    assert outages.end(disk) is None
+
+
 def test_what_no_waiting_mends_ends_it_for_good() -> None:
     disk = Disk(error=ValueError("no such column"))
     outages = Outages(lambda: disk.now_s)

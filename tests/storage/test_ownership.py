@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -102,6 +103,26 @@ def test_an_owner_whom_the_file_names_no_more_says_so_once_and_leaves_it_alone(
     if other is not None:
         assert "names process 8 on elsewhere as the owner" in said
         assert (path.read_text(), path.stat().st_mtime) == (other, 5.0)
+
+
+def test_a_full_disk_keeps_nobody_from_owning_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that is started again has to know the runs whose disks are full."""
+    path = tmp_path / ".owner"
+
+    def refuse(*given: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_text", refuse)
+        ownership = Ownership(path)
+        ownership.confirm()
+        with pytest.raises(FolderOwnedError):
+            Ownership(path)
+    assert path.read_text() == ""
+    ownership.confirm()
+    assert path.read_text().startswith(f"process {os.getpid()} on ")
+    ownership.release()
+    assert not path.exists()
 
 
 def test_it_may_be_given_up_in_another_thread_than_it_was_taken(tmp_path: Path) -> None:

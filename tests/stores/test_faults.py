@@ -205,6 +205,7 @@ def test_a_full_disk_is_waited_for_and_the_worker_is_told(
     with ranch.serve():
         client.start(upload)
         until(lambda: os.strerror(number) in upload.problem, "the worker knows why")
+        assert (upload.lacks_bytes > 0) == (number == errno.ENOSPC), "for the run's line"
         assert not upload.settled
         full.clear()
         until(lambda: upload.settled, "there is room again")

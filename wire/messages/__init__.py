@@ -252,7 +252,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 13
+PROTOCOL_VERSION = 14
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (

@@ -75,6 +75,8 @@ class Beat(Message, frozen=True):
     rss_bytes: Count = 0
     cpu_s: Seconds = 0.0
     phase: Phase = "working"
+    lacks_bytes: Count = 0
+    """Size of what it has to write and the run's disk has no room for; 0: it lacks no room."""
 
 
 class Ready(Message, frozen=True):

@@ -144,6 +144,8 @@ class Refused(StreamMessage, frozen=True):
     """It may be tried again: the disk is full, there is much to do, or the server was started again."""
     missing: bool = False
     """There is no such file."""
+    no_room: bool = False
+    """The disk of the run has no room for it."""
 
 
 FromWorker = Put | Get | Piece | Took | Cancel | LogAppend

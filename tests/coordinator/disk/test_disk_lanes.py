@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from remuda.coordinator.disk.disk import HELD_UP_S, PATIENCE_S, SLOW_S, Disk, Found
+from remuda.coordinator.disk.disk import SLOW_S, Disk, Found
 from remuda.coordinator.disk.errands import Errands
+from remuda.coordinator.disk.holds import HELD_UP_S, PATIENCE_S
 from remuda.coordinator.disk.lane import Lane
+from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
-from remuda.coordinator.effects import Abandon, Asked, CloseRun, PrepareRun
-from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRefused
+from remuda.coordinator.effects import Abandon, Asked, CloseRun, FindRoom, PrepareRun
+from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRecovered, RunRefused, TakenUp
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.hold import Hold
 from remuda.logbook.lines import TextLog
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.disk.test_lane import Clock
@@ -126,7 +129,7 @@ def test_one_run_s_disk_that_does_not_answer_holds_up_that_run_alone(
         assert scene.disk.lag_s == 0.0
         scene.clock.now_s += HELD_UP_S + 0.1
         assert scene.disk.lag_s == pytest.approx(HELD_UP_S + 0.1)
-        assert scene.disk.look() == [HeldUp(EXPERIMENT, "its disk does not answer")]
+        assert not _held(scene, "its disk does not answer").journals
         assert scene.disk.look() == [], "said once"
         scene.prepare("eeeeeeee-0000-4000-8000-000000000003", "third")  # a submission is served meanwhile
     until(lambda: scene.disk.look() == [HeldUp(EXPERIMENT, None)], "it goes on")
@@ -139,12 +142,117 @@ def test_a_disk_that_refuses_for_too_long_fails_its_run_with_the_reason(
     with stuck(monkeypatch, mine, OSError(30, "Read-only file system")) as asked:
         scene.say(EXPERIMENT)
         assert asked.wait(HANG_S)
-        refuses = HeldUp(EXPERIMENT, "its disk refuses: [Errno 30] Read-only file system")
         scene.clock.now_s += HELD_UP_S + 0.1
-        until(lambda: refuses in scene.disk.look(), "it is held up, and says why")
+        _held(scene, "its disk refuses: [Errno 30] Read-only file system")
         [broken] = _later(scene, PATIENCE_S)
         assert isinstance(broken, RunBroken)
         assert broken.reason.startswith("its disk refuses: [Errno 30] Read-only file system; `remuda submit --resume`")
+
+
+def _held(scene: Scene, why: str) -> Hold:
+    """The hold that is reported once the disk has said why."""
+    found: list[Hold] = []
+
+    def look() -> bool:
+        found.extend(held.hold for held in scene.disk.look() if isinstance(held, HeldUp) and held.hold is not None)
+        return bool(found) and why in found[-1].why
+
+    until(look, "a run is held up")
+    return found[-1]
+
+
+@contextmanager
+def no_room(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """The disk of all runs has no room for anything but the journal."""
+    full = threading.Event()
+    full.set()
+
+    def check(folder: Path, size_bytes: int) -> None:
+        if full.is_set():
+            raise OSError(28, f"no room for {size_bytes} bytes")
+        check_room(folder, size_bytes)
+
+    monkeypatch.setattr("remuda.coordinator.disk.run_folder.check_room", check)
+    yield
+    full.clear()
+
+
+def test_a_run_whose_workers_lack_room_is_held_up_while_its_journal_and_logs_are_written(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = _running(scene)
+    run = RunFolder(Path(entry.snapshot.identity.run_dir))
+    with no_room(monkeypatch):
+        scene.disk.write([entry], [FindRoom(EXPERIMENT, 1_000_000)])
+        assert scene.disk.look() == [], "a moment may pass until something is deleted"
+        scene.clock.now_s += HELD_UP_S + 0.1
+        assert _held(scene, "its disk refuses: [Errno 28] no room for 1000000 bytes").journals
+        scene.disk.write([entry], [LogLine(EXPERIMENT, "is held up")])
+        until(lambda: "is held up" in run.commander_log.read_text(), "the log says it")
+        until(lambda: scene.disk.journaled() and not scene.disk.waits_for(EXPERIMENT), "the journal is written")
+    scene.clock.now_s += 1.5  # it looks again
+    scene.disk.write([entry], [])
+    until(lambda: scene.disk.look() == [HeldUp(EXPERIMENT, None)], "it goes on")
+    assert [*run.data.iterdir()] == [], "nothing is left of the looking"
+
+
+def test_a_restart_of_the_coordinator_ends_no_hold_and_begins_its_time_no_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    with no_room(monkeypatch):
+        scene.disk.write([_running(scene)], [FindRoom(EXPERIMENT, 1_000_000)])
+        scene.clock.now_s += 300.0
+        before = _held(scene, "no room for 1000000 bytes")
+        assert scene.close() == []
+        scene = Scene(tmp_path)
+        scene.disk.recover(scene.herd.unfinished())
+        found = scene.found()
+        assert isinstance(found, RunRecovered)
+        assert isinstance(found.run, TakenUp)
+        hold = found.run.hold
+        assert hold is not None
+        assert (hold.why, hold.journals) == (before.why, True)
+        assert 100.0 < hold.until_s - scene.clock.now_s <= 300.0
+        assert scene.disk.look() == [], "it is still held up"
+        [broken] = _later(scene, 300.0)
+        assert isinstance(broken, RunBroken)
+        assert "(600 s were waited)" in broken.reason
+        assert scene.close() == []
+    scene = Scene(tmp_path)
+    scene.disk.recover(scene.herd.unfinished())
+    scene.found()
+    until(lambda: scene.disk.look() == [HeldUp(EXPERIMENT, None)], "there is room: it is not too late to go on")
+    assert scene.close() == []
+    herd = RunsFolder(tmp_path)
+    assert herd.held() == {}
+    herd.close()
+
+
+def test_a_run_whose_disk_is_full_is_recovered_and_its_files_are_opened_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    entry = _running(scene)
+    scene.disk.write([entry], [])
+    assert scene.close() == []
+
+    def refuse(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        for module in ("run_folder", "run_folders"):
+            full.setattr(f"remuda.coordinator.disk.{module}.show_missed", refuse)
+        scene = Scene(tmp_path)
+        scene.disk.recover(scene.herd.unfinished())
+        found = scene.found()
+        assert isinstance(found, RunRecovered)
+        assert isinstance(found.run, TakenUp), "it is not given up as one that cannot be recovered"
+        scene.disk.write([entry], [])
+        scene.clock.now_s += HELD_UP_S + 0.1
+        assert not _held(scene, "its disk refuses: [Errno 28] No space left on device").journals
+    until(lambda: scene.disk.journaled() and not scene.disk.waits_for(EXPERIMENT), "there is room, and it goes on")
+    assert scene.close() == []
 
 
 def _later(scene: Scene, seconds: float) -> list[HeldUp | RunBroken]:

@@ -12,7 +12,7 @@ import pytest
 from remuda.coordinator.disk.lane import HerdLogLine, Journaled, Lane, LaneBroken, Turn
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.effects import DeleteChunks, RewindCurves
-from remuda.tests.patience import HANG_S
+from remuda.tests.patience import HANG_S, until
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
 
@@ -31,9 +31,12 @@ class Writer:
     done: list[object] = field(default_factory=list[object])
     gate: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
+    journal_error: Exception | None = None
     called: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
+        if self.journal_error is not None:
+            raise self.journal_error
         self._do(tuple(turns))
 
     def carry_out(self, effect: RunEffect | HerdLogLine) -> None:
@@ -41,6 +44,9 @@ class Writer:
 
     def confirm(self) -> None:
         self._do("confirm")
+
+    def check_room(self, size_bytes: int) -> None:
+        self._do(size_bytes)
 
     def close(self) -> None:
         self.done.append("close")
@@ -161,6 +167,20 @@ def test_what_a_disk_refuses_is_tried_again_and_goes_on_where_it_was(scene: Scen
     assert scene.lane.refusal is None
 
 
+def test_an_error_is_logged_once_while_the_journal_is_refused(scene: Scene) -> None:
+    """Whoever reads the log of a run that is held up sees why, if its disk has room for a line."""
+    scene.writer.journal_error = OSError(28, "No space left on device")
+    scene.writer.gate.set()
+    wrong = LogLine(ID, "is held up", "error")
+    scene.lane.put(Turn(1, entry(1), [LINE]))
+    scene.lane.put(Turn(2, entry(2), [wrong]))
+    until(lambda: scene.writer.done == [wrong], "it is logged, and nothing else")
+    scene.writer.journal_error = None
+    scene.told.wait()
+    scene.rest()
+    assert scene.writer.done.count(wrong) == scene.writer.done.count(LINE) == 1
+
+
 def test_what_is_no_refusal_breaks_the_lane_and_closes_the_files(scene: Scene) -> None:
     scene.writer.error = OverflowError("int too large")
     scene.writer.gate.set()
@@ -193,6 +213,22 @@ def test_what_is_given_up_is_left_undone_and_its_files_are_closed(scene: Scene) 
     assert scene.lane.join(scene.clock.now_s + HANG_S)
     assert scene.writer.done == ["close"]
     assert scene.told.all == []
+
+
+def test_room_is_looked_for_until_it_is_there_and_turns_are_written_meanwhile(scene: Scene) -> None:
+    scene.writer.error = OSError(28, "No space left on device")
+    scene.writer.gate.set()
+    scene.lane.want_room(1_000_000)
+    assert scene.writer.called.acquire(timeout=HANG_S)
+    until(lambda: scene.lane.room.problem is not None, "there is none")
+    scene.writer.error = None
+    scene.lane.put(Turn(1, entry(1), []))
+    scene.told.wait()
+    assert scene.lane.room.lacking_s(scene.clock.now_s + 3.0) == 3.0
+    scene.clock.now_s += 1.1
+    until(lambda: not scene.lane.room.wanted_bytes, "it looks again")
+    assert scene.writer.done == [(1,), 1_000_000]
+    assert scene.lane.room.lacking_s(scene.clock.now_s) == 0.0
 
 
 def test_other_hosts_are_shown_now_and_then_that_the_run_is_worked_on(scene: Scene) -> None:

@@ -18,8 +18,10 @@ class Scene:
         self.waiting: dict[str, int] = {}
         self.outbox = Outbox(self.sent.append, lambda experiment: self.waiting.get(experiment, 0))
 
-    def put(self, number: int, after: str = "", *, peer: bytes = b"peer", again: bool = False) -> Send:
-        send = Send(peer, Envelope(number, 0, 1, Ack()), after, again)
+    def put(
+        self, number: int, after: str = "", *, peer: bytes = b"peer", again: bool = False, reply_to: int = 0
+    ) -> Send:
+        send = Send(peer, Envelope(number, reply_to, 1, Ack()), after, again)
         self.outbox.put(send)
         return send
 
@@ -54,7 +56,7 @@ def test_one_run_s_journal_holds_up_no_other_run_s_messages() -> None:
     assert scene.sent == [second]
 
 
-def test_a_repetition_is_not_needed_while_anything_waits_for_the_same_peer() -> None:
+def test_a_repetition_is_not_needed_while_the_message_itself_waits() -> None:
     """So what waits does not grow however often a peer repeats itself, and nothing gets around a journal."""
     scene = Scene()
     scene.waiting["a"] = 7
@@ -66,6 +68,17 @@ def test_a_repetition_is_not_needed_while_anything_waits_for_the_same_peer() -> 
     scene.outbox.journaled("a", 7)
     again = scene.put(1, again=True)
     assert scene.sent == [other, first, again]
+
+
+def test_an_answer_that_was_sent_is_repeated_while_another_message_waits_for_the_same_peer() -> None:
+    """The first one may have been lost: a worker that hears nothing takes its coordinator for dead."""
+    scene = Scene()
+    scene.waiting["a"] = 7
+    scene.put(0, after="a", reply_to=3)
+    answer = scene.put(0, reply_to=2)
+    again = scene.put(0, reply_to=2, again=True)
+    scene.put(0, reply_to=3, again=True)
+    assert (scene.sent, len(scene.outbox)) == ([answer, again], 1)
 
 
 def test_what_waits_for_a_journal_that_is_given_up_is_never_said() -> None:

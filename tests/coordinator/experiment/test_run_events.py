@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from remuda.coordinator.events import HeldUp
+from remuda.coordinator.hold import Hold
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.run_events import EventReport
 from remuda.tests.coordinator.experiment.test_failures import fail, of, running
@@ -50,11 +51,16 @@ def test_each_has_the_counters_of_its_moment() -> None:
 def test_a_run_that_is_held_up_says_so_and_when_it_goes_on() -> None:
     world = running()
     id = world.experiment().id
-    for why in ("its disk refuses: full", "its disk refuses: still full", None):
-        world.apply(world.coordinator.handle(HeldUp(id, why), world.now_s))
+    until_s = world.now_s + 598.0
+    for hold in (Hold("its disk refuses: full", until_s), Hold("its disk refuses: still full", until_s), None):
+        world.apply(world.coordinator.handle(HeldUp(id, hold), world.now_s))
     held = [(report.kind, report.what) for report in events(world) if report.kind in ("held_up", "goes_on")]
     assert held == [
-        ("held_up", "is held up, and no other run is: its disk refuses: full"),
+        (
+            "held_up",
+            "is held up, and no other run is: its disk refuses: full; the run fails in 598 s unless its disk takes "
+            "writes before",
+        ),
         ("goes_on", "goes on: its disk takes what is written again (before: its disk refuses: still full)"),
     ]
 

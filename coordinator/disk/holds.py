@@ -1,0 +1,72 @@
+"""Which runs are held up by their disks, since when, and until when; a restart of the coordinator ends no hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from remuda.coordinator.disk.lane import Lane
+from remuda.coordinator.events import HeldUp, RunBroken
+from remuda.coordinator.hold import Hold
+
+HELD_UP_S = 2.0
+"""A run whose disk has accepted no write for this time is held up, until the disk accepts writes again."""
+PATIENCE_S = 600.0
+"""A run that has been held up for this time has failed."""
+
+
+@dataclass(frozen=True)
+class HeldSince:
+    """A hold as it is kept over a restart."""
+
+    since_s: float
+    """By the clock of whoever has it: the coordinator's own, or in the list of runs seconds since 1970."""
+    why: str
+    room_bytes: int
+    """What its workers wanted to write."""
+
+
+class Holds:
+    """The holds of all runs. For the coordinator's thread."""
+
+    def __init__(self, keep: Callable[[str, HeldSince | None], None]) -> None:
+        """`keep` is called with each hold that begins or changes, and with None where one has ended."""
+        self._keep = keep
+        self._held: dict[str, HeldSince] = {}
+
+    def __contains__(self, experiment: str) -> bool:
+        return experiment in self._held
+
+    def restore(self, experiment: str, lane: Lane, held: HeldSince) -> Hold:
+        """Go on with a hold of the coordinator before this one: until its disk is seen to have room."""
+        self._held[experiment] = held
+        lane.want_room(held.room_bytes)
+        return Hold(held.why, held.since_s + PATIENCE_S, journals=True)
+
+    def forget(self, experiment: str) -> None:
+        """The run is over."""
+        self._held.pop(experiment, None)
+
+    def look(self, experiment: str, lane: Lane, now_s: float) -> HeldUp | RunBroken | None:
+        """What there is to tell of this run, if anything has changed."""
+        blocked_s, lacking_s = lane.held_up_s(now_s), lane.room.lacking_s(now_s)
+        known = self._held.get(experiment)
+        if max(blocked_s, lacking_s) <= HELD_UP_S:
+            if known is None or lane.room.wanted_bytes:
+                return None
+            del self._held[experiment]
+            self._keep(experiment, None)
+            return HeldUp(experiment, None)
+        blocked = blocked_s > HELD_UP_S
+        refusal = lane.refusal if blocked else lane.room.problem
+        why = f"its disk refuses: {refusal}" if refusal else "its disk does not answer"
+        since_s = now_s - max(blocked_s, lacking_s) if known is None else known.since_s
+        if now_s - since_s > PATIENCE_S:
+            way_out = f"`remuda submit --resume` goes on once it is well ({PATIENCE_S:.0f} s were waited)"
+            return RunBroken(experiment, f"{why}; {way_out}")
+        held = HeldSince(since_s, why, lane.room.wanted_bytes)
+        if held == known:
+            return None
+        self._held[experiment] = held
+        self._keep(experiment, held)
+        return HeldUp(experiment, Hold(why, since_s + PATIENCE_S, journals=not blocked))

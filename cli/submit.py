@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,7 +71,10 @@ def submit(
         print(submitted.experiment, flush=True)
         print(f"run folder: {submitted.run_dir}", file=sys.stderr)
         if follow:
-            _follow(client, submitted.experiment, loaded.config.stop)
+            options = ["--connection-file", str(connection_file)] if connection_file is not None else []
+            if run.runs_dir != DEFAULT_RUNS_DIR:
+                options += ["--runs-dir", str(run.runs_dir)]
+            _follow(client, submitted.experiment, loaded.config.stop, options)
 
 
 def stop(
@@ -97,7 +102,8 @@ def shutdown(runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_file: ConnectionPa
         client.shutdown()
 
 
-def _follow(client: Client, experiment: str, budget: StopConfig) -> None:
+def _follow(client: Client, experiment: str, budget: StopConfig, options: Sequence[str]) -> None:
+    """Show progress to the end; `options` find the coordinator again."""
     from remuda.client.progress import open_view
 
     view = open_view(budget)
@@ -105,17 +111,22 @@ def _follow(client: Client, experiment: str, budget: StopConfig) -> None:
         status = client.follow(experiment, lambda status: view.update(status, time.monotonic()))
     except KeyboardInterrupt:
         view.close()
-        print(f"no longer followed, still running: remuda stop {experiment[:8]}", file=sys.stderr)
+        stop = shlex.join(["remuda", "stop", experiment[:8], *options])
+        print(f"no longer followed, still running. To stop the run, type: {stop}", file=sys.stderr)
         return
     finally:
         view.close()
-    _tell(status)
+    _tell(status, options)
 
 
-def _tell(status: ExperimentStatus) -> None:
+def _tell(status: ExperimentStatus, options: Sequence[str]) -> None:
     from remuda.client.progress import commander_log, ending
+    from remuda.training.next_command import resume_command
 
-    text = ending(status)
+    text, again = ending(status), resume_command("submit", status.run_dir, options=options)
     if status.state == "failed":
-        raise RunFailedError(f"{text}\nread why in {commander_log(status, Path(status.run_dir))}")
+        log = commander_log(status, Path(status.run_dir))
+        raise RunFailedError(f"{text}\nread why in {log}\nwhen the cause is fixed, type: {again}")
     print(text, file=sys.stderr)
+    if status.state == "stopped":
+        print(f"to continue the run, type: {again}", file=sys.stderr)

@@ -209,7 +209,7 @@ def _named(config: Config | None, run_dir: str | os.PathLike[str] | None, on_exi
         return config
     if on_exists != "resume" or run_dir is None:
         raise TypeError('give a config, or a run to continue: run_dir="runs/first", on_exists="resume"')
-    return RunFolder(run_dir).config_json
+    return RunFolder(Path(run_dir)).config_json
 
 
 def _loaded(config: Config, overrides: Mapping[str, object]) -> LoadedConfig:

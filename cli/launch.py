@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remuda.cli.errors import CommandRefusedError, InputError, RunFailedError
-from remuda.cli.options import LimitOption, Profile, ResolvedRun, RunOptions, with_run_options
+from remuda.cli.options import LimitOption, Name, Profile, ResolvedRun, RunOptions, named, with_run_options
 from remuda.cli.page import PageSwitch, check_page, launch_page
 from remuda.cli.resuming import tell_changes
 from remuda.cli.unused import tell_unused
@@ -32,7 +32,8 @@ On = Annotated[
     str | None,
     typer.Option(
         metavar="LAUNCHER",
-        help="Short for --set launch.on=…: what starts the processes, local (this machine) or your own module:Class.",
+        help="Short for --set launch.on=…: what starts the processes: local (this machine), slurm, ray, kubernetes, a "
+        "launcher of an installed package by its name, or your own module:Class.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be run or submitted, and start nothing.")]
@@ -42,6 +43,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be run
 def launch(
     run: RunOptions,
     context: typer.Context,
+    name: Name = None,
     collectors: Collectors = None,
     evaluators: Evaluators = None,
     reanalyzers: Reanalyzers = None,
@@ -51,7 +53,8 @@ def launch(
     page: PageSwitch = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Run an experiment with a coordinator and a herd of workers, show its progress, and end all processes with it.
+    """Run an experiment with a coordinator and a herd of workers, here or on Slurm, Ray or Kubernetes (--on); show its
+    progress, and end all processes with it.
 
     A first Ctrl-C stops the run cleanly: the last checkpoint is saved and evaluated. A second one ends everything at
     once.
@@ -71,7 +74,8 @@ def launch(
         "launch.on": None if on is None else json.dumps(on),
     }
     with gc_frozen():  # what is imported stays
-        resolved = run.resolved(*(f"{key}={value}" for key, value in short.items() if value is not None))
+        sets = [f"{key}={value}" for key, value in short.items() if value is not None]
+        resolved = run.resolved(*named(name), *sets)
         import_module("remuda.client.checking")  # which `_check` needs; it runs code of the user, too
     _check(resolved)
     if dry_run:

@@ -35,14 +35,15 @@ Env = Annotated[
     typer.Option(
         "--env",
         metavar="ID",
-        help="An environment, for the algorithm that is named in place of CONFIG: takes settings that are stored for "
-        "both, else sensible ones.",
+        help="An environment, an id or your own module:function, for the algorithm that is named in place of CONFIG: "
+        "takes settings that are stored for both, else sensible ones.",
     ),
 ]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: learner.batch_size=128; repeatable."),
 ]
+Name = Annotated[str | None, typer.Option(metavar="NAME", help="Short for --set name=NAME.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Short for --set seed=N.")]
 Device = Annotated[str | None, typer.Option(help="Short for --set learner.device=…: cpu, cuda, cuda:1.")]
 RunDir = Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder itself.")]
@@ -171,6 +172,13 @@ def with_run_options(verb: Callable[..., None]) -> Callable[..., None]:
 
     cast("Any", flat).__signature__ = Signature([config, *own, *others])
     return flat
+
+
+def named(name: str | None) -> list[str]:
+    """The setting of --name."""
+    import json
+
+    return [] if name is None else [f"name={json.dumps(name)}"]
 
 
 def new_group(help_text: str, *, example: str) -> typer.Typer:

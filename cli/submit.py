@@ -14,7 +14,7 @@ import typer
 from remuda.cli.asked_output import asked_output
 from remuda.cli.connecting import ConnectionPath, connected
 from remuda.cli.errors import RunFailedError
-from remuda.cli.options import DEFAULT_RUNS_DIR, RunOptions, RunsDir, with_run_options
+from remuda.cli.options import DEFAULT_RUNS_DIR, Name, RunOptions, RunsDir, named, with_run_options
 from remuda.cli.unused import tell_unused
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ SHUTDOWN_EXAMPLE = "remuda shutdown"
 WAIT_S = 30.0
 """How long to wait for the connection file of a coordinator that is being started."""
 
-Name = Annotated[str | None, typer.Option(metavar="NAME", help="Short for --set name=NAME.")]
 Priority = Annotated[int, typer.Option(metavar="N", help="Experiments with a higher priority get workers first.")]
 Follow = Annotated[
     bool, typer.Option("--follow", help="Show progress until the run is over; Ctrl-C leaves it running.")
@@ -54,7 +53,7 @@ def submit(
     from remuda.cli.launch import check_input
     from remuda.client.agents import with_agents
 
-    resolved = run.resolved(*([] if name is None else [f"name={name}"]))
+    resolved = run.resolved(*named(name))
     resolved.loaded.require_numbers("the workers may be on other machines")
     with asked_output():  # the environment is built
         check_input(resolved, mode="parallel")

@@ -12,7 +12,7 @@ import typer
 
 from remuda.cli.asked_output import asked_output
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.options import AsJson, Profile, ResolvedRun, RunOptions, with_run_options
+from remuda.cli.options import AsJson, Name, Profile, ResolvedRun, RunOptions, named, with_run_options
 from remuda.cli.resuming import tell_changes
 from remuda.cli.unused import tell_unused
 
@@ -31,6 +31,7 @@ Lifeline = Annotated[int | None, typer.Option(hidden=True)]
 @with_run_options
 def train(
     run: RunOptions,
+    name: Name = None,
     profile: Profile = False,
     as_json: AsJson = False,
     lifeline: Lifeline = None,
@@ -51,7 +52,7 @@ def train(
 
     bound_threads()
     with gc_frozen():  # what is imported stays
-        asked = run.resolved()
+        asked = run.resolved(*named(name))
     tell_changes(asked)
     tell_unused(asked)
     with asked_output(alone=as_json) as output:

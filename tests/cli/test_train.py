@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -263,7 +264,8 @@ def newest_env_step(root: Path) -> int:
 @pytest.mark.usefixtures("forked")
 def test_a_first_signal_saves_and_the_printed_line_continues_exactly_that_run(config: Path, tmp_path: Path) -> None:
     """Seed and settings are those that were typed, although the file of the config has others, and is gone."""
-    root, words = tmp_path / "my run", ["train", config, "--run-dir", tmp_path / "my run", *ENDLESS]
+    root = tmp_path / "my run"
+    words: Sequence[object] = ["train", config, "--run-dir", tmp_path / "my run", *ENDLESS]
     settings, env_step = "", -1
     for number in (signal.SIGTERM, signal.SIGINT):
         process = endless(root, *words, past_env_step=env_step)

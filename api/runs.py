@@ -22,6 +22,7 @@ from remuda.config.load import LoadedConfig, load_config, load_settings
 from remuda.config.override import Override
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.existing_folder import OnExists
+from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import ExperimentStatus
 
 Config = ExperimentConfig | Mapping[str, object] | str | os.PathLike[str]
@@ -62,7 +63,7 @@ class TrainingFailedError(Exception):
 
 
 def train(
-    config: Config,
+    config: Config | None = None,
     *,
     run_dir: str | os.PathLike[str] | None = None,
     on_exists: OnExists = "error",
@@ -77,7 +78,8 @@ def train(
     Args:
         config: A file (YAML, JSON, or a config in a run folder), a dict of settings, or an ExperimentConfig. Relative
             paths, and the module of `env.make`, are looked up in the folder of the file; without a file, in the working
-            directory.
+            directory. Leave it out to continue a run with its own settings:
+            `remuda.train(run_dir="runs/first", on_exists="resume")`.
         run_dir: The run folder; the default is the config's name in `runs`, or in $REMUDA_RUNS_DIR.
         on_exists: What to do with a run folder that is already there: `error`, `resume` (continue the run), `force`
             (move its files away) or `rename` (take another name).
@@ -102,14 +104,14 @@ def train(
         RuntimeError: This is not the main thread.
     """
     _require_main_thread("train")
-    loaded = _loaded(config, overrides)
+    loaded = _loaded(_named(config, run_dir, on_exists), overrides)
     with _shown(loaded.config, progress=progress) as seen:
         running.train(loaded, run_dir=_run_dir(run_dir, loaded), on_exists=on_exists, on_progress=seen, say=_warn)
     return _result(seen.last, log="evaluator/evaluator_logger.txt")
 
 
 def launch(
-    config: Config,
+    config: Config | None = None,
     *,
     run_dir: str | os.PathLike[str] | None = None,
     on_exists: OnExists = "error",
@@ -146,7 +148,7 @@ def launch(
     """
     _require_main_thread("launch")
     launcher = {} if on is None else {"launch.on": on}
-    loaded = _loaded(config, {**overrides, **launcher})
+    loaded = _loaded(_named(config, run_dir, on_exists), {**overrides, **launcher})
     folder = _run_dir(run_dir, loaded)
     loaded = as_before(loaded, folder) if on_exists == "resume" else loaded
     check_launch(loaded, folder, on_exists)
@@ -199,6 +201,15 @@ def _result(status: ExperimentStatus, *, log: str) -> TrainingResult:
         last_return=status.last_return,
         best_return=status.best_return,
     )
+
+
+def _named(config: Config | None, run_dir: str | os.PathLike[str] | None, on_exists: OnExists) -> Config:
+    """The config, or that of the run which is continued. Raises TypeError where neither is named."""
+    if config is not None:
+        return config
+    if on_exists != "resume" or run_dir is None:
+        raise TypeError('give a config, or a run to continue: run_dir="runs/first", on_exists="resume"')
+    return RunFolder(Path(run_dir)).config_json
 
 
 def _loaded(config: Config, overrides: Mapping[str, object]) -> LoadedConfig:

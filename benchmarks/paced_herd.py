@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from remuda.benchmarks.herd import until
@@ -75,7 +76,7 @@ def steps_per_s(pace: Pace, collectors: int, *, shared_folder: bool, window_s: f
         elsewhere.mkdir()
         file = stack.enter_context(coordinator(runs))
         copy = elsewhere / "given.json"
-        connection_file.write(copy, connection_file.read(file))
+        connection_file.write(copy, msgspec.structs.replace(connection_file.read(file), runs_dir=""))
         stack.enter_context(_nanny(runs, file, "--learners", 1))
         stack.enter_context(_nanny(elsewhere, file if shared_folder else copy, "--collectors", collectors))
         client = stack.enter_context(Client(file))

@@ -108,7 +108,7 @@ def invite(
             raise InputError(f"{error}: the coordinator has to run, since its address is part of the file") from error
         pair = new_pair(name)
         _existing(runs_dir).add(name, pair.public, right)
-        connections.write(file, replace(connection, own_key=HandedKey(name, pair.secret.hex())))
+        connections.write(file, replace(connection, runs_dir="", own_key=HandedKey(name, pair.secret.hex())))
     print(f"{name} is let in as {right}; on that machine: --connection-file {quote(file.name)}", file=sys.stderr)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remuda.cli.errors import CommandRefusedError, InputError, RunFailedError
-from remuda.cli.options import LimitOption, Profile, ResolvedRun, RunOptions, with_run_options
+from remuda.cli.options import LimitOption, Name, Profile, ResolvedRun, RunOptions, named, with_run_options
 from remuda.cli.page import PageSwitch, check_page, launch_page
 from remuda.cli.resuming import tell_changes
 from remuda.cli.unused import tell_unused
@@ -32,7 +32,8 @@ On = Annotated[
     str | None,
     typer.Option(
         metavar="LAUNCHER",
-        help="Short for --set launch.on=…: what starts the processes, local (this machine) or your own module:Class.",
+        help="Short for --set launch.on=…: what starts the processes: local (this machine), slurm, ray, kubernetes, a "
+        "launcher of an installed package by its name, or your own module:Class.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be run or submitted, and start nothing.")]
@@ -42,6 +43,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be run
 def launch(
     run: RunOptions,
     context: typer.Context,
+    name: Name = None,
     collectors: Collectors = None,
     evaluators: Evaluators = None,
     reanalyzers: Reanalyzers = None,
@@ -51,7 +53,8 @@ def launch(
     page: PageSwitch = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Run an experiment with a coordinator and a herd of workers, show its progress, and end all processes with it.
+    """Run an experiment with a coordinator and a herd of workers, here or on Slurm, Ray or Kubernetes (--on); show its
+    progress, and end all processes with it.
 
     A first Ctrl-C stops the run cleanly: the last checkpoint is saved and evaluated. A second one ends everything at
     once.
@@ -71,7 +74,8 @@ def launch(
         "launch.on": None if on is None else json.dumps(on),
     }
     with gc_frozen():  # what is imported stays
-        resolved = run.resolved(*(f"{key}={value}" for key, value in short.items() if value is not None))
+        sets = [f"{key}={value}" for key, value in short.items() if value is not None]
+        resolved = run.resolved(*named(name), *sets)
         import_module("remuda.client.checking")  # which `_check` needs; it runs code of the user, too
     _check(resolved)
     if dry_run:
@@ -83,7 +87,7 @@ def launch(
     from remuda.client.unlearned import nothing_learned  # the run need not wait for what this imports
 
     unlearned = nothing_learned(resolved.loaded.config, reason=status.reason, train_iter=status.train_iter)
-    _tell(status, resolved.config_to_resume(Path(status.run_dir)), unlearned)
+    _tell(status, limits, unlearned)
 
 
 def _if_here(nanny: NannyProcess | None, resolved: ResolvedRun) -> NannyProcess | None:
@@ -165,20 +169,29 @@ def _run(
     except conversation.RefusedError as error:
         raise (CommandRefusedError if error.code == "protocol" else InputError)(str(error)) from error
     except (LaunchError, conversation.UnreachableError) as error:
-        raise RunFailedError(f"{error}{_how_to_go_on(resolved)}") from error
+        # the folder of a run that takes another name is not known here
+        policies = resolved.loaded.config.policies
+        known = resolved.on_exists != "rename"
+        again = _how_to_go_on(resolved.run_dir, policies, limits) if known else ""
+        raise RunFailedError(f"{error}{again}") from error
     finally:
         view.close()
 
 
-def _how_to_go_on(resolved: ResolvedRun) -> str:
-    """What to type after the run's processes have died; nothing where it has no checkpoint, or its folder is not known
-    here."""
+def _how_to_go_on(run_dir: Path, policies: Collection[str], limits: Sequence[str]) -> str:
+    """What to type to continue the run in `run_dir`; nothing where a policy has no checkpoint."""
     from remuda.storage.run_folder import folder_of_policy
 
-    folders = [folder_of_policy(resolved.run_dir, name) for name in resolved.loaded.config.policies or [""]]
-    if resolved.on_exists == "rename" or not all((folder.ckpt / "index.json").exists() for folder in folders):
+    folders = [folder_of_policy(run_dir, name) for name in policies or [""]]
+    if not all((folder.ckpt / "index.json").exists() for folder in folders):
         return ""
-    return f"\nthe same command with --resume goes on from the last checkpoint in {_shown(resolved.run_dir)}"
+    return f"\nto go on from the last checkpoint, type: {_again(run_dir, limits)}"
+
+
+def _again(run_dir: Path, limits: Sequence[str]) -> str:
+    from remuda.training.next_command import resume_command
+
+    return resume_command("launch", _shown(run_dir), options=[word for one in limits for word in ("--limit", one)])
 
 
 def _shown(run_dir: Path) -> Path:
@@ -186,10 +199,11 @@ def _shown(run_dir: Path) -> Path:
     return run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir
 
 
-def _tell(status: ExperimentStatus, config: Path, unlearned: str | None = None) -> None:
+def _tell(status: ExperimentStatus, limits: Sequence[str] = (), unlearned: str | None = None) -> None:
     """Print how the run ended and what to type next; `unlearned` says why nothing was learned."""
     from remuda.client.progress import commander_log, ending
     from remuda.page.process import is_installed
+    from remuda.training.next_command import evaluate_command
 
     shown = _shown(Path(status.run_dir))
     print(ending(status))
@@ -199,13 +213,14 @@ def _tell(status: ExperimentStatus, config: Path, unlearned: str | None = None) 
     print(f"run folder: {shown}")
     log = commander_log(status, shown)
     if status.state == "failed":
-        raise RunFailedError(f"the run failed: {status.reason}\nread why in {log}")
-    typed = quote(str(shown))
+        again = _how_to_go_on(Path(status.run_dir), [one.name for one in status.policies], limits)
+        raise RunFailedError(f"the run failed: {status.reason}\nread why in {log}{again}")
     print("next:")
-    print(f"  remuda evaluate {typed} -i best -n 20 -d")
+    bests = [status.best_return, *(one.best_return for one in status.policies)]
+    print(f"  {evaluate_command(shown, has_best=any(best is not None for best in bests))}")
     print(f"  tensorboard --logdir {quote(str(shown / 'log'))}")
     print(f"  less {quote(str(log))}")
     if is_installed():
         print(f"  remuda page {quote(str(shown.parent))}")
     if status.state == "stopped":
-        print(f"  remuda launch {quote(str(config))} --run-dir {typed} --resume")
+        print(f"  {_again(shown, limits)}")

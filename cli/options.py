@@ -23,10 +23,11 @@ ConfigPath = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="A .yaml or .json file, or a config in the folder of an earlier run.")
 ]
 ConfigOrAlgorithm = Annotated[
-    Path,
+    Path | None,
     typer.Argument(
         metavar="CONFIG",
-        help="A .yaml or .json file, or a config in the folder of an earlier run; with --env an algorithm: ppo.",
+        help="A .yaml or .json file, or a config in the folder of an earlier run; with --env an algorithm: ppo; with "
+        "--resume and --run-dir it may be left out: the run's own config is taken.",
     ),
 ]
 Env = Annotated[
@@ -34,14 +35,15 @@ Env = Annotated[
     typer.Option(
         "--env",
         metavar="ID",
-        help="An environment, for the algorithm that is named in place of CONFIG: takes settings that are stored for "
-        "both, else sensible ones.",
+        help="An environment, an id or your own module:function, for the algorithm that is named in place of CONFIG: "
+        "takes settings that are stored for both, else sensible ones.",
     ),
 ]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: learner.batch_size=128; repeatable."),
 ]
+Name = Annotated[str | None, typer.Option(metavar="NAME", help="Short for --set name=NAME.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Short for --set seed=N.")]
 Device = Annotated[str | None, typer.Option(help="Short for --set learner.device=…: cpu, cuda, cuda:1.")]
 RunDir = Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder itself.")]
@@ -50,7 +52,12 @@ RunsDir = Annotated[Path, typer.Option(metavar="DIR", envvar="REMUDA_RUNS_DIR", 
 OnExistsOption = Annotated[
     OnExists | None, typer.Option(help="What to do with a run folder that is already there (default: error).")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Short for --on-exists resume: continue the run.")]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Short for --on-exists resume: continue the run, without CONFIG with exactly its own settings."
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Short for --on-exists force: start over.")]
 InitializeFrom = Annotated[
     Path | None,
@@ -86,16 +93,12 @@ class ResolvedRun:
     run_dir: Path
     on_exists: OnExists
 
-    def config_to_resume(self, run_dir: Path) -> Path:
-        """The config's file; that in `run_dir`, the run's folder in the end, where the settings are in no file."""
-        return self.loaded.path if self.loaded.path.is_file() else run_dir / "config.json"
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """Values of the options that all commands have which start a run."""
 
-    config: ConfigOrAlgorithm
+    config: ConfigOrAlgorithm = None
     env: Env = None
     sets: Sets = None
     seed: Seed = None
@@ -119,12 +122,29 @@ class RunOptions:
         choice = resolve_on_exists(self.on_exists, resume=self.resume, force=self.force)
         beginning = resolve_beginning(self.initialize_from, inference=self.inference, resume=choice == "resume")
         sets = [*(self.sets or ()), *more_sets, *beginning]
+        config = self._own_config(choice) if self.config is None else self.config
         if self.env is None:
-            loaded = load(self.config, sets=sets, seed=self.seed, device=self.device)
+            loaded = load(config, sets=sets, seed=self.seed, device=self.device)
         else:
-            loaded = choose(str(self.config), self.env, sets=sets, seed=self.seed, device=self.device)
+            loaded = choose(str(config), self.env, sets=sets, seed=self.seed, device=self.device)
         folder = resolve_run_dir(self.run_dir, self.run_id, runs_dir=self.runs_dir, name=loaded.config.name)
         return ResolvedRun(as_before(loaded, folder) if choice == "resume" else loaded, folder, choice)
+
+    def _own_config(self, choice: OnExists) -> Path:
+        """The config of the run that is continued. Raises InputError where the options name none."""
+        from remuda.storage.run_folder import RunFolder
+
+        if self.env is not None:
+            raise InputError(f"--env {self.env}: name an algorithm before it, as in: ppo --env {self.env}")
+        if choice != "resume" or (self.run_dir is None and self.run_id is None):
+            raise InputError("name a CONFIG, or continue a run with its own settings: --resume --run-dir RUN")
+        folder = resolve_run_dir(self.run_dir, self.run_id, runs_dir=self.runs_dir, name="")
+        config = RunFolder(folder).config_json
+        if not config.is_file():
+            raise InputError(
+                f"--resume: {folder} is no run folder: it has no {config.name}. Name a CONFIG, or another RUN"
+            )
+        return config
 
 
 def with_run_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -152,6 +172,13 @@ def with_run_options(verb: Callable[..., None]) -> Callable[..., None]:
 
     cast("Any", flat).__signature__ = Signature([config, *own, *others])
     return flat
+
+
+def named(name: str | None) -> list[str]:
+    """The setting of --name."""
+    import json
+
+    return [] if name is None else [f"name={json.dumps(name)}"]
 
 
 def new_group(help_text: str, *, example: str) -> typer.Typer:

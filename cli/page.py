@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 import threading
 from collections.abc import Generator, Sequence
@@ -9,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
 
 import typer
 
@@ -179,6 +182,11 @@ def _tell(served: PageProcess, right: Literal["viewer", "operator"]) -> None:
     print(f"page: {served.link(right)}", file=sys.stderr, flush=True)
     if not served.is_loopback:
         text = "it is served without encryption to all who reach that port, and whoever has the link may use it"
+        print(text, file=sys.stderr, flush=True)
+    elif any(name in os.environ for name in ("SLURM_JOB_ID", "SSH_CONNECTION")):
+        node, port = platform.node(), urlsplit(served.url).port
+        tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {node}"
+        text = f"the link works on the node {node}; elsewhere type this first, and leave it running:\n  {tunnel}"
         print(text, file=sys.stderr, flush=True)
 
 

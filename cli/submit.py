@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +14,7 @@ import typer
 from remuda.cli.asked_output import asked_output
 from remuda.cli.connecting import ConnectionPath, connected
 from remuda.cli.errors import RunFailedError
-from remuda.cli.options import DEFAULT_RUNS_DIR, RunOptions, RunsDir, with_run_options
+from remuda.cli.options import DEFAULT_RUNS_DIR, Name, RunOptions, RunsDir, named, with_run_options
 from remuda.cli.unused import tell_unused
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ SHUTDOWN_EXAMPLE = "remuda shutdown"
 WAIT_S = 30.0
 """How long to wait for the connection file of a coordinator that is being started."""
 
-Name = Annotated[str | None, typer.Option(metavar="NAME", help="Short for --set name=NAME.")]
 Priority = Annotated[int, typer.Option(metavar="N", help="Experiments with a higher priority get workers first.")]
 Follow = Annotated[
     bool, typer.Option("--follow", help="Show progress until the run is over; Ctrl-C leaves it running.")
@@ -52,7 +53,7 @@ def submit(
     from remuda.cli.launch import check_input
     from remuda.client.agents import with_agents
 
-    resolved = run.resolved(*([] if name is None else [f"name={name}"]))
+    resolved = run.resolved(*named(name))
     resolved.loaded.require_numbers("the workers may be on other machines")
     with asked_output():  # the environment is built
         check_input(resolved, mode="parallel")
@@ -69,7 +70,10 @@ def submit(
         print(submitted.experiment, flush=True)
         print(f"run folder: {submitted.run_dir}", file=sys.stderr)
         if follow:
-            _follow(client, submitted.experiment, loaded.config.stop)
+            options = ["--connection-file", str(connection_file)] if connection_file is not None else []
+            if run.runs_dir != DEFAULT_RUNS_DIR:
+                options += ["--runs-dir", str(run.runs_dir)]
+            _follow(client, submitted.experiment, loaded.config.stop, options)
 
 
 def stop(
@@ -97,7 +101,8 @@ def shutdown(runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_file: ConnectionPa
         client.shutdown()
 
 
-def _follow(client: Client, experiment: str, budget: StopConfig) -> None:
+def _follow(client: Client, experiment: str, budget: StopConfig, options: Sequence[str]) -> None:
+    """Show progress to the end; `options` find the coordinator again."""
     from remuda.client.progress import open_view
 
     view = open_view(budget)
@@ -105,17 +110,22 @@ def _follow(client: Client, experiment: str, budget: StopConfig) -> None:
         status = client.follow(experiment, lambda status: view.update(status, time.monotonic()))
     except KeyboardInterrupt:
         view.close()
-        print(f"no longer followed, still running: remuda stop {experiment[:8]}", file=sys.stderr)
+        stop = shlex.join(["remuda", "stop", experiment[:8], *options])
+        print(f"no longer followed, still running. To stop the run, type: {stop}", file=sys.stderr)
         return
     finally:
         view.close()
-    _tell(status)
+    _tell(status, options)
 
 
-def _tell(status: ExperimentStatus) -> None:
+def _tell(status: ExperimentStatus, options: Sequence[str]) -> None:
     from remuda.client.progress import commander_log, ending
+    from remuda.training.next_command import resume_command
 
-    text = ending(status)
+    text, again = ending(status), resume_command("submit", status.run_dir, options=options)
     if status.state == "failed":
-        raise RunFailedError(f"{text}\nread why in {commander_log(status, Path(status.run_dir))}")
+        log = commander_log(status, Path(status.run_dir))
+        raise RunFailedError(f"{text}\nread why in {log}\nwhen the cause is fixed, type: {again}")
     print(text, file=sys.stderr)
+    if status.state == "stopped":
+        print(f"to continue the run, type: {again}", file=sys.stderr)

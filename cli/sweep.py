@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -255,10 +256,11 @@ def own(folder: Path) -> Ownership:
 
 
 def _again(folder: Path, *, datestamp: bool) -> str:
-    """How to continue an interrupted sweep."""
+    """The command that continues an interrupted sweep: the same one, in the same folder, which is not started over."""
+    words = [word for word in sys.argv[1:] if word != "--force"]
     if datestamp:
-        return f"the same command with --sweep-dir {os.path.relpath(folder)} instead of --datestamp, to continue"
-    return "the same command again, to continue"
+        words = [word for word in words if word != "--datestamp"] + ["--sweep-dir", os.path.relpath(folder)]
+    return shlex.join(["remuda", *words])
 
 
 def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, again: str | None) -> None:

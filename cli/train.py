@@ -12,7 +12,7 @@ import typer
 
 from remuda.cli.asked_output import asked_output
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.options import AsJson, Profile, ResolvedRun, RunOptions, with_run_options
+from remuda.cli.options import AsJson, Name, Profile, ResolvedRun, RunOptions, named, with_run_options
 from remuda.cli.resuming import tell_changes
 from remuda.cli.unused import tell_unused
 
@@ -31,6 +31,7 @@ Lifeline = Annotated[int | None, typer.Option(hidden=True)]
 @with_run_options
 def train(
     run: RunOptions,
+    name: Name = None,
     profile: Profile = False,
     as_json: AsJson = False,
     lifeline: Lifeline = None,
@@ -41,7 +42,8 @@ def train(
     at once.
 
     With --resume a run continues from its newest checkpoint: weights, optimizer, counters, exploration, replay, best
-    score and logs are restored. The episodes under way are lost; new ones begin.
+    score and logs are restored. The episodes under way are lost; new ones begin. Without CONFIG the run keeps all its
+    settings: remuda train --resume --run-dir runs/first
     """
     from remuda.cli.profiles import profile_folder
     from remuda.worker.gc_freeze import gc_frozen
@@ -50,7 +52,7 @@ def train(
 
     bound_threads()
     with gc_frozen():  # what is imported stays
-        asked = run.resolved()
+        asked = run.resolved(*named(name))
     tell_changes(asked)
     tell_unused(asked)
     with asked_output(alone=as_json) as output:
@@ -119,12 +121,14 @@ def _print_json(result: RunResult, status: ExperimentStatus, output: TextIO) -> 
 def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
     """Print how the run ended and what to type next."""
     from remuda.client.unlearned import nothing_learned
+    from remuda.training.next_command import evaluate_command, resume_command
 
     counters, best = result.counters, result.best
     if result.failed:
         bests = [best, *(own.best for own in result.policies.values())]
         resumable = any(one is not None for one in bests)
-        saved = "\nWhat was learned is saved; when the cause is fixed, continue with --resume." if resumable else ""
+        again = resume_command("train", result.run_dir)
+        saved = f"\nWhat was learned is saved. When the cause is fixed, type: {again}" if resumable else ""
         first = next(iter(result.policies), "")  # each of several policies has the traceback
         log = result.run_dir / "log" / first / "evaluator" / "evaluator_logger.txt"
         raise RunFailedError(f"The run failed: {result.reason}\nThe traceback is in {log}.{saved}")
@@ -142,10 +146,10 @@ def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
         best_one = "none" if of is None else f"mean return {of.reward_mean:.6g}, ckpt/{name}/{of.record.file}"
         print(f"{name:10} train_iter {own.counters.train_iter}, best {best_one}")
     print(f"run folder {result.run_dir}")
-    typed = quote(str(result.run_dir))
+    has_best = best is not None or any(own.best is not None for own in result.policies.values())
     print("\nType next:")
-    print(f"  remuda evaluate {typed} -i best -n 20 -d")
+    print(f"  {evaluate_command(result.run_dir, has_best=has_best)}")
     curves = result.run_dir / "log" if result.policies else result.run_dir / "log" / "serial"
     print(f"  tensorboard --logdir {quote(str(curves))}")
     if result.reason == "stopped":
-        print(f"  remuda train {quote(str(asked.config_to_resume(result.run_dir)))} --run-dir {typed} --resume")
+        print(f"  {resume_command('train', result.run_dir)}")

@@ -69,6 +69,10 @@ SENSIBLE: Mapping[tuple[str, Kind], Mapping[str, Mapping[str, JsonValue]]] = {
 """What is set where nothing is stored, by algorithm and kind of environment; everything else has its default."""
 
 
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""`module:function`, your own environment. An id with a module ends with a version: module:Name-v0."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """A config, and where its settings are from."""
@@ -81,7 +85,8 @@ class Choice:
 def choose(
     algorithm: str, env_id: str, *, overrides: Sequence[Override] = (), seed: int | None = None, folder: Path
 ) -> Choice:
-    """Choose settings for `algorithm` (a `policy.type`) in the environment `env_id`; `overrides` and `seed` beat them.
+    """Choose settings for `algorithm` (a `policy.type`) in the environment `env_id`, an id or the `module:function` of
+    `env.make`; `overrides` and `seed` beat them.
 
     Relative paths are meant from `folder`. Where nothing is stored the environment is built once, since sensible
     settings depend on its spaces. Raises ConfigError, and EnvironmentBuildError or UnsupportedSpaceError.
@@ -95,7 +100,7 @@ def choose(
         )
     settings: dict[str, JsonValue] = {
         "name": re.sub(r"[^A-Za-z0-9._-]+", "_", f"{algorithm}_{env_id}").lstrip("._-")[:100],
-        "env": {"id": env_id},
+        "env": {"make" if _FUNCTION.fullmatch(env_id) else "id": env_id},
         "policy": {"type": algorithm},
     }
     kind, in_parts = _kind(load_settings(settings, overrides=given, folder=folder))

@@ -47,6 +47,7 @@ class Presence:
                 epoch=epoch,
                 server_key=keys.server.public,
                 keys_dir=str(keys.path.absolute()),
+                runs_dir=str(self._settings.runs_dir.absolute()),
             ),
         )
 

@@ -60,10 +60,10 @@ def run_worker(
 ) -> int:
     """Run a worker until it is told to leave; returns the exit code that tells the nanny why it ended.
 
-    The runs folder is looked for in `runs_dirs`, and beside the connection file; a worker that does not see it works
-    by streams. Waits `coordinator_timeout_s` for a coordinator that is missing or silent. `former_exit` says how the
-    incarnation before this one ended. A process that is asked to end waits at most `hand_in_s` until others can find
-    what it has collected. With `profile`, a profile of this process is written to that folder.
+    The runs folder is looked for in `runs_dirs`, beside the connection file, and where that file says; a worker that
+    does not see it works by streams. Waits `coordinator_timeout_s` for a coordinator that is missing or silent.
+    `former_exit` says how the incarnation before this one ended. A process that is asked to end waits at most
+    `hand_in_s` until others can find what it has collected. With `profile`, a profile is written to that folder.
     `recruits` gets the ranks of a learner that has them already; None: it starts them.
     """
     bound_threads()
@@ -71,12 +71,13 @@ def run_worker(
     name = f"{role}_{identity.uuid}_{identity.incarnation:06d}"
     with printed(), ShutdownGuard(lifeline=lifeline, grace_s=GRACE_S + hand_in_s) as guard, profiled(profile, name):
         try:
+            found = wait_for(
+                connection_file,
+                deadline_s=0.0 if again else coordinator_timeout_s,
+                given_up=lambda: guard.ending,
+            )
             link = Link(
-                wait_for(
-                    connection_file,
-                    deadline_s=0.0 if again else coordinator_timeout_s,
-                    given_up=lambda: guard.ending,
-                ),
+                found,
                 _register(cast("Role", role), identity, former_exit),
                 look_again=lambda: _look_again(connection_file),
                 on_failure=lambda: guard.end("the coordinator is lost or refuses this worker"),
@@ -84,6 +85,7 @@ def run_worker(
             )
             guard.on_end(link.wake)
             places = [*runs_dirs, connection_file.absolute().parent]
+            places += [Path(found.runs_dir)] if found.runs_dir else []
             return _serve(link, guard, cast("Role", role), identity, coordinator_timeout_s, hand_in_s, places, recruits)
         except NoFolderError as error:
             _say(f"{role} {identity.uuid}: {error}")

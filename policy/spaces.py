@@ -225,7 +225,7 @@ class ActionSpec:
 
     def _unsupported(self, by: str, supported: str) -> UnsupportedSpaceError:
         named = f"Box{self.shape}" if self.n is None else f"Discrete({self.n})"
-        instead = ""
+        instead = ". Set policy.type to sac, td3, ppo or impala, which take it" if self.is_box else ""
         if self.counts:
             named = f"MultiDiscrete({list(self.counts)})"
             instead = ". Set policy.type to ppo or impala, which take it, or make it one Discrete action by a wrapper"

@@ -54,6 +54,8 @@ class ConnectionFile(Struct, frozen=True, omit_defaults=True):
     """The coordinator's public key: only who has the secret key can answer at this address."""
     keys_dir: PathText
     """The folder of its keys, on its own host. Who can see it finds a key there; others have one of their own."""
+    runs_dir: PathText = ""
+    """The runs folder, on the coordinator's own host. A worker there looks into it. Not in a file for other hosts."""
     own_key: HandedKey | None = None
     """In a file that `remuda keys invite` has made: nothing else is needed to reach the coordinator."""
 

@@ -230,7 +230,7 @@ def _open_whole(path: Path) -> sqlite3.Connection:
         db.close()
         raise JournalDamagedError(f"{path} is damaged: {problem.splitlines()[-1]}")
     except JournalDamagedError as error:
-        advice = "move it away, and go on with each run by `remuda submit --resume`"
+        advice = "move it away, and go on with each run by `remuda submit --resume --run-dir RUN`"
         raise JournalDamagedError(f"{error}; {advice}") from error
 
 

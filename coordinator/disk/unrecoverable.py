@@ -10,6 +10,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexErro
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import json_of, read_bounded
 from remuda.training.identity import Identity
+from remuda.training.next_command import resume_command
 from remuda.training.status import failed_status
 
 _MOST_CONFIG_BYTES = 16 << 20
@@ -23,7 +24,7 @@ def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> Finis
         last, best = checkpoints.last, checkpoints.best
     except (CheckpointIndexError, OSError):
         last = best = None
-    way_out = "" if last is None else f"; `remuda submit --resume` goes on from {last.file}"
+    way_out = "" if last is None else f"; to go on from {last.file}, type: {resume_command('submit', run_dir)}"
     identity = Identity(experiment, _name(folder), str(run_dir), policy_file="", priority=0, submitted=0)
     reason = f"{run_dir} cannot be taken up: {error}{way_out}"
     return FinishedRun(identity, failed_status(identity, reason, last, best), unrecoverable=True)

@@ -19,6 +19,10 @@ class DeviceError(ValueError):
     """The config asks for a device that this machine (or this torch) does not have."""
 
 
+_UNKNOWN_NAME = "device type at start of device string"
+"""In what torch says of a name that it does not know; the rest lists twenty kinds of devices."""
+
+
 def usable(device: str, *, setting: str) -> torch.device:
     """Return the device that this setting names. Raises DeviceError if it does not exist."""
     try:
@@ -26,8 +30,9 @@ def usable(device: str, *, setting: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # torch has both, for a wrong name and for a missing GPU
         # Of a device that this torch was built without, the rest tells on many lines what it was built with.
         why = str(error).splitlines()[0].partition(". ")[0].removesuffix(".")
-        there = "cpu or cuda" if torch.cuda.is_available() else "cpu"
-        raise DeviceError(f"{setting} = {device!r} cannot be used: {why}; set it to {there}") from error
+        why = "there is no device of this name" if _UNKNOWN_NAME in why else why
+        here = "cuda (a GPU) or cpu" if torch.cuda.is_available() else "cpu (a GPU is cuda; torch finds none)"
+        raise DeviceError(f"{setting} = {device!r} cannot be used: {why}; set it to {here}") from error
     return torch.device(device)
 
 

@@ -103,9 +103,12 @@ def test_a_run_that_is_there_is_refused_resumed_or_kept(config: Path) -> None:
     first = remuda.train(config, progress=False, stop=SHORT)
     with pytest.raises(RunFolderError, match="already holds a run"):
         remuda.train(config, progress=False, stop=SHORT)
-    resumed = remuda.train(config, progress=False, stop={"max_env_steps": 120}, on_exists="resume")
+    config.unlink()
+    resumed = remuda.train(run_dir=first.run_dir, progress=False, stop={"max_env_steps": 120}, on_exists="resume")
     assert (resumed.run_dir, resumed.env_step) == (first.run_dir, 120)
-    renamed = remuda.train(config, progress=False, stop=SHORT, on_exists="rename")
+    with pytest.raises(TypeError, match="give a config, or a run to continue"):
+        remuda.train(run_dir=first.run_dir)
+    renamed = remuda.train(first.run_dir / "config.json", progress=False, stop=SHORT, on_exists="rename")
     assert renamed.run_dir != first.run_dir
 
 

@@ -188,7 +188,7 @@ def test_a_run_that_is_followed_goes_on(tmp_path: Path, coordinator: FakeCoordin
     verb.until(asked(coordinator, StatusRequest, times=2), "it follows")
     assert verb.interrupted() == 0
     assert verb.out.read_text() == f"{UUID}\n"
-    assert f"no longer followed, still running: remuda stop {UUID[:8]}" in verb.err.read_text()
+    assert f"type: remuda stop {UUID[:8]} --connection-file connection.json\n" in verb.err.read_text()
     assert coordinator.heard_of(StopExperiment) == []
 
 

@@ -239,7 +239,7 @@ def test_interrupted_it_saves_tells_and_goes_on_later(started: Command, terminal
     assert ended.code == 0, ended.err
     assert "hills_s0  stopped" in ended.out
     assert "hills_s1  waiting" in ended.out
-    assert "  the same command again, to continue\n" in ended.out
+    assert "  remuda sweep grid.yaml --on local\n" in ended.out
     assert family(folder) == []
     said = terminal.remuda("sweep", "grid.yaml", "--dry-run").err
     assert said.startswith("2 runs of 1 variant; 0 finished, 1 to continue, 1 to begin")
@@ -258,11 +258,9 @@ def test_interrupted_with_a_date_stamp_it_says_how_to_go_on_with_that_very_sweep
     finally:
         command.end()
     assert ended.code == 0, ended.err
-    advice = re.search(
-        r"the same command with (--sweep-dir \S+_hills) instead of --datestamp, to continue\n", ended.out
-    )
+    advice = re.search(r"\n  remuda (sweep grid.yaml --on local --sweep-dir \S+_hills)\n", ended.out)
     assert advice is not None
-    said = terminal.remuda("sweep", "grid.yaml", *advice[1].split(), "--dry-run").err
+    said = terminal.remuda(*advice[1].split(), "--dry-run").err
     assert said.startswith("2 runs of 1 variant; 0 finished, 1 to continue, 1 to begin")
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -226,7 +228,7 @@ def test_a_failing_environment_is_exit_code_1_and_says_where_to_look(
     ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", *FAILS)
     assert ended.code == 1
     assert re.search(f"The run failed: {GAVE_WAY}", ended.err)
-    assert "continue with --resume" in ended.err
+    assert f"type: remuda train --resume --run-dir {tmp_path / 'run'}" in ended.err
     log = tmp_path / "run" / "log" / "evaluator" / "evaluator_logger.txt"
     assert str(log) in ended.err
     assert "the floor gave way" in log.read_text()
@@ -235,40 +237,90 @@ def test_a_failing_environment_is_exit_code_1_and_says_where_to_look(
     assert last.env_step > 0
 
 
-def endless(config: Path, root: Path) -> subprocess.Popen[str]:
-    """A run that goes on until it is stopped, in a process of its own, past its first evaluation."""
-    command = [sys.executable, "-m", "remuda.cli", "train", config, "--run-dir", root]
-    command += ["--set", "stop.max_env_steps=1000000000"]
+ENDLESS = ("--set", "stop.max_env_steps=1000000000", "--set", "learner.learning_rate=0.002", "--seed", "7")
+
+
+def endless(root: Path, *words: object, past_env_step: int = -1) -> subprocess.Popen[str]:
+    """A run that goes on until it is stopped, in a process of its own, with a best checkpoint and a later one."""
+    command = [sys.executable, "-m", "remuda.cli", *words]
     process = subprocess.Popen(
         [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )
-    until(lambda: process.poll() is not None or (root / "ckpt" / "ckpt_best.pth.tar").exists(), "it has evaluated")
+
+    def is_past() -> bool:
+        return (root / "ckpt" / "ckpt_best.pth.tar").exists() and newest_env_step(root) > past_env_step
+
+    until(lambda: process.poll() is not None or is_past(), "it has evaluated")
     assert process.poll() is None, process.communicate()
     return process
 
 
+def newest_env_step(root: Path) -> int:
+    last = CheckpointIndex(root / "ckpt").last
+    return -1 if last is None else last.env_step
+
+
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_first_signal_saves_and_ends_well(config: Path, tmp_path: Path, number: signal.Signals) -> None:
-    root = tmp_path / "run"
-    process = endless(config, root)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=HANG_S)
-    assert process.returncode == 0, err
-    assert f"ended      stopped: interrupted: asked to by {number.name}" in out
-    assert f"--run-dir {root} --resume" in out
-    index = CheckpointIndex(root / "ckpt")
-    assert index.last is not None
-    assert (root / "ckpt" / "ckpt_interrupt.pth.tar").read_bytes() == (root / "ckpt" / index.last.file).read_bytes()
-    assert all((root / "ckpt" / record.file).exists() for record in index.records)
+def test_a_first_signal_saves_and_the_printed_line_continues_exactly_that_run(config: Path, tmp_path: Path) -> None:
+    """Seed and settings are those that were typed, although the file of the config has others, and is gone."""
+    root = tmp_path / "my run"
+    words: Sequence[object] = ["train", config, "--run-dir", tmp_path / "my run", *ENDLESS]
+    settings, env_step = "", -1
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = endless(root, *words, past_env_step=env_step)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=HANG_S)
+        assert process.returncode == 0, err
+        assert f"ended      stopped: interrupted: asked to by {number.name}" in out
+        index = CheckpointIndex(root / "ckpt")
+        assert index.last is not None
+        assert (root / "ckpt" / "ckpt_interrupt.pth.tar").read_bytes() == (root / "ckpt" / index.last.file).read_bytes()
+        assert all((root / "ckpt" / record.file).exists() for record in index.records)
+        assert index.last.env_step > env_step
+        assert settings in ("", (root / "config.json").read_text())
+        settings, env_step = (root / "config.json").read_text(), index.last.env_step
+        words = shlex.split(out.splitlines()[-1].removeprefix("  remuda "))
+        config.unlink(missing_ok=True)
+    known = json.loads(settings)
+    assert (known["seed"], known["learner"]["learning_rate"]) == (7, 0.002)
+
+
+@pytest.mark.usefixtures("forked")
+def test_each_line_to_type_after_a_finished_run_does_what_it_says(
+    terminal: Terminal, config: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "first run"
+    ended = terminal.remuda("train", config, "--run-dir", root, *SHORT, "--set", "evaluator.episodes=0")
+    lines = ended.out.partition("Type next:\n")[2].splitlines()
+    typed = [shlex.split(line)[1:] for line in lines if line.startswith("  remuda ")]
+    assert [words[0] for words in typed] == ["evaluate"], "the run has finished: there is nothing to continue"
+    assert "best" not in typed[0], "without an evaluation no checkpoint is the best"
+    for words in typed:
+        assert terminal.remuda(*words, "--no-render").code == 0
+
+
+def test_a_run_without_a_config_must_be_one_that_is_continued(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words, why in (
+        ((), "name a CONFIG, or continue a run with its own settings: --resume --run-dir RUN"),
+        (("--resume",), "name a CONFIG, or continue a run with its own settings: --resume --run-dir RUN"),
+        (("--resume", "--run-dir", "nothing"), "nothing is no run folder: it has no config.json"),
+        (("--env", "CartPole-v1"), "name an algorithm before it, as in: ppo --env CartPole-v1"),
+    ):
+        for verb in ("train", "launch", "submit"):
+            ended = terminal.remuda(verb, *words)
+            assert (ended.code, why in ended.err) == (2, True), ended.err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
 def test_a_run_that_was_killed_can_be_resumed(terminal: Terminal, config: Path, tmp_path: Path) -> None:
     root = tmp_path / "run"
-    process = endless(config, root)
+    process = endless(root, "train", config, "--run-dir", root, *ENDLESS)
     process.kill()
     process.communicate(timeout=HANG_S)
     last = CheckpointIndex(root / "ckpt").last
@@ -294,4 +346,4 @@ def test_a_failed_run_with_several_policies_says_how_to_go_on(tmp_path: Path, sa
     failed = RunResult("the floor gave way", "", True, Counters(), None, tmp_path / "run", policies)
     with pytest.raises(RunFailedError, match=r"log/fox/evaluator/evaluator_logger\.txt") as caught:
         _tell(failed, asked, quiet=False)
-    assert ("continue with --resume" in str(caught.value)) == saved
+    assert ("type: remuda train --resume" in str(caught.value)) == saved

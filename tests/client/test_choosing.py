@@ -119,6 +119,20 @@ def test_names_of_experiments_have_no_slash(tmp_path: Path) -> None:
     assert choose("ppo", "ALE/Breakout-v5", folder=tmp_path).loaded.config.name == "ppo_ALE_Breakout-v5"
 
 
+def test_an_environment_of_the_users_own_is_a_function_and_an_id_has_a_version(tmp_path: Path) -> None:
+    lines = (
+        "import gymnasium",
+        "gymnasium.register('Barn-v0', lambda: make())",
+        "make = lambda: gymnasium.make('Acrobot-v1')",
+    )
+    (tmp_path / "barn.py").write_text("\n".join(lines))
+    for given, setting in (("barn:make", {"make": "barn:make"}), ("barn:Barn-v0", {"id": "barn:Barn-v0"})):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(tmp_path)
+            env = choose("ppo", given, folder=tmp_path).loaded.config.env
+        assert {name: getattr(env, name) for name in setting} == setting
+
+
 def test_what_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"policy\.type"):
         choose("poo", "Taxi-v3", folder=tmp_path)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import psutil
 
 from remuda.buffer.chunk import read_meta
@@ -120,12 +121,14 @@ class Herd:
         learners: int = 0,
         reanalyzers: int = 0,
         hand_in_s: float = HAND_IN_S,
+        same_host: bool = False,
     ) -> subprocess.Popen[bytes]:
-        """Start a nanny that is told nothing of the runs folder: it has a copy of the connection file in a folder of
-        its own, which is its home and its working directory, too."""
+        """Start a nanny with a copy of the connection file in a folder of its own, which is its home and its working
+        directory, too. The copy is one for another host, which names no runs folder, unless `same_host`."""
         self.elsewhere.mkdir(exist_ok=True)
         file = self.elsewhere / "given.json"
-        connection_file.write(file, connection_file.read(self.connection_file))
+        found = connection_file.read(self.connection_file)
+        connection_file.write(file, found if same_host else msgspec.structs.replace(found, runs_dir=""))
         counts = ("--collectors", collectors, "--evaluators", evaluators, "--learners", learners)
         more = ("--reanalyzers", reanalyzers, "--hand-in", hand_in_s, "--connection-file", file, *self._patience)
         command = (sys.executable, "-m", "remuda.deploy.nanny", *counts, *more)

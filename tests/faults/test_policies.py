@@ -146,14 +146,15 @@ def test_a_launch_whose_coordinator_was_killed_is_resumed_with_all_policies(tmp_
         ended = command.ended()
         assert ended.code == 1
         assert "the coordinator process ended with exit code -9" in ended.err
-        assert ended.err.endswith(f"the same command with --resume goes on from the last checkpoint in {run}\n")
+        typed = ended.err.splitlines()[-1].removeprefix("to go on from the last checkpoint, type: remuda ").split()
+        assert typed == ["launch", "--resume", "--run-dir", str(run)]
         until(lambda: not command.family(), "nothing outlives it")
     finally:
         command.end()
     counted = {policy: ledger_of(run, policy).env_steps for policy in POLICIES}
     assert counted["little"] == counted["long"] > 0
 
-    command = Command(tmp_path / "second", user.root, "launch", user.config, "--run-dir", run, "--resume")
+    command = Command(tmp_path / "second", user.root, *typed)
     try:
         ended = command.ended()
         assert ended.code == 0, ended.err

@@ -81,12 +81,14 @@ def test_in_self_play_older_checkpoints_reach_workers_without_the_folder(tmp_pat
     assert any(text.count("iteration_") > CHECKPOINTS_KEPT + 1 for text in texts(log, "iteration_"))
 
 
-def test_a_learner_that_does_not_see_the_folder_says_so_and_ends(herds: Herds) -> None:
+def test_a_learner_needs_the_folder_which_the_connection_file_of_its_own_host_names(herds: Herds) -> None:
     herd = herds()
     herd.coordinator()
     nanny = herd.hidden(learners=1)
     assert nanny.wait(HANG_S) == EXIT_REFUSED
     assert "a learner must see the runs folder of its coordinator" in herd.said()
+    herd.hidden(learners=1, same_host=True)
+    herd.wait_members(1)
     herd.shut_down()
 
 

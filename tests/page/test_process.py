@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import signal
 import socket
@@ -165,7 +166,8 @@ def test_stored_runs_need_no_coordinator_and_an_open_page_does_not_hold_up_the_e
     finished_run(tmp_path / "runs", "a")
     log = tmp_path / "page.txt"
     with log.open("wb") as output:
-        process = subprocess.Popen(command("page", tmp_path / "runs"), stderr=output)
+        slurm = {**os.environ, "SLURM_JOB_ID": "7"}
+        process = subprocess.Popen(command("page", tmp_path / "runs"), stderr=output, env=slurm)
     with ExitStack() as opened:
         try:
             until(lambda: "page: " in log.read_text(), "a line with the link")
@@ -183,4 +185,9 @@ def test_stored_runs_need_no_coordinator_and_an_open_page_does_not_hold_up_the_e
         stream.read()  # raises if it was cut off
     assert code == 0
     until_gone(served)
-    assert log.read_text().splitlines() == [f"page: {link}"]
+    port = urlsplit(link).port
+    assert log.read_text().splitlines() == [
+        f"page: {link}",
+        f"the link works on the node {platform.node()}; elsewhere type this first, and leave it running:",
+        f"  ssh -N -L {port}:127.0.0.1:{port} {platform.node()}",
+    ]

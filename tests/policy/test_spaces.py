@@ -222,6 +222,9 @@ def test_several_integers_are_refused_by_who_values_each_action() -> None:
         several.counted(by="dqn")
     with pytest.raises(UnsupportedSpaceError, match=r"is not supported by td3; supported: Box\. Set policy\.type"):
         several.bounded(by="td3")
+    numbers = ActionSpec.of(spaces.Box(-1.0, 1.0, (2,)))
+    with pytest.raises(UnsupportedSpaceError, match=r"Set policy\.type to sac, td3, ppo or impala"):
+        numbers.counted(by="dqn")
 
 
 @given(shape=st.lists(st.integers(1, 3), max_size=3).map(tuple), rows=st.integers(1, 4), seed=st.integers(0, 99))

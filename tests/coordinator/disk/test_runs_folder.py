@@ -419,7 +419,7 @@ def test_a_run_whose_journal_is_lost_is_said_to_have_failed(
         assert reason in status.reason
         assert status.reason in capsys.readouterr().err
         resumable = loss not in ("index.json", "the folder")
-        assert ("`remuda submit --resume` goes on from iteration_0.pth.tar" in status.reason) == resumable
+        assert ("to go on from iteration_0.pth.tar, type: remuda submit --resume" in status.reason) == resumable
         assert not run.owner.exists()
     assert run.root.exists() == (loss != "the folder")
 

@@ -22,6 +22,7 @@ from remuda.policy.networks.tensors import DeviceError, usable
             "registered at RegisterCPU.cpp:31188 [kernel]",
             "Could not run 'aten::empty' with arguments from the 'MPS' backend",
         ),
+        ("Expected one of cpu, cuda, … device type at start of device string: mps", "there is no device of this name"),
     ],
 )
 def test_what_torch_says_of_a_device_is_told_in_short(monkeypatch: pytest.MonkeyPatch, said: str, why: str) -> None:
@@ -32,4 +33,5 @@ def test_what_torch_says_of_a_device_is_told_in_short(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(DeviceError) as caught:
         usable("mps", setting="learner.device")
-    assert str(caught.value) == f"learner.device = 'mps' cannot be used: {why}; set it to cpu"
+    way_out = "set it to cpu (a GPU is cuda; torch finds none)"
+    assert str(caught.value) == f"learner.device = 'mps' cannot be used: {why}; {way_out}"

@@ -1,0 +1,21 @@
+"""Commands that people are told to type. Each is complete: typed as printed, it does what was said."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+
+def resume_command(
+    verb: Literal["train", "launch", "submit"], run_dir: str | Path, *, options: Sequence[str] = ()
+) -> str:
+    """Continues the run in `run_dir` with the settings of its own config.json; `options` come last."""
+    return shlex.join(["remuda", verb, "--resume", "--run-dir", str(run_dir), *options])
+
+
+def evaluate_command(run_dir: str | Path, *, has_best: bool) -> str:
+    """Plays the best checkpoint, or the newest one of a run that has no best checkpoint."""
+    which = ["-i", "best"] if has_best else []
+    return shlex.join(["remuda", "evaluate", str(run_dir), *which, "-n", "20", "-d"])

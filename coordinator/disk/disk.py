@@ -79,7 +79,7 @@ class Disk:
         self._has_had_runs = False
         """Whether a run was accepted since this coordinator started. A run that is submitted before has in its log also
         the lines about the herd since the start."""
-        self._holds = Holds(self._keep_hold)
+        self._holds = Holds(self._keep_hold, self._run_folders.run_dir)
         self._held_before: dict[str, HeldSince] = {}
         """Holds of the coordinator before this one, of runs that are not recovered yet."""
         self._journaled: deque[Journaled] = deque()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from remuda.coordinator.disk.lane import Lane
 from remuda.coordinator.events import HeldUp, RunBroken
 from remuda.coordinator.hold import Hold
+from remuda.training.next_command import resume_command
 
 HELD_UP_S = 2.0
 """A run whose disk has accepted no write for this time is held up, until the disk accepts writes again."""
@@ -29,9 +31,10 @@ class HeldSince:
 class Holds:
     """The holds of all runs. For the coordinator's thread."""
 
-    def __init__(self, keep: Callable[[str, HeldSince | None], None]) -> None:
-        """`keep` is called with each hold that begins or changes, and with None where one has ended."""
-        self._keep = keep
+    def __init__(self, keep: Callable[[str, HeldSince | None], None], run_dir_of: Callable[[str], Path]) -> None:
+        """`keep` is called with each hold that begins or changes, and with None where one has ended. `run_dir_of` gives
+        the run folder of an experiment."""
+        self._keep, self._run_dir_of = keep, run_dir_of
         self._held: dict[str, HeldSince] = {}
 
     def __contains__(self, experiment: str) -> bool:
@@ -62,8 +65,8 @@ class Holds:
         why = f"its disk refuses: {refusal}" if refusal else "its disk does not answer"
         since_s = now_s - max(blocked_s, lacking_s) if known is None else known.since_s
         if now_s - since_s > PATIENCE_S:
-            way_out = f"`remuda submit --resume` goes on once it is well ({PATIENCE_S:.0f} s were waited)"
-            return RunBroken(experiment, f"{why}; {way_out}")
+            way_out = f"once it is well, type: {resume_command('submit', self._run_dir_of(experiment))}"
+            return RunBroken(experiment, f"{why} ({PATIENCE_S:.0f} s were waited); {way_out}")
         held = HeldSince(since_s, why, lane.room.wanted_bytes)
         if held == known:
             return None

@@ -252,6 +252,10 @@ class RunFolders:
         """The folder of an experiment that is not over."""
         return self._files.get(experiment)
 
+    def run_dir(self, experiment: str) -> Path:
+        """The run folder of an experiment that is not over."""
+        return self._files[experiment].folder.root
+
     # --- it ends ---
 
     def about_to_close(self, experiment: str) -> None:

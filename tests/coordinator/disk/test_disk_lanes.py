@@ -146,7 +146,10 @@ def test_a_disk_that_refuses_for_too_long_fails_its_run_with_the_reason(
         _held(scene, "its disk refuses: [Errno 30] Read-only file system")
         [broken] = _later(scene, PATIENCE_S)
         assert isinstance(broken, RunBroken)
-        assert broken.reason.startswith("its disk refuses: [Errno 30] Read-only file system; `remuda submit --resume`")
+        assert broken.reason == (
+            "its disk refuses: [Errno 30] Read-only file system (600 s were waited); once it is well, type: "
+            f"remuda submit --resume --run-dir {mine.root}"
+        )
 
 
 def _held(scene: Scene, why: str) -> Hold:

@@ -10,6 +10,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from remuda.config.algorithms.policy import PolicyConfig
 from remuda.config.document import Loc, dotted, has_value, value_at
 from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, Origin, load_config, load_settings
@@ -28,7 +29,7 @@ def with_former_defaults(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
     """The config of a run that is resumed: a setting that was a default when the run began, and that nobody gives now,
     keeps its value. Raises ConfigError where such a value does not go with a setting that is given now."""
     former = _former(run_dir)
-    if former is None or former.policy.type != loaded.config.policy.type:
+    if former is None or not _same_algorithm(former.policy, loaded.config.policy):
         return loaded
     before: dict[str, JsonValue] = former.model_dump(mode="json")
     now: dict[str, JsonValue] = loaded.config.model_dump(mode="json")
@@ -69,11 +70,15 @@ def _not_given(loaded: LoadedConfig, former: ExperimentConfig, origins: Mapping[
         if was_default and key not in _FILLED_IN | loaded.auto and not has_value(given, loc):
             yield loc
     for name, one in loaded.config.policies.items():
-        if name not in former.policies or former.policies[name].policy.type != one.policy.type:
+        if name not in former.policies or not _same_algorithm(former.policies[name].policy, one.policy):
             continue
         for key, loc in all_keys(one.policy.type).items():
-            shared = loc[0] != "policy" or one.policy.type == loaded.config.policy.type
+            shared = loc[0] != "policy" or _same_algorithm(one.policy, loaded.config.policy)
             if loc[0] in SECTIONS and key not in _FILLED_IN and not (shared and has_value(given, loc)):
                 here = ("policies", name, *loc)
                 if not has_value(given, here):
                     yield here
+
+
+def _same_algorithm(first: PolicyConfig, second: PolicyConfig) -> bool:
+    return first.type == second.type

@@ -24,8 +24,8 @@ def show(
 ) -> None:
     """Print every setting as a run would use it, and where it comes from if it is not the default.
 
-    The command line overrides the file, and the file overrides the default. With --sources CONFIG may also be a run
-    folder."""
+    The command line overrides the file, and the file overrides the default: that of the algorithm (policy.type), or
+    else the general one. With --sources CONFIG may also be a run folder."""
     from remuda.config.dump import config_json_text, yaml_text
 
     if with_sources:

@@ -26,39 +26,28 @@ _ATARI: Mapping[str, Mapping[str, JsonValue]] = {
         "entropy_coefficient": 0.01,
         "anneal_env_steps": 10_000_000,
     },
-    "learner": {"learning_rate": 2.5e-4, "max_grad_norm": 0.5},
+    "learner": {"learning_rate": 2.5e-4},
     "collector": {"count": 1},
     "stop": {"max_env_steps": 10_000_000},
 }
 """Of PPO; as in examples/pong_ppo.yaml."""
 _NORMALISED: Mapping[str, JsonValue] = {"normalize_observations": True, "normalize_rewards": True}
-_OFF_POLICY_CONTINUOUS: Mapping[str, Mapping[str, JsonValue]] = {
-    "env": {"num_envs": 1},
-    "policy": {"random_env_steps": 10_000},
-    "learner": {"batch_size": 256, "learning_rate": 3e-4, "max_grad_norm": None, "publish_interval_iters": 16},
-    "collector": {"count": 1, "chunk_env_steps": 16},
-    "buffer": {"capacity": 1_000_000, "min_rows": 10_000, "prioritized": False, "samples_per_insert": 256},
-}
-"""Of the papers; one update per environment step."""
 SENSIBLE: Mapping[tuple[str, Kind], Mapping[str, Mapping[str, JsonValue]]] = {
     ("ppo", "images"): _ATARI,
     ("impala", "images"): {
         "env": {"num_envs": 16},
-        "policy": {"horizon_steps": 20, "entropy_coefficient": 0.01, "anneal_env_steps": 10_000_000},
-        "learner": {"learning_rate": 5e-4, "max_grad_norm": 0.5, "segments_per_update": 8},
+        "policy": {"anneal_env_steps": 10_000_000},
+        "learner": {"segments_per_update": 8},
         "collector": {"count": 1},
         "stop": {"max_env_steps": 10_000_000},
     },
     ("ppo", "Box actions"): {
-        "policy": {"horizon_steps": 256, "epochs": 10, "minibatches": 32, **_NORMALISED},
-        "learner": {"learning_rate": 3e-4, "max_grad_norm": 0.5},
+        "policy": {"horizon_steps": 256, "minibatches": 32, **_NORMALISED},
     },
     ("ppo", "Discrete actions"): {
-        "policy": {"horizon_steps": 128, "epochs": 10, "minibatches": 8, **_NORMALISED},
-        "learner": {"learning_rate": 5e-4, "max_grad_norm": 0.5},
+        "policy": {"horizon_steps": 128, **_NORMALISED},
+        "learner": {"learning_rate": 5e-4},
     },
-    ("sac", "Box actions"): _OFF_POLICY_CONTINUOUS,
-    ("td3", "Box actions"): _OFF_POLICY_CONTINUOUS,
     ("dqn", "images"): {
         "policy": {"epsilon_end": 0.01, "target_update_iters": 2_000},
         "learner": {"batch_size": 32, "learning_rate": 1e-4, "publish_interval_iters": 100},
@@ -66,7 +55,8 @@ SENSIBLE: Mapping[tuple[str, Kind], Mapping[str, Mapping[str, JsonValue]]] = {
         "stop": {"max_env_steps": 10_000_000},
     },
 }
-"""What is set where nothing is stored, by algorithm and kind of environment; everything else has its default."""
+"""Settings for environments without stored ones, by algorithm and kind of environment. All others have the algorithm's
+defaults (remuda.config.defaults), which know no environment."""
 
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

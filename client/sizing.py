@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
+from remuda.client.resuming import with_former_defaults
 from remuda.config.auto import COLLECTORS, NUM_ENVS, SEGMENTS
 from remuda.config.changes import former_settings
 from remuda.config.launching import LOCAL
@@ -20,7 +21,9 @@ if TYPE_CHECKING:  # it imports gymnasium
 
 
 def as_before(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
-    """The config of a run that is resumed: settings that are auto keep what its config.json has for them."""
+    """The config of a run that is resumed: what nobody gives, and settings that are auto, keep what its config.json has
+    for them. Raises ConfigError."""
+    loaded = with_former_defaults(loaded, run_dir)
     if not loaded.auto:
         return loaded
     former = former_settings(run_dir)
@@ -75,7 +78,7 @@ def with_numbers(loaded: LoadedConfig, numbers: Mapping[str, JsonValue], notes: 
     config = load_settings(config, folder=loaded.path.parent).config
     origin: Origin = "measured"
     provenance = {**loaded.provenance, **{key: origin for key in numbers if numbers[key] is not None}}
-    return replace(loaded, config=config, provenance=provenance, auto=frozenset(), notes=tuple(notes))
+    return replace(loaded, config=config, provenance=provenance, auto=frozenset(), notes=(*loaded.notes, *notes))
 
 
 def _settled(loaded: LoadedConfig) -> frozenset[str]:

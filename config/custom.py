@@ -15,11 +15,15 @@ from pydantic_core import ErrorDetails
 
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.custom import BUILT_IN, CustomConfig
+from remuda.config.algorithms.policy import SETTINGS
 from remuda.config.declaration import Declaration
+from remuda.config.defaults import filled, of_each_policy, wrong_default
 from remuda.config.document import Loc, dotted
 from remuda.config.exits import NoExit
 from remuda.config.recording import BUILT_IN_SINKS
 from remuda.config.schema import ExperimentConfig
+from remuda.config.section import Section
+from remuda.config.several_policies import SECTIONS
 from remuda.config.user_code import UserCodeError, offered, user_object
 
 GROUP = "remuda.algorithms"
@@ -69,15 +73,16 @@ def find_entry(name: str, *, source_dir: str | None) -> object:
 
 
 def completed(config: ExperimentConfig) -> ExperimentConfig:
-    """Fill in what the classes of custom algorithms say: defaults of their settings, and their declarations.
+    """Fill in what the classes of custom algorithms say: their settings, their declarations, and the defaults that they
+    have for other sections.
 
     Other configs are returned as they are. Raises UserCodeError, CustomSettingsError, and ValidationError where the
     declaration does not fit the rest.
     """
-    config = _completed(config)
+    config = _completed(config, shared=True)
     completed_ones = {name: _completed_one(config, name) for name in config.policies}
     filled = {
-        name: config.policies[name].model_copy(update={"policy": one.policy})
+        name: config.policies[name].model_copy(update={section: getattr(one, section) for section in SECTIONS})
         for name, one in completed_ones.items()
         if _is_custom(one)
     }
@@ -89,7 +94,7 @@ def completed(config: ExperimentConfig) -> ExperimentConfig:
 def _completed_one(config: ExperimentConfig, name: str) -> ExperimentConfig:
     """The settings of one of several policies, completed. Errors name it."""
     try:
-        return _completed(config.of_policy(name))
+        return _completed(config.of_policy(name), shared=False)
     except CustomSettingsError as error:
         raise error.inside(("policies", name)) from error
     except UserCodeError as error:
@@ -104,15 +109,33 @@ def _is_custom(config: ExperimentConfig) -> bool:
     return isinstance(policy, CustomConfig)
 
 
-def _completed(config: ExperimentConfig) -> ExperimentConfig:
+def _completed(config: ExperimentConfig, *, shared: bool) -> ExperimentConfig:
     policy = config.policy
     if not isinstance(policy, CustomConfig):
         return config
     entry = find_entry(policy.type, source_dir=config.source_dir)
     settings = parsed(entry, policy)
+    config = _with_defaults(config, policy.type, type(settings), shared=shared)
     declaration = declared(cast("Declares", entry), config, settings)
     values = settings.model_dump(mode="json") | {"type": policy.type, "declaration": declaration}
     return ExperimentConfig.model_validate({**dict(config), "policy": CustomConfig.model_validate(values)})
+
+
+def _with_defaults(
+    config: ExperimentConfig, name: str, kind: type[AlgorithmConfig], *, shared: bool
+) -> ExperimentConfig:
+    """The config with the defaults of a class, where its settings were left out; not in `shared` sections unless
+    asked."""
+    sections = {section: type(inside) for section, inside in config if isinstance(inside, Section)}
+    del sections["policy"]
+    if wrong := wrong_default(kind, sections):
+        raise UserCodeError(TYPE, f"policy.type = {name!r}: {kind.__name__}.defaults: {wrong}")
+    defaults = kind.defaults if shared else of_each_policy(kind.defaults)
+    given: dict[str, object] = {}
+    for section in {key.partition(".")[0] for key in defaults}:
+        inside = cast("Section", getattr(config, section))
+        given[section] = {setting: getattr(inside, setting) for setting in inside.model_fields_set}
+    return ExperimentConfig.model_validate({**dict(config), **filled(given, defaults)}) if given else config
 
 
 def sink_reference(name: str) -> str:
@@ -141,7 +164,8 @@ def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:
             f"policy.type = {policy.type!r}: {type(entry).__name__}.settings should be a class derived from "
             "remuda.AlgorithmConfig; derive the class from remuda.AlgorithmEntry",
         )
-    if taken := {"type", "declaration"} & kind.model_fields.keys():
+    derived = issubclass(kind, tuple(SETTINGS.values()))  # then `type` is the one that is meant
+    if taken := {"declaration", *(() if derived else ("type",))} & kind.model_fields.keys():
         problem = f"rename the setting {taken.pop()}: it has a meaning already"
         raise UserCodeError(TYPE, f"policy.type = {policy.type!r}: {problem}")
     try:

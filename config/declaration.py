@@ -72,6 +72,7 @@ class Segments(Section):
     valid       [B, T]         bool: a step; False where the environment was reset after a done
     version     [B]            int64: of the policy that acted
     return_so_far [B]          float32: discounted sum of the episode's rewards before the segment
+    weights     [B]            float32: always 1
 
     and what `Policy.recorded` names, [B, T, …].
     """

@@ -40,6 +40,19 @@ class UnreadableError(Exception):
         self.line = line
 
 
+def value_at(values: JsonValue, loc: Loc) -> JsonValue:
+    """The value at `loc` of settings; None where there is none."""
+    for part in loc:
+        values = values.get(str(part)) if isinstance(values, dict) else None
+    return values
+
+
+def has_value(values: JsonValue, loc: Loc) -> bool:
+    """Whether settings have a value at `loc`; None counts as one."""
+    inside = value_at(values, loc[:-1])
+    return isinstance(inside, dict) and str(loc[-1]) in inside
+
+
 def dotted(loc: Loc) -> str:
     """`policy.hidden[1]`, as people write it."""
     text = ""

@@ -111,6 +111,6 @@ class BufferConfig(Section):
     max_policy_lag: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(no_bool)] | None = 0
     """On-policy algorithms only: largest number of batches that were learned from between the policy that collected a
     row and the policy that learns from it. Older rows are dropped and counted. 0 is strictly on-policy; null drops
-    nothing. With policy.type impala, which corrects for older policies, the default is 4."""
+    nothing."""
     quota_bytes: Positive = 8 << 30
     """Most bytes of payload files in data/; when they are reached the oldest rows are evicted earlier."""

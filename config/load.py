@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, cast
 
@@ -13,7 +13,7 @@ from pydantic import JsonValue, ValidationError
 
 from remuda.config.auto import obstacle_to_auto, without_auto
 from remuda.config.custom import CustomSettingsError, completed, require_sinks
-from remuda.config.document import MAX_BYTES, Document, Loc, UnreadableError
+from remuda.config.document import MAX_BYTES, Document, Loc, UnreadableError, value_at
 from remuda.config.errors import ConfigError
 from remuda.config.explain import Where, explain
 from remuda.config.json_source import read_json
@@ -21,6 +21,7 @@ from remuda.config.override import Override, apply_overrides, parse_override
 from remuda.config.python_source import read_python
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masks_in
+from remuda.config.section import Section
 from remuda.config.several_policies import without_repeated
 from remuda.config.suggest import keys_of
 from remuda.config.user_code import UserCodeError
@@ -28,7 +29,8 @@ from remuda.config.yaml_source import read_yaml
 
 __all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config", "load_settings", "load_text"]
 
-Origin = Literal["file", "command line", "measured", "default"]
+Origin = Literal["file", "command line", "measured", "algorithm", "default"]
+"""`algorithm`: the default of `policy.type`, see remuda.config.defaults. `default`: that of the schema."""
 
 EXP_NAME = "exp_name"
 """Key of a run folder's config.json, no setting: what Spinning Up's tools call `name`, written there beside it."""
@@ -55,7 +57,9 @@ class LoadedConfig:
     auto: frozenset[str] = frozenset()
     """Settings (dotted keys) that are to be measured; `config` has other numbers there. See remuda.config.auto."""
     notes: tuple[str, ...] = ()
-    """Lines for the log of the run, about what was measured."""
+    """Lines for the log of the run, about what was measured, and what a resumed run keeps."""
+    given: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    """The settings that a file, a program or the command line gives, without defaults."""
 
     def require_numbers(self, why: str) -> None:
         """Raise ConfigError if a setting is to be measured; `why` it cannot be."""
@@ -148,7 +152,7 @@ def _validated(
         raise ConfigError([f"{place}: {error}"]) from error
     if auto and (obstacle := obstacle_to_auto(config, auto)):
         raise ConfigError(_refused(auto, str(shown), obstacle))
-    return LoadedConfig(config, path, _provenance(config, document, given), auto)
+    return LoadedConfig(config, path, _provenance(config, document, given), auto, given=values)
 
 
 def _with_absolute_weights(
@@ -160,16 +164,10 @@ def _with_absolute_weights(
     names = named if isinstance(named, dict) else ()
     for section in (("learner",), *(("policies", name, "learner") for name in names)):
         loc = (*section, "initialize_from")
-        weights = _value_at(values, loc)
+        weights = value_at(values, loc)
         if isinstance(weights, str):
             typed = any(_sets(override, loc) for override in overrides if override.loc == loc[: len(override.loc)])
             values = _with_value(values, loc, os.path.abspath(weights if typed else folder / weights))
-    return values
-
-
-def _value_at(values: JsonValue, loc: Loc) -> JsonValue:
-    for part in loc:
-        values = values.get(str(part)) if isinstance(values, dict) else None
     return values
 
 
@@ -247,7 +245,14 @@ def _config_inside(folder: Path) -> str:
 
 
 def _provenance(config: ExperimentConfig, document: Document, overrides: Sequence[Override]) -> dict[str, Origin]:
-    return {key: _origin(loc, document, overrides) for key, loc in keys_of(config).items()}
+    origins: dict[str, Origin] = {key: _origin(loc, document, overrides) for key, loc in keys_of(config).items()}
+    for section, inside in config:
+        if section != "policy" and isinstance(inside, Section):
+            given = document.values.get(section)
+            for name in inside.model_fields_set - (given.keys() if isinstance(given, dict) else set()):
+                if origins.get(key := f"{section}.{name}") == "default":
+                    origins[key] = "algorithm"  # nobody else fills anything in
+    return origins
 
 
 def _origin(loc: Loc, document: Document, overrides: Sequence[Override]) -> Origin:

@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from remuda.config.algorithms.policy import SETTINGS
 from remuda.config.descriptions import descriptions
 from remuda.config.document import Loc, dotted
 from remuda.config.numbers import LARGEST_COUNT, LARGEST_FLOAT
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section
-from remuda.config.suggest import kinds_at, section_at
+from remuda.config.suggest import all_keys, kinds_at, section_at
 
 _Schema = dict[str, Any]
 """A piece of JSON Schema."""
@@ -28,13 +29,24 @@ One config describes one experiment, for serial and parallel mode alike. Only `n
 are required. `remuda config check FILE` says what is wrong with a file, and which of its settings have no effect
 beside the others (so do `remuda train`, `launch` and `submit`, and go on). `remuda config show FILE` prints every
 setting as it will be used and where it came from. `--set learner.batch_size=128` on the command line beats the file;
-it may be given several times, and its value is YAML. The file beats the default. A run folder keeps where each setting
-came from: behind it in `formatted_total_config.py`, and in the lines of `remuda config show RUN_DIR --sources`.
+it may be given several times, and its value is YAML. The file beats the default of the
+[algorithm](#defaults-by-algorithm), and that beats the default in the tables of the sections. A run folder keeps where
+each setting came from (`file`, `command line`, `measured`, `algorithm`, `default`): behind it in
+`formatted_total_config.py`, and in the lines of `remuda config show RUN_DIR --sources`. A resumed run keeps the values
+that it took from defaults, though those of a newer version may be others.
 
 A file is YAML, JSON, or the `config.json`, `total_config.py` or `formatted_total_config.py` of an earlier run. YAML is
 read as YAML 1.2: `1e-3` is a number, `no` and `on` are words. Tags, anchors and aliases are refused, and so are unknown
 and repeated keys. Editors complete and check configs with the JSON Schema that `remuda config schema` prints.
 """
+
+_BY_ALGORITHM = """\
+These settings outside `policy` have the values that the algorithm's authors chose; all others have the defaults of the
+sections below. [The algorithms](built-in-algorithms.md#defaults) names the papers. They depend on `policy.type` alone:
+what fits images or kinds of actions is chosen by `remuda train ALGORITHM --env ID`, which builds the environment. With
+several policies each has those of its own algorithm for `learner` and `buffer`; the other sections, which all share,
+have those of the whole config's `policy`. A class of your own states its defaults
+[in the same way](algorithms.md#defaults-of-other-sections)."""
 
 
 def json_schema_text() -> str:
@@ -65,7 +77,22 @@ def _derived(section: type[Section]) -> Iterator[type[Section]]:
 
 def markdown_text() -> str:
     """docs/configuration.md: a table per section, and per choice where a section's `type` chooses."""
-    return "\n".join([_OPENING, *_section(())])
+    return "\n".join([_OPENING, *_by_algorithm(), *_section(())])
+
+
+def _by_algorithm() -> list[str]:
+    """A table of the defaults that algorithms have for sections outside `policy`."""
+    keys = [key for key in all_keys() if any(key in settings.defaults for settings in SETTINGS.values())]
+    lines = ["## Defaults by algorithm", "", _BY_ALGORITHM, ""]
+    lines += [f"| setting | {' | '.join(f'`{kind}`' for kind in SETTINGS)} |", f"|---|{'---|' * len(SETTINGS)}"]
+    for key in keys:
+        section, _, name = key.partition(".")
+        inside = section_at((section,))
+        assert inside is not None
+        usual: object = inside.model_fields[name].get_default()
+        values = (json.dumps(settings.defaults.get(key, usual)) for settings in SETTINGS.values())
+        lines.append(f"| `{key}` | {' | '.join(values)} |")
+    return [*lines, ""]
 
 
 def _section(loc: Loc, kind: str | None = None) -> list[str]:

@@ -8,11 +8,11 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 
 from remuda.config.algorithms.policy import PolicyConfig
 from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.defaults import with_defaults
 from remuda.config.environment import EnvConfig
 from remuda.config.launching import LaunchConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.numbers import LARGEST_CAPACITY, NonNegative
-from remuda.config.policy_lag import with_default_lag
 from remuda.config.recording import CheckpointConfig, LogConfig, StopConfig
 from remuda.config.section import Section
 from remuda.config.several_policies import (
@@ -73,7 +73,7 @@ class ExperimentConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _filled_in(cls, value: object) -> object:
-        return with_default_lag(with_sections_above(value))
+        return with_defaults(with_sections_above(value))
 
     @field_validator("policy", mode="before")
     @classmethod
@@ -88,7 +88,7 @@ class ExperimentConfig(Section):
         if replays and self.buffer.min_rows > self.buffer.capacity:
             raise ValueError(
                 f"buffer.min_rows ({self.buffer.min_rows}) is more than buffer.capacity ({self.buffer.capacity}): "
-                "training would never start"
+                "training would never start; lower buffer.min_rows"
             )
         if self.reanalyzer.count and self.policy.reanalyzed_share is None:
             raise ValueError(

@@ -13,6 +13,7 @@ from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig
+from remuda.config.defaults import defaults_of
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section
 
@@ -51,7 +52,8 @@ def unused_settings(config: ExperimentConfig) -> list[str]:
         for key in keys:
             section, _, name = key.partition(".")
             inside = cast("Section", getattr(config, section))
-            value, default = getattr(inside, name), type(inside).model_fields[name].get_default()
+            value = getattr(inside, name)
+            default = defaults_of(config.policy).get(key, type(inside).model_fields[name].get_default())
             if value != default:
                 lines.append(f"{key} is {_shown(value)} and has no effect: {why}")
     return lines

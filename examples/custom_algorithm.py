@@ -54,7 +54,8 @@ class Learning(remuda.Algorithm):
 
     def __init__(self, setup: remuda.Setup[Settings]) -> None:
         self.observation, self.action, self.settings = setup.observation, setup.action, setup.settings
-        self.network, self.target = make_network(setup), make_network(setup)
+        self.device = torch.device(setup.config.learner.device)
+        self.network, self.target = make_network(setup).to(self.device), make_network(setup).to(self.device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=setup.config.learner.learning_rate)
         self.updates = 0
 
@@ -62,11 +63,13 @@ class Learning(remuda.Algorithm):
         if self.updates % self.settings.target_update_iters == 0:
             self.target.load_state_dict(self.network.state_dict())
         self.updates += 1
-        action, reward, discount = (torch.tensor(batch[key]) for key in ("action", "reward", "discount"))
-        obs, next_obs = (torch.tensor(self.observation.encode(batch[key])) for key in ("obs", "next_obs"))
+        encoded = {name: self.observation.encode(batch[name]) for name in ("obs", "next_obs")}
+        names = ("obs", "action", "reward", "next_obs", "discount", "weights")
+        columns = (torch.tensor({**batch, **encoded}[name], device=self.device) for name in names)
+        obs, action, reward, next_obs, discount, weights = columns
         wanted = reward + discount * self.target(next_obs).amax(dim=1).detach()
         q_value = self.network(obs).gather(1, (action - self.action.start).unsqueeze(1)).squeeze(1)
-        loss = nn.functional.huber_loss(q_value, wanted, weight=torch.tensor(batch["weights"]))
+        loss = nn.functional.huber_loss(q_value, wanted, weight=weights)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()

@@ -30,7 +30,7 @@ class LearnResult:
     """Metrics by name; see remuda.config.declaration. Each is one number, or a tensor [n] of n numbers: one per
     gradient update or row. A metric without any number is left out. In several ranks one number is that of the whole
     batch, and the same in all; the tensors of all ranks are put together."""
-    priorities: torch.Tensor | None
+    priorities: torch.Tensor | None = None
     """float32 [batch]: absolute errors, before exponent and offset; None if the algorithm has none. In several ranks
     those of the part of the batch that this rank was given."""
     updates: int = 1

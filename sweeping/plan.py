@@ -10,6 +10,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from remuda.client.resuming import with_former_defaults
 from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, load_config
 from remuda.config.override import Override, parse_override
@@ -93,9 +94,11 @@ def beginning(run: PlannedRun, mode: Mode, *, force: bool = False) -> OnExists:
 
 
 def changed(run: PlannedRun) -> list[str]:
-    """The settings, by dotted key, in which the config of an existing run folder differs from the planned one."""
+    """The settings, by dotted key, in which the config of an existing run folder differs from the planned one.
+
+    Defaults that have changed are not among them: the run keeps its values."""
     there = _flat(load_config(RunFolder(run.run_dir).config_json).config)
-    planned = _flat(run.loaded.config)
+    planned = _flat(with_former_defaults(run.loaded, run.run_dir).config)
     return [key for key in sorted(there | planned) if there.get(key) != planned.get(key) and key != "source_dir"]
 
 

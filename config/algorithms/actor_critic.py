@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 from pydantic import (
     ConfigDict,
+    JsonValue,
     model_validator,
 )
 
@@ -80,6 +83,11 @@ class ActorCriticConfig(AlgorithmConfig):
 class PpoConfig(ActorCriticConfig):
     """Proximal policy optimisation (Schulman et al. 2017), on-policy: each segment of experience is used once."""
 
+    defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
+        {"learner.learning_rate": 3e-4, "learner.max_grad_norm": 0.5}
+    )
+    """Schulman et al. 2017, table 3 (MuJoCo), and their code (OpenAI baselines) for the norm."""
+
     type: Literal["ppo"] = "ppo"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
     gae_lambda: Fraction = 0.95
@@ -135,9 +143,16 @@ class PpoConfig(ActorCriticConfig):
 class ImpalaConfig(ActorCriticConfig):
     """Actor-critic with V-trace (Espeholt et al. 2018): learns from segments that slightly older policies collected."""
 
+    defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
+        {"learner.learning_rate": 5e-4, "learner.max_grad_norm": 0.5, "buffer.max_policy_lag": 4}
+    )
+    """The paper's 6e-4 and 40 are for RMSProp and sums of losses. These are for Adam and means: those with which
+    examples/pong_impala.yaml learns. V-trace corrects for older policies, so collectors need not wait for each
+    update."""
+
     type: Literal["impala"] = "impala"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
-    horizon_steps: Horizon = 32
+    horizon_steps: Horizon = 20
     """Steps of one environment in each segment. A batch is learner.segments_per_update segments and one
     gradient step."""
     rho_clip: PositiveFloat = 1.0

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
+from pydantic import JsonValue
+
 from remuda.config.section import Section
 
 
 class AlgorithmConfig(Section):
     """The section of an algorithm."""
+
+    defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType({})
+    """Defaults of settings in other sections, by dotted key: `{"learner.batch_size": 256}`. They take the place of the
+    schema's defaults; a value in the config file always wins. See remuda.config.defaults."""
 
     @property
     def segment_steps(self) -> int | None:

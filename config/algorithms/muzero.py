@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
 )
 
 from remuda.config.algorithms.base import AlgorithmConfig
@@ -35,6 +38,18 @@ class MuZeroConfig(AlgorithmConfig):
     """
 
     model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+    defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
+        {
+            "learner.batch_size": 256,
+            "learner.learning_rate": 3e-3,
+            "learner.prefetch_batches": 4,
+            "buffer.min_rows": 2_000,
+            "buffer.samples_per_insert": 64.0,
+        }
+    )
+    """Ye et al. 2021 (EfficientZero): batches of 256, the first update after 2,000 steps. LightZero's code: 3e-3 for
+    Adam (the papers have SGD), a norm of 10, which the schema has already, and one update for each four steps. Rows are
+    large, so few batches are fetched at once."""
 
     type: Literal["muzero"] = "muzero"
     """Which algorithm."""

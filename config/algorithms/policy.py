@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, cast, get_args
 
 from pydantic import Discriminator, Tag
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.custom import BUILT_IN, CustomConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
@@ -33,3 +36,7 @@ PolicyConfig = Annotated[
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(_algorithm),
 ]
+SETTINGS: Mapping[str, type[AlgorithmConfig]] = MappingProxyType(
+    {tag.tag: kind for kind, tag in map(get_args, get_args(get_args(PolicyConfig)[0])) if tag.tag != CUSTOM}
+)
+"""The settings of Remuda's own algorithms, by `type`."""

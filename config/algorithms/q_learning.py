@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     model_validator,
 )
 
@@ -66,7 +69,13 @@ class QLearningConfig(AlgorithmConfig):
 
 
 class DqnConfig(QLearningConfig):
-    """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants."""
+    """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants.
+
+    It has the schema's defaults: each row is drawn 8 times, as in the paper (32 rows for each 4 steps); the gradient's
+    norm is that of Wang et al. 2016, the exponents of priorities those of Schaul et al. 2016. Learning rate, batch and
+    first update are for small environments, as in examples/cartpole_dqn.yaml. The paper's are for 50 million steps of
+    Atari: examples/pong_dqn.yaml is near to them.
+    """
 
     type: Literal["dqn"] = "dqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
@@ -77,6 +86,17 @@ class RainbowConfig(QLearningConfig):
     Discrete."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+    defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
+        {
+            "learner.batch_size": 32,
+            "learner.learning_rate": 6.25e-5,
+            "buffer.capacity": 1_000_000,
+            "buffer.min_rows": 20_000,
+            "buffer.priority_exponent": 0.5,
+        }
+    )
+    """Hessel et al. 2018, table 1, where four frames are a step. Each row is drawn 8 times (32 rows for each 4 steps),
+    which the schema has already."""
 
     type: Literal["rainbow"] = "rainbow"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
@@ -103,6 +123,8 @@ class RainbowConfig(QLearningConfig):
     """Size of that noise at first, relative to that of the weights."""
     adam_epsilon: PositiveFloat = 1.5e-4
     """Added to the root of Adam's mean square: larger values make steps smaller where gradients are small."""
+    target_update_iters: Positive = 2_000
+    """Gradient updates between hard copies of the online network into the target network."""
 
     @property
     def takes_random_actions(self) -> bool:
@@ -121,11 +143,20 @@ class R2d2Config(QLearningConfig):
     replayed sequences.
 
     A row of the buffer is a sequence: `buffer.capacity` and `buffer.min_rows` count sequences, `learner.batch_size` is
-    the sequences of an update. Actions must be Discrete. The paper has `learner.learning_rate` 1e-4,
-    `learner.max_grad_norm` 40, `buffer.priority_exponent` 0.9 and `buffer.importance_exponent` 0.6.
+    the sequences of an update. Actions must be Discrete.
     """
 
     model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+    defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
+        {
+            "learner.learning_rate": 1e-4,
+            "learner.max_grad_norm": 40.0,
+            "buffer.priority_exponent": 0.9,
+            "buffer.importance_exponent": 0.6,
+        }
+    )
+    """Kapturowski et al. 2019, table 2; batches of 64 and 100,000 sequences are the schema's. A sequence is drawn 8
+    times, not 0.8 times as in the paper, whose 256 actors bring more experience than a learner can use."""
 
     type: Literal["r2d2"] = "r2d2"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, JsonValue
 
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.numbers import (
@@ -25,6 +27,24 @@ class TwinCriticConfig(AlgorithmConfig):
     """Settings that both algorithms have."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+    defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
+        {
+            "env.num_envs": 1,
+            "learner.batch_size": 256,
+            "learner.learning_rate": 3e-4,
+            "learner.max_grad_norm": None,
+            "learner.publish_interval_iters": 16,
+            "collector.count": 1,
+            "collector.chunk_env_steps": 16,
+            "buffer.capacity": 1_000_000,
+            "buffer.min_rows": 10_000,
+            "buffer.prioritized": False,
+            "buffer.samples_per_insert": 256,
+        }
+    )
+    """Haarnoja et al. 2018, table 1; Fujimoto et al. 2018 and their code: batches of 256 rows, one update for each
+    environment step. The authors act by the newest policy; here it is at most 16 updates old, which costs fewer
+    messages."""
 
     type: Literal["sac", "td3"]
     """Which algorithm."""

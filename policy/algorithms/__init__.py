@@ -9,6 +9,7 @@ from typing import cast
 
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.custom import CustomConfig
+from remuda.config.algorithms.policy import SETTINGS
 from remuda.config.custom import CustomSettingsError, find_entry, parsed
 from remuda.config.declaration import Declaration, ReanalyzedColumns
 from remuda.config.schema import ExperimentConfig
@@ -55,8 +56,8 @@ def make_algorithm(config: ExperimentConfig, observation: ObservationSpec, actio
 
     Raises UnsupportedSpaceError where the algorithm cannot work with the actions, and UnknownAlgorithmError.
     """
-    entry, settings = _entry_of(config)
-    return entry.make_algorithm(Setup(config, settings, observation, action), seed)
+    entry, setup = _of(config, observation, action)
+    return entry.make_algorithm(setup, seed)
 
 
 def make_policy(
@@ -76,11 +77,11 @@ def make_policy(
     With `chosen`, its inference may choose its form by timing, and reports the choice; without, it is the same every
     time.
     """
-    entry, settings = _entry_of(config)
+    entry, setup = _of(config, observation, action, search=search)
     if not search and not entry.searches:
         raise NoSearchError(f"{config.policy.type} acts without a search, so there is none to leave out")
     choice = None if chosen is None else Choice(chosen, lower=config.learner.precision != "float32")
-    return entry.make_policy(Setup(config, settings, observation, action, search), chosen=choice, device=device)
+    return entry.make_policy(setup, chosen=choice, device=device)
 
 
 def make_reanalyzer(
@@ -88,13 +89,13 @@ def make_reanalyzer(
 ) -> Reanalyzer:
     """Build what computes the declaration's `reanalyzed` columns again; it does so once a state is loaded, on `device`.
     Raises UnsupportedSpaceError and UnknownAlgorithmError, as make_algorithm does."""
-    entry, settings = _entry_of(config)
+    entry, setup = _of(config, observation, action)
     if not isinstance(entry, ReanalyzingEntry):
         raise UnknownAlgorithmError(
             f"policy.type {config.policy.type!r}: {type(entry).__name__} is not derived from remuda.ReanalyzingEntry, "
             "so it makes nothing that computes rows again: set reanalyzer.count to 0"
         )
-    return entry.make_reanalyzer(Setup(config, settings, observation, action), device=device)
+    return entry.make_reanalyzer(setup, device=device)
 
 
 def reanalyzed_by_workers(config: ExperimentConfig) -> ReanalyzedColumns | None:
@@ -118,6 +119,16 @@ def declaration(config: ExperimentConfig) -> Declaration:
             )
         return policy.declaration
     return _built_in(policy.type).declaration(config, policy)
+
+
+def _of(
+    config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, *, search: bool = True
+) -> tuple[Entry, Setup[AlgorithmConfig]]:
+    """The algorithm's class, and the input for its sides. Imports a custom one."""
+    entry, settings = _entry_of(config)
+    if isinstance(settings, tuple(SETTINGS.values())):  # a class derived from a built-in one, too, reads them there
+        config = config.model_copy(update={"policy": settings})
+    return entry, Setup(config, settings, observation, action, search)
 
 
 def _entry_of(config: ExperimentConfig) -> tuple[Entry, AlgorithmConfig]:

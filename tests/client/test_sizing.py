@@ -101,9 +101,10 @@ def test_where_nothing_could_be_measured_the_defaults_stay() -> None:
 
 def test_a_resumed_run_keeps_its_numbers(tmp_path: Path) -> None:
     config = loaded(policy={"type": "ppo", "horizon_steps": 16}, learner={"threads": "auto"})
-    begun = settled(config, request(config), ANSWER).config
+    measured = settled(config, request(config), ANSWER)
+    begun = measured.config
     begun = begun.model_copy(update={"learner": begun.learner.model_copy(update={"threads": None})})
-    write_configs(tmp_path, begun, {})
+    write_configs(tmp_path, begun, measured.provenance)
     resumed = as_before(config, tmp_path)
     assert resumed.config == begun
     assert not resumed.auto

@@ -76,7 +76,7 @@ _settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
             device=_texts,
         ),
         "buffer": _some(
-            capacity=st.integers(1_000, LARGEST_CAPACITY),
+            capacity=st.integers(20_000, LARGEST_CAPACITY),
             priority_exponent=_fractions,
             samples_per_insert=st.none() | st.floats(1e-6, 1e6),
         ),

@@ -281,7 +281,8 @@ evaluator, reanalyzer, buffer, checkpoint, stop, log, limits, launch, affinity, 
 
     def test_a_buffer_that_never_fills_is_refused(self, tmp_path: Path) -> None:
         path = write(tmp_path, SMALL + "buffer: {capacity: 10}\n")
-        assert problem(path) == ": buffer.min_rows (1000) is more than buffer.capacity (10): training would never start"
+        told = "buffer.min_rows (1000) is more than buffer.capacity (10): training would never start"
+        assert problem(path) == f": {told}; lower buffer.min_rows"
 
     def test_a_small_buffer_is_no_obstacle_to_an_algorithm_without_replay(self, tmp_path: Path) -> None:
         path = write(tmp_path, f"{SMALL}policy: {{type: ppo}}\nbuffer: {{capacity: 10}}\n")

@@ -29,6 +29,18 @@ class Mine:
         rows = remuda.Segments(horizon_steps=settings.horizon_steps, discount=0.9)
         return remuda.Declaration(rows=rows, reuse="once", monitored=("loss",))
 
+class Tuned(Mine):
+    class settings(Settings):
+        defaults = {"learner.learning_rate": 0.25, "learner.max_grad_norm": None, "evaluator.episodes": 7}
+
+class Typo(Mine):
+    class settings(Settings):
+        defaults = {"lerner.learning_rate": 0.25}
+
+class TooMuch(Mine):
+    class settings(Settings):
+        defaults = {"learner.learning_rate": -1}
+
 class Exits(Mine):
     def declaration(self, config, settings):
         raise SystemExit(3)
@@ -126,6 +138,8 @@ def test_it_is_asked_again_whenever_a_config_is_loaded(folder: Path) -> None:
         ("type: mine:Unset", "Unset.settings should be a class derived from remuda.AlgorithmConfig"),
         ("type: mine:Taken", "rename the setting declaration"),
         ("type: mine:Broken", "mine:Broken cannot be made: ValueError: no"),
+        ("type: mine:Typo", "settings.defaults: lerner.learning_rate: no such setting outside policy; write section."),
+        ("type: mine:TooMuch", "settings.defaults: learner.learning_rate: Input should be greater than 0"),
         (
             "type: ppp",
             "should be one of dqn, rainbow, ppo, impala, muzero, r2d2, sac, td3, or module:Class, "
@@ -164,6 +178,27 @@ def test_a_mistake_in_one_of_several_policies_names_it_and_its_line(folder: Path
     place, _, what = told.partition(": ")
     assert what.startswith(problem), told
     assert place == f"{config}:{5 if problem.startswith('policies.fox:') else 7}"
+
+
+def test_its_defaults_of_other_sections_fill_in_what_is_left_out(folder: Path) -> None:
+    found = loaded(folder, "type: mine:Tuned\nlearner: {max_grad_norm: 3}")
+    learner = found.config.learner
+    assert (learner.learning_rate, learner.max_grad_norm, found.config.evaluator.episodes) == (0.25, 3.0, 7)
+    origins = [found.provenance[f"learner.{name}"] for name in ("learning_rate", "max_grad_norm", "device")]
+    assert origins == ["algorithm", "file", "default"]
+    assert sources(found)["learner.learning_rate"] == {"value": 0.25, "source": "algorithm"}
+
+
+def test_one_of_several_policies_has_its_defaults_where_it_has_sections_of_its_own(folder: Path) -> None:
+    config = folder / "game.yaml"
+    config.write_text(
+        "name: game\nenv: {kind: pettingzoo, make: 'game:make'}\npolicy: {type: ppo}\nlearner: {max_grad_norm: 3}\n"
+        "policies:\n  hare: {agents: [hare]}\n  fox: {agents: [fox], policy: {type: 'mine:Tuned', horizon_steps: 64}}\n"
+    )
+    both = load_config(config).config
+    assert {name: one.learner.learning_rate for name, one in both.policies.items()} == {"hare": 3e-4, "fox": 0.25}
+    assert both.policies["fox"].learner.max_grad_norm == 3.0, "given for all"
+    assert both.evaluator.episodes == 5, "shared"
 
 
 def test_segments_too_long_to_be_held_are_refused_as_those_of_ppo_are(folder: Path) -> None:

@@ -83,7 +83,7 @@ def test_it_is_told_what_has_no_effect(settings: dict[str, Any], told: str) -> N
         {"policy": {"type": "ppo", "recurrent": "gru", "recurrent_units": 9}, "learner": {"segments_per_update": 4}},
         {"policy": {"type": "rainbow", "noisy_epsilon": True, "epsilon_end": 0.0, "v_max": 500}},
         {"policy": {"type": "sac", "target_entropy_share": 0.3, "initial_temperature": 0.1}},
-        {"policy": {"type": "td3"}, "learner": {"batch_size": 256}, "buffer": {"priority_exponent": 0.9}},
+        {"policy": {"type": "td3"}, "buffer": {"prioritized": True, "priority_exponent": 0.9}},
         {"policy": {"type": "ppo"}, "learner": {"batch_size": 64}},  # the default, as the config.json of a run has it
     ],
 )

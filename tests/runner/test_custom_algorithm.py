@@ -55,6 +55,15 @@ def test_it_fits_a_page() -> None:
     assert len((EXAMPLES / "custom_algorithm.py").read_text("utf-8").splitlines()) < 110
 
 
+def test_it_learns_on_the_device_of_the_config(folder: Path) -> None:
+    """The device meta computes shapes and no numbers: it is there on every machine, and refuses what is on another."""
+    algorithm = make_algorithm(config_in(folder, "learner.device=meta"), *SPACES, seed=0)
+    steps = {name: np.ones((2, 4), np.float32) for name in ("obs", "next_obs")}
+    numbers = {name: np.ones(2, np.float32) for name in ("reward", "discount", "weights")}
+    result = algorithm.learn({**steps, **numbers, "action": np.ones(2, np.int64)})
+    assert {str(getattr(metric, "device", None)) for metric in result.metrics.values()} == {"meta"}
+
+
 def test_it_learns(folder: Path, tmp_path: Path) -> None:
     result = trained(folder, tmp_path / "run")
     assert result.reason == "stop_value", result

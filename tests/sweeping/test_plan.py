@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.config.dump import write_configs
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
 from remuda.runner.serial import Start
@@ -149,6 +150,14 @@ def test_a_run_with_other_settings_is_never_gone_on_with(run: PlannedRun, tmp_pa
     ):
         beginning(other, "serial")
     assert beginning(other, "serial", force=True) == "force"
+
+
+def test_a_default_that_is_another_by_now_is_no_other_setting(run: PlannedRun) -> None:
+    config = run.loaded.config
+    evaluator = config.evaluator.model_copy(update={"window_episodes": 7})
+    run.run_dir.mkdir(parents=True)
+    write_configs(run.run_dir, config.model_copy(update={"evaluator": evaluator}), run.loaded.provenance)
+    assert changed(run) == []
 
 
 def test_a_run_may_be_gone_on_with_for_longer(run: PlannedRun, tmp_path: Path) -> None:

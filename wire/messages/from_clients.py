@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from remuda.wire.messages.parts import LogPlace, LongText, Message, Part, PathText, ShortText, Uuid
 
-Origin = Literal["file", "command line", "measured", "default"]
+Origin = Literal["file", "command line", "measured", "algorithm", "default"]
 """Where a setting came from."""
 
 

@@ -1,0 +1,89 @@
+"""Defaults by algorithm: values that take the place of the schema's defaults in sections outside `policy`.
+
+Each algorithm states its own: AlgorithmConfig.defaults. They depend on `policy.type` alone. What depends on the
+environment (images, kinds of actions) is in remuda.client.choosing, which builds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.policy import SETTINGS
+from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.section import Section
+
+OF_EACH_POLICY = frozenset({"learner", "buffer"})
+"""Sections that each of several policies has of its own. All other sections are shared, and have the defaults of the
+whole config's `policy`."""
+
+
+def defaults_of(policy: object) -> Mapping[str, JsonValue]:
+    """The defaults of the algorithm of a section `policy`, by dotted key: a built-in one, or a class that is given.
+
+    None of what is no such section, or names a class that is not imported here.
+    """
+    if isinstance(policy, AlgorithmConfig):
+        return policy.defaults
+    if policy is None:
+        return DqnConfig.defaults
+    if not isinstance(policy, Mapping):
+        return {}
+    kind = cast("Mapping[str, object]", policy).get("type", "dqn")
+    return SETTINGS.get(kind, AlgorithmConfig).defaults if isinstance(kind, str) else {}
+
+
+def with_defaults(value: object) -> object:
+    """Fill in the algorithm's defaults where a config, or one of its several policies, leaves a setting out.
+
+    What is not a mapping is left as it is: a section that is given as an object is given as a whole, and the validation
+    refuses everything else.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    values = filled(cast("Mapping[str, object]", value))
+    policies = values.get("policies")
+    if isinstance(policies, Mapping):
+        named = cast("Mapping[str, object]", policies)
+        values["policies"] = {name: _filled_policy(one) for name, one in named.items()}
+    return values
+
+
+def filled(values: Mapping[str, object], defaults: Mapping[str, JsonValue] | None = None) -> dict[str, object]:
+    """The settings of a config, and these defaults where they leave something out; without any, its algorithm's."""
+    found = dict(values)
+    for key, default in (defaults_of(values.get("policy")) if defaults is None else defaults).items():
+        section, _, name = key.partition(".")
+        inside = found.get(section, {})
+        if isinstance(inside, Mapping) and name not in inside:
+            found[section] = {**cast("Mapping[str, object]", inside), name: default}
+    return found
+
+
+def _filled_policy(one: object) -> object:
+    if not isinstance(one, Mapping):
+        return one
+    values = cast("Mapping[str, object]", one)
+    return filled(values, of_each_policy(defaults_of(values.get("policy"))))
+
+
+def of_each_policy(defaults: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Those of the sections that each of several policies has of its own."""
+    return {key: value for key, value in defaults.items() if key.partition(".")[0] in OF_EACH_POLICY}
+
+
+def wrong_default(kind: type[AlgorithmConfig], sections: Mapping[str, type[Section]]) -> str | None:
+    """What is wrong with the defaults of a user's class; None if they fit the settings of `sections`."""
+    for key, value in kind.defaults.items():
+        section, _, name = key.partition(".")
+        inside = sections.get(section)
+        if inside is None or name not in inside.model_fields:
+            return f"{key}: no such setting outside policy; write section.setting, as in learner.batch_size"
+        try:
+            TypeAdapter(inside.model_fields[name].rebuild_annotation()).validate_python(value)
+        except ValidationError as error:
+            return f"{key}: {error.errors(include_url=False)[0]['msg']}"
+    return None

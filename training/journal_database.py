@@ -10,6 +10,8 @@ import sqlite3
 from collections.abc import Generator
 from pathlib import Path
 
+from remuda.config.errors import Error
+
 BUSY_S = 2.0
 """How long to wait for another process that has the file open, before an error is raised."""
 STATEMENTS = 256
@@ -20,7 +22,7 @@ them."""
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-class JournalError(Exception):
+class JournalError(Error):
     """The journal cannot be opened, read or written; the text says which and why."""
 
 

@@ -11,6 +11,7 @@ from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.custom import CustomSettingsError, find_entry, parsed
 from remuda.config.declaration import Declaration, ReanalyzedColumns
+from remuda.config.errors import Error
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.policy.acting.inference import Choice
@@ -42,7 +43,7 @@ ENTRIES = cast(
 """Remuda's own algorithms, by `policy.type`."""
 
 
-class UnknownAlgorithmError(ValueError):
+class UnknownAlgorithmError(Error, ValueError):
     """The algorithm of a config is not available here; the text says why."""
 
 

@@ -6,20 +6,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from remuda.api.runs import TrainingFailedError, TrainingResult, launch, train
+    from remuda.api.runs import MainThreadError, TrainingFailedError, TrainingResult, launch, train
     from remuda.client.checking import UnusableError
     from remuda.client.client import Client
     from remuda.config.algorithms.base import AlgorithmConfig
     from remuda.config.declaration import Declaration, ReanalyzedColumns, Segments, Sequences, Steps, Unrolls
-    from remuda.config.errors import ConfigError
+    from remuda.config.errors import ConfigError, Error
+    from remuda.config.exits import UserExitError
     from remuda.config.schema import ExperimentConfig
+    from remuda.config.user_code import UserCodeError
+    from remuda.deploy.launcher import LaunchError
+    from remuda.environments.errors import EnvironmentBuildError
     from remuda.environments.unsupported import UnsupportedSpaceError
+    from remuda.evaluator.evaluate import EvaluationError
     from remuda.policy.acting.network_policy import NetworkPolicy
+    from remuda.policy.algorithms import UnknownAlgorithmError
     from remuda.policy.base import Algorithm, LearnResult, Policy, Reanalyzer, ReanalyzingAlgorithm
     from remuda.policy.entry import AlgorithmEntry, ReanalyzingEntry, Setup
+    from remuda.policy.files.checkpoint_file import CheckpointError
     from remuda.policy.files.functions import load_policy, load_value
+    from remuda.policy.networks.tensors import DeviceError
+    from remuda.policy.row_plan import SmallBufferError, UnsupportedReuseError
+    from remuda.policy.saved_state import StateMismatchError
     from remuda.policy.spaces import ActionSpec, ObservationSpec
     from remuda.runner.custom_loop import run_context
+    from remuda.storage.checkpoint_index import CheckpointIndexError
+    from remuda.storage.existing_folder import RunFolderError
+    from remuda.storage.ownership import FolderOwnedError
+    from remuda.training.journal_database import JournalError
+    from remuda.wire.connection_file import ConnectionFileError
+    from remuda.wire.conversation import RefusedError, UnreachableError
+    from remuda.wire.keys.pair import NoCurveError
 
     __version__: str
 
@@ -28,27 +45,48 @@ __all__ = [
     "Algorithm",
     "AlgorithmConfig",
     "AlgorithmEntry",
+    "CheckpointError",
+    "CheckpointIndexError",
     "Client",
     "ConfigError",
+    "ConnectionFileError",
     "Declaration",
+    "DeviceError",
+    "EnvironmentBuildError",
+    "Error",
+    "EvaluationError",
     "ExperimentConfig",
+    "FolderOwnedError",
+    "JournalError",
+    "LaunchError",
     "LearnResult",
+    "MainThreadError",
     "NetworkPolicy",
+    "NoCurveError",
     "ObservationSpec",
     "Policy",
     "ReanalyzedColumns",
     "Reanalyzer",
     "ReanalyzingAlgorithm",
     "ReanalyzingEntry",
+    "RefusedError",
+    "RunFolderError",
     "Segments",
     "Sequences",
     "Setup",
+    "SmallBufferError",
+    "StateMismatchError",
     "Steps",
     "TrainingFailedError",
     "TrainingResult",
+    "UnknownAlgorithmError",
+    "UnreachableError",
     "Unrolls",
+    "UnsupportedReuseError",
     "UnsupportedSpaceError",
     "UnusableError",
+    "UserCodeError",
+    "UserExitError",
     "__version__",
     "launch",
     "load_policy",
@@ -63,27 +101,48 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Algorithm": "policy.base",
         "AlgorithmConfig": "config.algorithms.base",
         "AlgorithmEntry": "policy.entry",
+        "CheckpointError": "policy.files.checkpoint_file",
+        "CheckpointIndexError": "storage.checkpoint_index",
         "Client": "client.client",
         "ConfigError": "config.errors",
+        "ConnectionFileError": "wire.connection_file",
         "Declaration": "config.declaration",
+        "DeviceError": "policy.networks.tensors",
+        "EnvironmentBuildError": "environments.errors",
+        "Error": "config.errors",
+        "EvaluationError": "evaluator.evaluate",
         "ExperimentConfig": "config.schema",
+        "FolderOwnedError": "storage.ownership",
+        "JournalError": "training.journal_database",
+        "LaunchError": "deploy.launcher",
         "LearnResult": "policy.base",
+        "MainThreadError": "api.runs",
         "NetworkPolicy": "policy.acting.network_policy",
+        "NoCurveError": "wire.keys.pair",
         "ObservationSpec": "policy.spaces",
         "Policy": "policy.base",
         "ReanalyzedColumns": "config.declaration",
         "Reanalyzer": "policy.base",
         "ReanalyzingAlgorithm": "policy.base",
         "ReanalyzingEntry": "policy.entry",
+        "RefusedError": "wire.conversation",
+        "RunFolderError": "storage.existing_folder",
         "Segments": "config.declaration",
         "Sequences": "config.declaration",
         "Setup": "policy.entry",
+        "SmallBufferError": "policy.row_plan",
+        "StateMismatchError": "policy.saved_state",
         "Steps": "config.declaration",
         "TrainingFailedError": "api.runs",
         "TrainingResult": "api.runs",
+        "UnknownAlgorithmError": "policy.algorithms",
+        "UnreachableError": "wire.conversation",
         "Unrolls": "config.declaration",
+        "UnsupportedReuseError": "policy.row_plan",
         "UnsupportedSpaceError": "environments.unsupported",
         "UnusableError": "client.checking",
+        "UserCodeError": "config.user_code",
+        "UserExitError": "config.exits",
         "launch": "api.runs",
         "load_policy": "policy.files.functions",
         "load_value": "policy.files.functions",

@@ -18,6 +18,7 @@ from remuda.client import running
 from remuda.client.checking import check_launch
 from remuda.client.progress import open_view
 from remuda.client.sizing import as_before
+from remuda.config.errors import Error
 from remuda.config.load import LoadedConfig, load_config, load_settings
 from remuda.config.override import Override
 from remuda.config.schema import ExperimentConfig
@@ -53,7 +54,11 @@ class TrainingResult:
     """Mean return of the best evaluation, whose checkpoint is `ckpt/ckpt_best.pth.tar`; None where there was none."""
 
 
-class TrainingFailedError(Exception):
+class MainThreadError(Error, RuntimeError):
+    """`train` or `launch` was called in another thread than the main one, where Python cannot handle Ctrl-C."""
+
+
+class TrainingFailedError(Error):
     """The run began and failed, say because its environment did; what was learned until then is in `run_dir`."""
 
     def __init__(self, reason: str, run_dir: Path, log: Path) -> None:
@@ -101,7 +106,7 @@ def train(
         RunFolderError: The run folder cannot be used as `on_exists` says.
         FolderOwnedError: Another process has the run folder open.
         TrainingFailedError: The run began and failed.
-        RuntimeError: This is not the main thread.
+        MainThreadError: This is not the main thread.
     """
     _require_main_thread("train")
     loaded = _loaded(_named(config, run_dir, on_exists), overrides)
@@ -144,7 +149,7 @@ def launch(
         ConnectionFileError: The coordinator's connection file is missing or damaged, for instance since somebody
             removed it.
         TrainingFailedError: The run began and failed.
-        RuntimeError: This is not the main thread.
+        MainThreadError: This is not the main thread.
     """
     _require_main_thread("launch")
     launcher = {} if on is None else {"launch.on": on}
@@ -242,9 +247,9 @@ def _warn(text: str) -> None:
 
 
 def _require_main_thread(verb: str) -> None:
-    """Raise RuntimeError elsewhere: Python handles Ctrl-C only in the main thread."""
+    """Raise MainThreadError elsewhere: Python handles Ctrl-C only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError(
+        raise MainThreadError(
             f"remuda.{verb} was called in the thread {threading.current_thread().name!r}: call it in the main thread, "
             f"or start a process with the command `remuda {verb}`"
         )

@@ -10,7 +10,22 @@ from typing import Annotated
 
 import typer
 
-from remuda.cli import config, doctor, evaluate, keys, launch, logs, page, plot, service, status, submit, sweep, train
+from remuda.cli import (
+    config,
+    doctor,
+    evaluate,
+    examples,
+    keys,
+    launch,
+    logs,
+    page,
+    plot,
+    service,
+    status,
+    submit,
+    sweep,
+    train,
+)
 from remuda.cli.options import epilog, new_group
 
 app = new_group(
@@ -18,6 +33,7 @@ app = new_group(
     example="remuda train examples/cartpole_dqn.yaml --seed 1",
 )
 app.command(epilog=epilog(train.EXAMPLE))(train.train)
+app.command(epilog=epilog(examples.EXAMPLE))(examples.examples)
 app.command(epilog=epilog(evaluate.EXAMPLE))(evaluate.evaluate)
 app.command(epilog=epilog(plot.EXAMPLE))(plot.plot)
 app.command(epilog=epilog("remuda launch examples/cartpole_dqn.yaml --collectors 2"))(launch.launch)

@@ -50,7 +50,7 @@ def _sources(config: Path, sets: list[str] | None, seed: int | None, *, as_json:
     return json.dumps(sources(loaded), indent=2) + "\n" if as_json else sources_text(loaded)
 
 
-@group.command(epilog=epilog("remuda config check examples/*.yaml"))
+@group.command(epilog=epilog("remuda config check examples/cartpole_dqn.yaml"))
 def check(
     configs: Annotated[list[Path], typer.Argument(metavar="CONFIG", help="One or more config files.")],
     sets: Sets = None,

@@ -13,7 +13,7 @@ from remuda.cli.errors import RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir
 
 EXAMPLE = "remuda doctor --runs-dir /shared/runs"
-NEEDED = ("gymnasium", "msgspec", "numpy", "pydantic", "pyzmq", "safetensors", "torch")
+NEEDED = ("gymnasium", "msgspec", "numpy", "pydantic", "pyzmq", "torch")
 EXTRAS = {"ale-py": "atari", "matplotlib": "plot", "imageio-ffmpeg": "video", "mujoco": "mujoco", "box2d": "box2d"}
 """Packages that some environments or verbs need, and the extra that brings each."""
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "9p")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.config.changes import changed_settings
+from remuda.config.errors import Error
 from remuda.config.launching import KUBERNETES, LOCAL
 from remuda.config.load import LoadedConfig
 from remuda.config.schema import ExperimentConfig
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from remuda.environments.spaces import Space
 
 
-class UnusableError(Exception):
+class UnusableError(Error):
     """The config is valid, but cannot be run here because of its environment, device or weights; the message says
     why."""
 

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 _LONGEST_PROBLEM = 500
 
 
-class ConfigError(Exception):
+class Error(Exception):
+    """Base of every error that Remuda's Python interface raises on purpose: `except remuda.Error` catches them all."""
+
+
+class ConfigError(Error):
     """The config is wrong. Its text has a line per problem: where, which key, what is wrong, the nearest valid key."""
 
     def __init__(self, problems: Sequence[str]) -> None:

@@ -7,10 +7,12 @@ import sysconfig
 import traceback
 from types import TracebackType
 
+from remuda.config.errors import Error
+
 _STDLIB = sysconfig.get_path("stdlib")
 
 
-class UserExitError(RuntimeError):
+class UserExitError(Error, RuntimeError):
     """User code tried to end the process; the message says where."""
 
 

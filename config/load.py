@@ -23,6 +23,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masks_in
 from remuda.config.section import Section
 from remuda.config.several_policies import without_repeated
+from remuda.config.stored import example_or_file
 from remuda.config.suggest import keys_of
 from remuda.config.user_code import UserCodeError
 from remuda.config.yaml_source import read_yaml
@@ -37,6 +38,12 @@ EXP_NAME = "exp_name"
 
 SETTINGS = "config"
 """What settings that are in no file are called in messages."""
+
+OTHER_WAYS = (
+    "`remuda examples` lists the configs that come with Remuda; without a config name an algorithm and an environment, "
+    "as in: remuda train ppo --env CartPole-v1"
+)
+"""For somebody whose config is not there."""
 
 _READERS: dict[str, Callable[[str], Document]] = {
     ".yaml": read_yaml,
@@ -79,7 +86,7 @@ def load_config(
     masks: bool = False,
     import_algorithm: bool = True,
 ) -> LoadedConfig:
-    """Load a .yaml, .yml or .json file, or one of a run folder's own (config.json, formatted_total_config.py).
+    """Load a .yaml, .yml or .json file, an example by its name, or a config in a run folder.
 
     `overrides` are `a.b=value` with the value in YAML, or parsed; `seed` is one more. Both beat the file. `source_dir`
     becomes the file's absolute folder unless the file names one. A copy in which secrets are masked cannot be run, and
@@ -87,7 +94,7 @@ def load_config(
     declares, unless `import_algorithm` is false: then the file's word is taken, as it must be for code that nobody said
     to trust. Raises ConfigError with every problem of the file.
     """
-    shown = Path(path)
+    shown = example_or_file(Path(path))
     document = read_document(shown)
     given = [one if isinstance(one, Override) else parse_override(one) for one in overrides]
     if seed is not None:
@@ -199,7 +206,7 @@ def read_document(path: Path) -> Document:
     """Parse a file without validating its settings. Raises ConfigError if it does not have the format of its suffix."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None and not path.is_dir():
-        hint = "" if path.suffix else f"; for an algorithm add --env ID, as in: remuda train {path} --env CartPole-v1"
+        hint = "" if path.suffix else f"; {OTHER_WAYS}"
         raise ConfigError([f"{path}: a config is a .yaml, .json or .py file, and this is none of them{hint}"])
     text = _text(path)
     assert reader is not None  # a folder has been refused by now
@@ -229,7 +236,8 @@ def _text(path: Path) -> str:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
-        raise ConfigError([f"{path}: cannot be read: {reason or error}"]) from None
+        hint = f"; {OTHER_WAYS}" if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError([f"{path}: cannot be read: {reason or error}{hint}"]) from None
     if len(data) > MAX_BYTES:
         raise ConfigError([f"{path}: larger than {MAX_BYTES // 1024} KiB; this is no config"])
     try:

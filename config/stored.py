@@ -1,10 +1,11 @@
-"""Settings for one algorithm in one environment: the examples, which come with the package.
+"""The examples, which come with the package: by their names, and by algorithm and environment.
 
 The comment at the top of each file says what was shown of it.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import MappingProxyType
 
@@ -40,6 +41,18 @@ STORED = MappingProxyType(
 )
 """The config in FOLDER for an algorithm (`policy.type`) and an environment (`env.id`). A new example gets a line here,
 unless it is a variant of one that is there."""
+
+
+def example_or_file(path: Path) -> Path:
+    """Return the example that `path` names, as in `cartpole_dqn` or `examples/cartpole_dqn.yaml`.
+
+    A file at `path` comes first. Where there is neither, `path` is returned as it is.
+    """
+    name = path.as_posix()
+    if name.startswith("examples/"):
+        name = name.removeprefix("examples/").removesuffix(".yaml")
+    known = {file.relative_to(FOLDER).with_suffix("").as_posix(): file for file in FOLDER.rglob("*.yaml")}
+    return path if name not in known or os.path.lexists(path) else known[name]
 
 
 def stored_config(algorithm: str, env_id: str) -> Path | None:

@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from remuda.config.errors import Error
 from remuda.config.exits import NoExit
 
 # A worker works for many experiments. Two of them may name different modules `my_env`, or the same one edited in
@@ -16,7 +17,7 @@ from remuda.config.exits import NoExit
 _imported: dict[str, tuple[Path, int, int]] = {}
 
 
-class UserCodeError(ValueError):
+class UserCodeError(Error, ValueError):
     """What a setting names cannot be used; the message says what to change."""
 
     def __init__(self, setting: str, text: str) -> None:

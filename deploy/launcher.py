@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+from remuda.config.errors import Error
 from remuda.config.launching import LaunchConfig
 
 if TYPE_CHECKING:  # the second imports gymnasium
@@ -49,7 +50,7 @@ class LaunchRequest:
     it ends it, where the launcher has not done so before."""
 
 
-class LaunchError(Exception):
+class LaunchError(Error):
     """The coordinator or its workers could not be started, or died; the message holds their last lines of output."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from remuda.config.environment import EnvConfig
+from remuda.config.errors import Error
 from remuda.config.secrets import masked
 
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "classic-control": "video", "atari": "atari"}
@@ -12,7 +13,7 @@ _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "classic-control": "video", "at
 _NAMED_EXTRA = re.compile(r"gymnasium\[([a-z0-9-]+)\]")
 
 
-class EnvironmentBuildError(ValueError):
+class EnvironmentBuildError(Error, ValueError):
     """The environment of a config cannot be built; the message says what to change."""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from remuda.config.errors import Error
 
-class UnsupportedSpaceError(ValueError):
+
+class UnsupportedSpaceError(Error, ValueError):
     """An environment's observations or actions cannot be stored, or no algorithm here can work with them; the message
     names the space and what is supported."""

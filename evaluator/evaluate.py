@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from remuda.config.errors import Error
 from remuda.environments.episode_info import DISCOUNTED_RETURN, of_single
 from remuda.environments.faults import REPLACED
 from remuda.environments.legal_actions import (
@@ -26,7 +27,7 @@ from remuda.logbook.statistics import merged
 from remuda.policy.base import Actor
 
 
-class EvaluationError(ValueError):
+class EvaluationError(Error, ValueError):
     """An environment returned a number that is not finite, so the episode has no return; or it has no legal action."""
 
 

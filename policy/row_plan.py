@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
+from remuda.config.errors import Error
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration
 from remuda.wire.messages import ChunkMeta
 
 
-class UnsupportedReuseError(ValueError):
+class UnsupportedReuseError(Error, ValueError):
     """An algorithm asks for rows and reuse that do not go together (yet); the text says which, and what does."""
 
     def __init__(self, algorithm: str, rows: RowShape, reuse: str) -> None:
@@ -21,7 +22,7 @@ class UnsupportedReuseError(ValueError):
         )
 
 
-class SmallBufferError(ValueError):
+class SmallBufferError(Error, ValueError):
     """The buffer does not hold what a collector hands in at once; the text says which settings to change."""
 
 

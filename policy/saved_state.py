@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from remuda.config.errors import Error
 
-class StateMismatchError(ValueError):
+
+class StateMismatchError(Error, ValueError):
     """A saved state does not fit the network it is loaded into; the message names every key that does not."""
 
     def __init__(self, problems: list[str]) -> None:

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, structs
 
+from remuda.config.errors import Error
 from remuda.storage.atomic import replacing, write_bytes
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import NotOrdinaryError, read_bounded
@@ -25,7 +26,7 @@ _MOST_BYTES = 64 << 20
 _CHECKPOINT = re.compile(r"iteration_([0-9]+)\.pth\.tar")
 
 
-class CheckpointIndexError(Exception):
+class CheckpointIndexError(Error):
     """index.json is damaged, or does not list the requested checkpoint; the message names the file."""
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Literal
 
+from remuda.config.errors import Error
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import PolicyFolder, RunFolder
 
@@ -36,7 +37,7 @@ _OWN_FOLDERS: dict[Mode, tuple[str, ...]] = {
 }
 
 
-class RunFolderError(Exception):
+class RunFolderError(Error):
     """The folder cannot be used as asked; the message says why and what to do."""
 
 

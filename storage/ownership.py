@@ -11,6 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from remuda.config.errors import Error
 from remuda.storage.boot import boot_id
 from remuda.storage.full_disk import DISK_IS_FULL
 from remuda.storage.untrusted import read_start
@@ -21,7 +22,7 @@ carries a lock from one machine to the other. Workers wait much longer than that
 _LONGEST_NAME_BYTES = 300
 
 
-class FolderOwnedError(Exception):
+class FolderOwnedError(Error):
     """Another process owns the folder; the text names its host and process id."""
 
 

@@ -16,6 +16,7 @@ from remuda.config.errors import ConfigError
 from remuda.config.load import read_document
 from remuda.config.numbers import LARGEST_COUNT
 from remuda.config.override import Override
+from remuda.config.stored import example_or_file
 from remuda.sweeping.names import default_shorthand, variant_name
 from remuda.sweeping.search.reading import read_search
 from remuda.sweeping.search.space import Search
@@ -83,7 +84,11 @@ class Grid:
 
 
 def read_grid(path: Path) -> Grid:
-    """Read a grid's YAML. Raises ConfigError with every problem of the file; values of settings are not checked yet."""
+    """Read a grid's YAML, or an example's by its name; values of settings are not checked yet.
+
+    Raises ConfigError with every problem of the file.
+    """
+    path = example_or_file(path)
     document = read_document(path)
     problems: list[str] = []
     try:

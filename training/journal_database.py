@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Generator
 from pathlib import Path
 
+from remuda.config.errors import Error
 from remuda.storage.atomic import replacing
 
 BUSY_S = 2.0
@@ -22,7 +23,7 @@ them."""
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-class JournalError(Exception):
+class JournalError(Error):
     """The journal cannot be opened, read or written; the text says which and why."""
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from remuda.config.errors import Error
 from remuda.storage.atomic import write_bytes
 from remuda.storage.private_file import NotPrivateError, read_private
 from remuda.wire.keys.pair import KeyName, PublicKey
@@ -21,7 +22,7 @@ _WAIT_STEP_S = 0.02
 _LONGEST_STEP_S = 0.5
 
 
-class ConnectionFileError(Exception):
+class ConnectionFileError(Error):
     """The connection file is missing, readable by others, or malformed; the text says what to do."""
 
 

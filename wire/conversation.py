@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from remuda.config.errors import Error
 from remuda.wire.channel import Channel
 from remuda.wire.codec import OF_STRANGERS, CodecError, check
 from remuda.wire.connection_file import ConnectionFile
@@ -18,7 +19,7 @@ _LOOK_S = 0.2
 """Between two looks at whether there is somebody else to be asked."""
 
 
-class RefusedError(Exception):
+class RefusedError(Error):
     """The coordinator refused. `code` is one of those of Rejected; the text is the reason."""
 
     def __init__(self, rejected: Rejected) -> None:
@@ -34,7 +35,7 @@ class NotLetInError(RefusedError):
         super().__init__(Rejected("forbidden", reason))
 
 
-class UnreachableError(Exception):
+class UnreachableError(Error):
     """The coordinator did not answer in time."""
 
 

@@ -53,8 +53,8 @@ _OPENING = """\
 <!-- Written by `python -m remuda.wire.reference`; edit wire/messages/ and wire/reference.py instead. -->
 # Protocol
 
-Version {version}. Each worker (collector, evaluator, learner) and each client has one ZeroMQ connection to its
-coordinator: the coordinator binds a ROUTER socket, the others connect a DEALER. Messages carry only metadata:
+Version {version}. Each worker (collector, evaluator, reanalyzer, learner) and each client has one ZeroMQ connection to
+its coordinator: the coordinator binds a ROUTER socket, the others connect a DEALER. Messages carry only metadata:
 experience is in files in `data/`, policies in `policy/`, weights in `ckpt/`; messages name them. The only exception are
 films of evaluations, which are small. A worker that does not see these files has one more connection, over which they
 travel: [Streams](#streams).

@@ -50,9 +50,9 @@ from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Counters, Rejected, Submit
 
 LONGEST_REASON = 10_000
+"""The most characters of a message about a wrong config, which may have a thousand wrong keys."""
 CLOSING_S = 20.0
 """How long a new run waits for its folder to be closed by the one before; clients wait for 60 s."""
-"""The most characters of a message about a wrong config, which may have a thousand wrong keys."""
 
 
 class RunFolders:

@@ -12,6 +12,7 @@ from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.policy import SETTINGS
 from remuda.config.custom import CustomSettingsError, find_entry, parsed
 from remuda.config.declaration import Declaration, ReanalyzedColumns
+from remuda.config.errors import Error
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.policy.acting.inference import Choice
@@ -43,7 +44,7 @@ ENTRIES = cast(
 """Remuda's own algorithms, by `policy.type`."""
 
 
-class UnknownAlgorithmError(ValueError):
+class UnknownAlgorithmError(Error, ValueError):
     """The algorithm of a config is not available here; the text says why."""
 
 

@@ -16,6 +16,7 @@ from typing import IO, TypeVar, cast
 import msgspec
 import torch
 
+from remuda.config.errors import Error
 from remuda.policy.files.plain_pickle import require_plain_pickle
 from remuda.storage.atomic import Replacing, replacing, write_bytes
 from remuda.storage.untrusted import open_regular
@@ -36,7 +37,7 @@ class _Versioned(msgspec.Struct):
     format: int
 
 
-class CheckpointError(Exception):
+class CheckpointError(Error):
     """The checkpoint is missing, damaged, from a newer Remuda, or does not fit; the message names the file."""
 
 

@@ -12,10 +12,11 @@ from typing import cast
 import numpy as np
 import torch
 
+from remuda.config.errors import Error
 from remuda.policy.saved_state import misfits
 
 
-class DeviceError(ValueError):
+class DeviceError(Error, ValueError):
     """The config asks for a device that this machine (or this torch) does not have."""
 
 

@@ -60,7 +60,9 @@ def test_check_reports_every_file(tmp_path: Path, terminal: Terminal) -> None:
     assert (ended.code, ended.out) == (2, "")
     first, second = ended.err.splitlines()
     assert first.startswith(f"{bad}: the file is empty")
-    assert second == f"{tmp_path / 'none.yaml'}: cannot be read: No such file or directory"
+    assert second.startswith(
+        f"{tmp_path / 'none.yaml'}: cannot be read: No such file or directory; `remuda examples` lists"
+    )
 
 
 def test_check_looks_at_overrides(tmp_path: Path, terminal: Terminal) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.load import ConfigError, load_config
+from remuda.config.load import OTHER_WAYS, ConfigError, load_config
 from remuda.tests.config.files import SMALL, write
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
@@ -167,7 +167,7 @@ def test_python_is_never_executed(tmp_path: Path) -> None:
 
 class TestNotAFile:
     def test_missing(self, tmp_path: Path) -> None:
-        assert problem(tmp_path / "c.yaml") == ": cannot be read: No such file or directory"
+        assert problem(tmp_path / "c.yaml") == f": cannot be read: No such file or directory; {OTHER_WAYS}"
 
     def test_folder_names_the_config_in_it(self, tmp_path: Path) -> None:
         assert problem(tmp_path) == ": is a folder; name the config file in it"

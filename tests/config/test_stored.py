@@ -27,4 +27,4 @@ def test_what_is_not_there() -> None:
 
 def test_they_come_with_the_package() -> None:
     data = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    assert data["package-data"]["remuda"] == ["examples/*.yaml"]
+    assert data["package-data"]["remuda"] == ["examples/*.yaml", "examples/*.py", "examples/sweeps/*.yaml"]

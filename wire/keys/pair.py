@@ -9,6 +9,8 @@ import zmq
 from msgspec import Meta
 from zmq.utils import z85
 
+from remuda.config.errors import Error
+
 PublicKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 """32 bytes as hexadecimal digits: unlike ZeroMQ's own text form it needs no quotes in a shell."""
 KeyName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")]
@@ -44,7 +46,7 @@ def pair_of(name: str, secret: bytes) -> KeyPair:
     return KeyPair(name, z85.decode(zmq.curve_public(z85.encode(secret))).hex(), secret)
 
 
-class NoCurveError(Exception):
+class NoCurveError(Error):
     """This installation of pyzmq cannot encrypt."""
 
 

@@ -46,8 +46,9 @@ class LogConfig(Section):
     """How often each log is written."""
 
     interval_train_iters: Positive = 100
-    """Gradient updates between tables of the learner's log, and the least number between reports of a collector. With
-    `learner.inference` there are no updates, and collectors report every `progress_interval_env_steps`."""
+    """Gradient updates between tables of the learner's log, and the least number between reports of a collector. Seldom
+    updates have a table for each row of progress.txt. With `learner.inference` there are no updates, and collectors
+    report every `progress_interval_env_steps`."""
     progress_interval_env_steps: Positive = 1_000
     """Rows of progress.txt are at multiples of this number of environment steps. A row waits for the evaluation that is
     due there."""

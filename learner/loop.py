@@ -76,14 +76,18 @@ class LearnerLoop:
         *,
         publish_interval_iters: int,
         report_interval_iters: int,
+        report_interval_env_steps: int = 1_000,
         train_iter: int = 0,
+        env_step: int = 0,
         with_statistics: Collection[str] = (),
         timers: Timers | None = None,
         learn: Callable[[Arrays], LearnResult] | None = None,
         update_threads: int | None = None,
     ) -> None:
-        """`with_statistics` is the declaration's. `learn` is called with each batch in place of the algorithm's, which
-        several ranks do together. `update_threads` are torch's in an update; None: as they are."""
+        """A report is due each `report_interval_iters` updates, and with the first update after each multiple of
+        `report_interval_env_steps`: so seldom updates are reported, too. `with_statistics` is the declaration's.
+        `learn` is called with each batch in place of the algorithm's, which several ranks do together. `update_threads`
+        are torch's in an update; None: as they are."""
         keep_freed_memory()
         self.algorithm = algorithm
         self._learn = learn or algorithm.learn
@@ -93,6 +97,9 @@ class LearnerLoop:
         self._timers = timers or Timers()
         self._publish_interval_iters = publish_interval_iters
         self._report_interval_iters = report_interval_iters
+        self._report_interval_env_steps = report_interval_env_steps
+        self._env_step = env_step
+        """At the newest update."""
         self._metrics = Metrics(with_statistics)
         self._grad_norms: list[float | torch.Tensor] = []
         """The gradient norms of the updates since the last check."""
@@ -108,26 +115,29 @@ class LearnerLoop:
         source: BatchSource,
         *,
         train_iter: int,
+        env_step: int = 0,
         timers: Timers,
         learn: Callable[[Arrays], LearnResult] | None = None,
         update_threads: int | None = None,
     ) -> LearnerLoop:
-        """A loop that publishes, reports and averages as the config says; `train_iter` is where it continues, `learn`
-        what learns in place of the algorithm."""
+        """A loop that publishes, reports and averages as the config says. `train_iter` and `env_step` are where it
+        continues, `learn` what learns in place of the algorithm."""
         return cls(
             algorithm,
             source,
             publish_interval_iters=plan.publish_interval_iters,
             report_interval_iters=config.log.interval_train_iters,
+            report_interval_env_steps=config.log.progress_interval_env_steps,
             train_iter=train_iter,
+            env_step=env_step,
             with_statistics=declaration(config).with_statistics,
             timers=timers,
             learn=learn,
             update_threads=update_threads,
         )
 
-    def step(self) -> Step:
-        """Train on one batch, if there is one."""
+    def step(self, env_step: int = 0) -> Step:
+        """Train on one batch, if there is one. `env_step` is the newest counter that is known."""
         with self._timers("gather"):
             batch = self._source.next_batch()
         if batch is None:
@@ -145,8 +155,13 @@ class LearnerLoop:
         return Step(
             trained=True,
             publish_due=_crosses(before, self.train_iter, self._publish_interval_iters),
-            report_due=_crosses(before, self.train_iter, self._report_interval_iters),
+            report_due=_crosses(before, self.train_iter, self._report_interval_iters) | self._passes(env_step),
         )
+
+    def _passes(self, env_step: int) -> bool:
+        """Whether a row of progress.txt stands between the update before this one and `env_step`."""
+        before, self._env_step = self._env_step, max(self._env_step, env_step)
+        return _crosses(before, self._env_step, self._report_interval_env_steps)
 
     def take_priorities(self) -> Priorities:
         """Return the priorities since the last call, each once; an empty one if there are none."""
@@ -168,6 +183,11 @@ class LearnerLoop:
         finite."""
         self.require_finite()
         return finite(self.algorithm.acting_state(), train_iter=self.train_iter)
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether there were updates since the last call of take_metrics."""
+        return not self._metrics.is_empty
 
     def take_metrics(self) -> dict[str, float]:
         """Sum up the algorithm's metrics over the updates since the last call, as Metrics.take describes. Raises

@@ -34,6 +34,11 @@ class Metrics:
         if self._updates % JOINED == 0:
             self._told = {name: _joined(values) for name, values in self._told.items()}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was no update since the last `take`."""
+        return not self._told
+
     def take(self) -> dict[str, float]:
         """Sum up the metrics since the last call; empty if there was no update. Waits for the device.
 

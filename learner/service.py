@@ -121,6 +121,8 @@ class LearnerWork:
                     self._link.send(request)
             case StopTraining():
                 self._training = False
+                if self._loop.has_metrics:
+                    self._report()
                 self._link.activity("waiting", "waiting for the end")
             case _:
                 pass
@@ -141,7 +143,7 @@ class LearnerWork:
             if self._publish_due:
                 return False
         self._request_batches()
-        step = self._loop.step()
+        step = self._loop.step(self._prefetch.counters.env_step)
         if not step.trained:
             self._ran_dry()
             if self._publish_due:

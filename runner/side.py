@@ -59,6 +59,7 @@ class PolicySide:
             components.algorithm,
             self._memory,
             train_iter=start.train_iter,
+            env_step=start.env_step,
             timers=components.timers,
             update_threads=update_threads(
                 config, components.algorithm, self._plan, alone=True, say=partial(components.logbook.say, "learner")
@@ -183,14 +184,17 @@ class PolicySide:
                 train_iter=learner.train_iter,
                 priorities=learner.take_priorities(),
             )
-        while (step := learner.step()).trained:
+        while (step := learner.step(self._replay.env_step)).trained:
             if step.publish_due:
                 self._publish()
             if step.report_due:
-                metrics = learner.take_metrics()
-                self._progress.learned(metrics)
-                self.components.outputs.report(metrics, train_iter=learner.train_iter, env_step=self._replay.env_step)
+                self._report_metrics()
         self._memory.release_used()
+
+    def _report_metrics(self) -> None:
+        metrics, learner = self._learner.take_metrics(), self._learner
+        self._progress.learned(metrics)
+        self.components.outputs.report(metrics, train_iter=learner.train_iter, env_step=self._replay.env_step)
 
     def _publish(self) -> None:
         """Give the collector the newest weights."""
@@ -212,6 +216,8 @@ class PolicySide:
     def finish(self, end: End, now_s: float) -> None:
         """The run is over: write the last reports and rows."""
         self._status.live.finish(end, now_s)
+        if self._learner.has_metrics and end.state != "failed":
+            self._report_metrics()
         self._emit_collected(
             self._summary.last(train_iter=self._learning.policy.train_iter, env_step=self._replay.env_step)
         )

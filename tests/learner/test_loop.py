@@ -95,6 +95,17 @@ def test_what_is_due_follows_the_count_of_updates_also_after_a_resume(
         assert step.report_due == (train_iter % report == 0)
 
 
+def test_seldom_updates_are_reported_once_in_each_row_of_progress() -> None:
+    """A report is due with the first update after each multiple of 1,000 environment steps, however few updates there
+    were; and what no report has is known at the end."""
+    learner = loop([rows(0, [1.0])] * 6, report=100)
+    due = [learner.step(env_step).report_due for env_step in (400, 900, 1_000, 1_300, 5_200)]
+    assert due == [False, False, True, False, True]
+    learner.take_metrics()
+    assert not learner.step(5_100).report_due, "an older counter passes nothing"
+    assert learner.has_metrics
+
+
 def test_metrics_are_of_the_interval_and_taken_once() -> None:
     learner = loop([rows(0, [1.0, 3.0]), rows(2, [6.0]), rows(3, [10.0])])
     learner.step()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 import msgspec
@@ -21,6 +22,7 @@ MOST_IN_A_ROW = 3
 """Faults of one environment without a good step in between, after which it is not made again: it would break again."""
 HOUR_S = 3600.0
 
+_KINDS_SHOWN = 3
 _MOST_ACTION = 200
 _MOST_TRACEBACK = 20_000
 
@@ -70,20 +72,40 @@ class RestartLimit:
         self._per_hour = per_hour
         self._broke = broke
         self._clock = clock
-        self._times = deque[float]()
+        self._restarts = deque[tuple[float, str]]()
+        """When, and the problem."""
 
     def __call__(self, fault: Fault) -> None:
         """Count a fault, before the environment is made again. Raises BrokenEnvironmentError beyond the limit."""
         now_s = self._clock()
-        while self._times and self._times[0] <= now_s - HOUR_S:
-            self._times.popleft()
-        if len(self._times) >= self._per_hour:
-            why = f"it is not made again: env.restarts_per_hour is {self._per_hour}"
-            raise BrokenEnvironmentError(f"{fault.text()}; {why}")
-        self._times.append(now_s)
-        count = f"restart {len(self._times)} of at most {self._per_hour} an hour"
+        while self._restarts and self._restarts[0][0] <= now_s - HOUR_S:
+            self._restarts.popleft()
+        if len(self._restarts) >= self._per_hour:
+            raise BrokenEnvironmentError(f"{fault.text()}; {self._used_up()}")
+        self._restarts.append((now_s, fault.problem))
+        count = f"restart {len(self._restarts)} of at most {self._per_hour} an hour"
         trace = f"\n{fault.traceback}" if fault.traceback else ""
         self._broke(f"{fault.text()}; it is made again with seed {fault.fresh_seed} ({count}){trace}")
+
+    def _used_up(self) -> str:
+        """Why no environment is made again: the restarts of this hour, by kind of problem."""
+        if not self._per_hour:
+            return "it is not made again: env.restarts_per_hour is 0"
+        example: dict[str, str] = {}
+        for _, problem in self._restarts:
+            example.setdefault(_kind(problem), problem)
+        counts = Counter(_kind(problem) for _, problem in self._restarts).most_common()
+        shown = [f"{count} x {example[kind]}" for kind, count in counts[:_KINDS_SHOWN]]
+        others = sum(count for _, count in counts[_KINDS_SHOWN:])
+        if others:
+            shown.append(f"{others} x other problems")
+        restarts = f"all {self._per_hour} restarts within an hour (env.restarts_per_hour) are used up"
+        return f"{restarts}: {', '.join(shown)}"
+
+
+def _kind(problem: str) -> str:
+    """The problem without its numbers, by which two of a kind differ."""
+    return re.sub(r"\d+", "#", problem)
 
 
 def problem_of(error: Exception) -> str:

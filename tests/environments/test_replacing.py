@@ -207,7 +207,7 @@ def test_beyond_the_limit_an_hour_it_fails_with_the_cause() -> None:
         limit(fault)
     assert str(caught.value) == (
         "environment 3 (Walk-v0, seed 5) broke in step 7 of episode 2, after action [1, 2]: it returned the reward "
-        "nan; it is not made again: env.restarts_per_hour is 2"
+        "nan; all 2 restarts within an hour (env.restarts_per_hour) are used up: 2 x it returned the reward nan"
     )
     now_s[0] = 3_600.0  # the first is an hour ago
     limit(fault)
@@ -216,6 +216,17 @@ def test_beyond_the_limit_an_hour_it_fails_with_the_cause() -> None:
         "it is made again with seed 6 (restart 2 of at most 2 an hour)",
         "it is made again with seed 6 (restart 2 of at most 2 an hour)",
     ]
+
+
+def test_the_end_names_the_commonest_kinds_of_fault_by_an_example() -> None:
+    limit = RestartLimit(8, lambda text: None, clock=lambda: 0.0)
+    problems = [f"RuntimeError: port {4_000 + number} is taken" for number in range(4)]
+    problems += ["TimeoutError: no frame", "TimeoutError: no frame", "it returned the reward nan", "KeyError: 'x'"]
+    for problem in problems:
+        limit(Fault(0, "Walk-v0", 5, "in step 7 of episode 2", "", problem, 6))
+    said = "4 x RuntimeError: port 4000 is taken, 2 x TimeoutError: no frame, 1 x it returned .*, 1 x other problems$"
+    with pytest.raises(BrokenEnvironmentError, match=said):
+        limit(Fault(0, "Walk-v0", 5, "in step 7 of episode 2", "", "it returned the reward nan", 6))
 
 
 def test_with_no_restarts_the_first_fault_fails_and_names_what_was_raised() -> None:

@@ -31,6 +31,15 @@ class UnknownCurveError(Exception):
     """There is no such quantity, or it has no such axis."""
 
 
+class Mark(Struct, frozen=True):
+    """Something that happened to a run at one moment."""
+
+    text: str
+    env_step: int
+    train_iter: int
+    wall_s: float
+
+
 class RunCurve(Struct, frozen=True, kw_only=True):
     """One run: lists of equal length, an element per bucket."""
 
@@ -48,6 +57,7 @@ class RunCurve(Struct, frozen=True, kw_only=True):
     last: list[float | None]
     min: list[float | None]
     max: list[float | None]
+    marks: list[Mark] = []
     error: str | None = None
 
 
@@ -185,6 +195,7 @@ def _run_curve(run: StoredRun, table: _Table, quantity: Quantity) -> RunCurve:
         last=last,
         min=least,
         max=most,
+        marks=[Mark("another task", task.env_step, task.train_iter, task.wall_s) for task in run.tasks[1:]],
         error=table.error,
     )
 

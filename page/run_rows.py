@@ -85,7 +85,9 @@ def run_ids(status: Status, ids: RunIds) -> dict[str, str]:
 
 def stored_row(stored: StoredRun) -> RunRow:
     """The row of a run folder alone."""
-    return RunRow(**asdict(stored))
+    shown = asdict(stored)
+    del shown["tasks"]  # marks of the run's curves
+    return RunRow(**shown)
 
 
 def live_row(row: RunRow | None, status: ExperimentStatus, run: str | None = None) -> RunRow:

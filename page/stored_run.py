@@ -16,7 +16,7 @@ from remuda.page.numbers import finite
 from remuda.page.run_end import ended
 from remuda.page.run_ids import of_policy
 from remuda.plotting.runs import Run, described
-from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
+from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError, NewTask
 from remuda.storage.notes import Notes, read_notes
 from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of
 from remuda.storage.untrusted import json_of, open_regular, read_bounded
@@ -81,6 +81,8 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     note: str = ""
     """Text that people wrote about the run."""
     tags: list[str] = []
+    tasks: list[NewTask] = []
+    """The tasks of its evaluations, each where it began: more than one where it was resumed with another."""
 
 
 class FolderRead(Struct, frozen=True, kw_only=True):
@@ -104,6 +106,7 @@ class _Learned(Struct, frozen=True, kw_only=True):
     last: CheckpointRecord | None
     last_return: float | None
     best_return: float | None
+    tasks: tuple[NewTask, ...]
 
 
 def _policies(folder: RunFolder) -> list[RunFolder]:
@@ -155,14 +158,15 @@ def read_folder(run: str, folder: RunFolder, changed_s: float) -> FolderRead:
 def _learned(folder: RunFolder) -> _Learned:
     try:
         index = CheckpointIndex(folder.ckpt, follow_link=False)
-        records, best = index.records, index.best
+        records, best, tasks = index.records, index.best, index.tasks
     except (CheckpointIndexError, OSError):
-        records, best = (), None
+        records, best, tasks = (), None, ()
     evaluated = [record for record in records if record.reward is not None]
     return _Learned(
         last=max(records, key=lambda record: (record.env_step, record.train_iter), default=None),
         last_return=None if not evaluated else finite(evaluated[-1].reward),
         best_return=None if best is None else finite(best.reward),
+        tasks=tasks,
     )
 
 
@@ -207,6 +211,7 @@ def stored_run(read: FolderRead, group: str, sweep: str | None) -> StoredRun:
         policies=[_policy_row(read.run, name, its) for name, its in read.learned.items() if name],
         note=read.notes.note,
         tags=read.notes.tags,
+        tasks=[task for each in list(learned)[:1] for task in each.tasks],  # those of all policies are the same
     )
 
 

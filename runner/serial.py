@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from remuda.collector.collecting import Collecting
+from remuda.config.changes import task_of
 from remuda.config.dump import write_configs
 from remuda.config.exits import NoExit
 from remuda.config.load import Origin
@@ -209,7 +210,8 @@ def _open(found: _Found, stack: ExitStack) -> _Opened:
         published = found.continued.state.progress.policy
         if found.recovered is not None:  # its epoch may be newer: chunks are named by it
             published = max(published, found.recovered.snapshot.experiment.flow.policy)
-        resumed = resume_point(found.continued.record, counters, published, found.checkpoints, logbook)
+        record, task = found.continued.record, task_of(config)
+        resumed = resume_point(record, counters, published, found.checkpoints, logbook, task=task)
     return _Opened(found, logbook, LearnerOutputs(found.folder, config, logbook), resumed)
 
 

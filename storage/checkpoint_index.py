@@ -30,11 +30,22 @@ class CheckpointIndexError(Error):
     """index.json is damaged, or does not list the requested checkpoint; the message names the file."""
 
 
+class NewTask(Struct, frozen=True):
+    """The first checkpoint that was evaluated on a task."""
+
+    task: str
+    train_iter: int
+    env_step: int
+    wall_s: float
+
+
 class _IndexFile(Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal[1]
     best: int | None
     last: int | None
     checkpoints: tuple[CheckpointRecord, ...]
+    tasks: tuple[NewTask, ...] = ()
+    """In the order in which they were evaluated first."""
 
 
 _DECODER = msgspec.json.Decoder(_IndexFile)
@@ -102,6 +113,11 @@ class CheckpointIndex:
         """The checkpoint added last, from which a resumed run continues; None in an empty index."""
         return None if self._state.last is None else self.record(self._state.last)
 
+    @property
+    def tasks(self) -> tuple[NewTask, ...]:
+        """The tasks of the run's evaluations, each where it began; more than one where a resumed run has another."""
+        return self._state.tasks
+
     def record(self, train_iter: int) -> CheckpointRecord:
         """Find the checkpoint of this train_iter. Raises CheckpointIndexError if there is none."""
         for record in self._state.checkpoints:
@@ -120,7 +136,7 @@ class CheckpointIndex:
             raise ValueError(f"checkpoint of iteration {record.train_iter}: wall_s is {record.wall_s}")
         for known in self._state.checkpoints:
             if known.train_iter == record.train_iter and record.reward is None:
-                record = structs.replace(record, reward=known.reward)
+                record = structs.replace(record, reward=known.reward, task=known.task)
         listed = self._with(record)
         gone = to_prune(listed, keep=keep, best=self._state.best, last=record.train_iter, in_use=in_use)
         for old in gone:
@@ -130,15 +146,19 @@ class CheckpointIndex:
         self._write(checkpoints=tuple(each for each in listed if each not in gone), last=record.train_iter)
         return gone
 
-    def set_reward(self, train_iter: int, reward: float, *, best: bool = False) -> None:
-        """Set the mean evaluation return of a checkpoint; one that is not finite counts as not evaluated.
+    def set_reward(self, train_iter: int, reward: float, *, task: str = "", best: bool = False) -> None:
+        """Set the mean evaluation return of a checkpoint on a task; one that is not finite counts as not evaluated.
 
         With `best`, ckpt_best.pth.tar becomes a link to this checkpoint.
         """
-        evaluated = structs.replace(self.record(train_iter), reward=reward if math.isfinite(reward) else None)
+        known = self.record(train_iter)
+        evaluated = structs.replace(known, reward=reward if math.isfinite(reward) else None, task=task)
         if best:
             self._link(train_iter, _BEST)
-        self._write(checkpoints=self._with(evaluated), best=train_iter if best else None)
+        tasks = self._state.tasks
+        if task and (not tasks or tasks[-1].task != task):
+            tasks = (*tasks, NewTask(task, known.train_iter, known.env_step, known.wall_s))
+        self._write(checkpoints=self._with(evaluated), best=train_iter if best else None, tasks=tasks)
 
     def link_interrupt(self, train_iter: int) -> None:
         """Make ckpt_interrupt.pth.tar a link to this checkpoint."""
@@ -154,6 +174,7 @@ class CheckpointIndex:
         checkpoints: tuple[CheckpointRecord, ...] | None = None,
         best: int | None = None,
         last: int | None = None,
+        tasks: tuple[NewTask, ...] | None = None,
     ) -> None:
         """Write the index with these changes; the state in memory changes only after that."""
         old = self._state
@@ -162,6 +183,7 @@ class CheckpointIndex:
             best=old.best if best is None else best,
             last=old.last if last is None else last,
             checkpoints=old.checkpoints if checkpoints is None else checkpoints,
+            tasks=old.tasks if tasks is None else tasks,
         )
         text = msgspec.json.format(msgspec.json.encode(new), indent=2)
         write_bytes(self.folder / _INDEX, text + b"\n", durable=True)

@@ -42,6 +42,8 @@ class RecordReward:
     train_iter: int
     reward: float
     best: bool
+    task: str = ""
+    """The task on which it was measured."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.book import Logbook
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -29,12 +31,13 @@ def catch_up(checkpoints: CheckpointIndex, commander: CommanderSnapshot) -> None
         listed = checkpoints.best
         is_listed = listed is not None and (listed.train_iter, listed.reward) == (best.train_iter, reward)
         if best.train_iter in rewards and not is_listed:
-            checkpoints.set_reward(best.train_iter, reward, best=True)
+            checkpoints.set_reward(best.train_iter, reward, task=best.task, best=True)
             rewards[best.train_iter] = reward
     if commander.last is not None:
         evaluated = commander.last.record.train_iter
         if evaluated in rewards and rewards[evaluated] is None:
-            checkpoints.set_reward(evaluated, EvaluationResult.of(commander.last).reward_mean)
+            last = EvaluationResult.of(commander.last)
+            checkpoints.set_reward(evaluated, last.reward_mean, task=last.record.task)
 
 
 def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) -> None:
@@ -52,10 +55,35 @@ def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) ->
 
 
 def resume_point(
-    record: CheckpointRecord, counters: Counters, published: PolicyRef, checkpoints: CheckpointIndex, log: Logbook
+    record: CheckpointRecord,
+    counters: Counters,
+    published: PolicyRef,
+    checkpoints: CheckpointIndex,
+    log: Logbook,
+    *,
+    task: str,
 ) -> ResumePoint:
     """What a resumed run continues with: this checkpoint and these counters, after the policy that was `published`
-    last, maybe later than the checkpoint. `log` has been cut off there already."""
+    last, maybe later than the checkpoint. `log` has been cut off there already.
+
+    On another `task` than before no return counts any more: the checkpoint is evaluated again, as the first that may be
+    the best."""
     assert log.progress_file is not None, "a run has one"
     policy, rows = max(record.policy, published), log.progress_file.next_epoch
-    return ResumePoint(record, counters, policy, checkpoints.best, rows, checkpoints.records)
+    best = checkpoints.best
+    if best is not None and _is_of_another(best, task):
+        log.say(
+            "commander",
+            f"the task is another than before: a new best begins. The best on the former task was {best.file}, with a "
+            f"mean return of {best.reward:.6g}; ckpt_best.pth.tar stays that file until the first evaluation",
+            level="warning",
+        )
+        best = None
+    if _is_of_another(record, task):
+        record = structs.replace(record, reward=None)
+    return ResumePoint(record, counters, policy, best, rows, checkpoints.records)
+
+
+def _is_of_another(record: CheckpointRecord, task: str) -> bool:
+    """Whether its reward was measured on another task; older versions of Remuda noted none."""
+    return record.task not in ("", task)

@@ -77,13 +77,13 @@ def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...
 
 
 def resumed_at(
-    checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None, policy_file: Path
+    checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None, policy_file: Path, *, task: str
 ) -> ResumePoint | None:
-    """What a resumed run continues with: its newest checkpoint, and these counters."""
+    """What a resumed run continues with: its newest checkpoint, and these counters; see resume_point."""
     if counters is None or checkpoints.last is None:
         return None
     published = _published(policy_file)  # maybe by a learner that came after the one of the checkpoint
-    return resume_point(checkpoints.last, counters, published, checkpoints, log)
+    return resume_point(checkpoints.last, counters, published, checkpoints, log, task=task)
 
 
 def _published(policy_file: Path) -> PolicyRef:

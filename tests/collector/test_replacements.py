@@ -190,6 +190,6 @@ def test_a_policy_that_carries_a_state_begins_again_with_0() -> None:
 def test_beyond_the_limit_the_chunk_never_happened() -> None:
     makers: list[SingleEnv] = [BreakingCorridor(2), BreakingCorridor(2)]
     rollout = segments(replaceable([lambda: makers.pop(0)], per_hour=1))
-    with pytest.raises(BrokenEnvironmentError, match=r"the walls came down; .* all 1 restarts within an hour .* 1 x RuntimeError: the walls came down$"):
+    with pytest.raises(BrokenEnvironmentError, match=r"all 1 restarts .* 1 x RuntimeError: the walls came down$"):
         rollout.collect(20, {})
     assert rollout.flush().rows == 0

@@ -9,10 +9,11 @@ from typing import TypeVar
 import pytest
 
 from remuda.page import library as library_module
-from remuda.page.curves import Curves, Quantity, UnknownCurveError, curves
+from remuda.page.curves import Curves, Mark, Quantity, UnknownCurveError, curves
 from remuda.page.library import Budget, Library
 from remuda.page.run_ids import RunIds
 from remuda.page.stored_runs import StoredRuns
+from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.page.folders import evaluation, finished_run, interval, run_folder, write_progress, write_series
 from remuda.tests.patience import until
 
@@ -47,6 +48,18 @@ def test_other_axes(library: Library, tmp_path: Path, x: str, expected: list[flo
     finished_run(tmp_path / "runs", "a")
     (run,) = shown(library, tmp_path / "runs", "interval/policy_lag", x).runs
     assert (run.x, run.last) == (expected, [2.0, 2.0, 2.0])
+
+
+def test_a_change_of_the_task_is_a_mark(library: Library, tmp_path: Path) -> None:
+    folder = finished_run(tmp_path / "runs", "a")
+    index = CheckpointIndex(folder.ckpt)
+    assert shown(library, tmp_path / "runs", "evaluation/return_mean").runs[0].marks == []
+    for record, task in zip(index.records[:2], ("walk", "climb"), strict=True):
+        index.set_reward(record.train_iter, 1.0, task=task)
+    first, then = index.tasks
+    (run,) = shown(library, tmp_path / "runs", "evaluation/return_mean").runs
+    assert run.marks == [Mark("another task", then.env_step, then.train_iter, then.wall_s)]
+    assert then.train_iter > first.train_iter
 
 
 def test_seeds_are_a_mean_with_a_band(library: Library, tmp_path: Path) -> None:

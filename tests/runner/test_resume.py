@@ -224,6 +224,28 @@ def test_the_best_score_survives(user: Path, tmp_path: Path, monkeypatch: pytest
     assert load(RunFolder(second.run_dir).ckpt / index.records[0].file).progress.best_reward is None
 
 
+def test_another_task_begins_a_new_best_though_its_returns_are_lower(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(EvaluationResult, "reward_mean", 1000.0)  # nothing on the new task can beat it
+        first = interrupted(user, tmp_path / "run")
+    folder = RunFolder(first.run_dir)
+    former = CheckpointIndex(folder.ckpt).best
+    assert former is not None
+    harder = tiny_config(user, "env.max_episode_steps=3", "stop.stop_value=900")
+    second = run_tiny(harder, Start(tmp_path / "run", "resume"))
+    assert (second.reason, second.best is not None) == ("max_env_steps", True), "the former return stops nothing"
+    index = CheckpointIndex(folder.ckpt)
+    assert index.best is not None
+    of_new = [each.reward for each in index.records if each.task == index.best.task and each.reward is not None]
+    assert index.best.reward == max(of_new) < 1000.0
+    assert folder.best.read_bytes() == (folder.ckpt / index.best.file).read_bytes()
+    assert [task.env_step for task in index.tasks] == [0, first.counters.env_step], "marks of the page's curves"
+    said = f"a new best begins. The best on the former task was {former.file}, with a mean return of 1000;"
+    assert said in folder.serial_evaluator_log.read_text()
+
+
 def test_the_checkpoint_that_was_never_evaluated_is_evaluated_first(user: Path, tmp_path: Path) -> None:
     first = interrupted(user, tmp_path / "run")
     record = CheckpointIndex(RunFolder(first.run_dir).ckpt).record(first.counters.train_iter)

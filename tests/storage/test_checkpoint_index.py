@@ -94,7 +94,7 @@ def test_saving_the_best_iteration_again_keeps_it_the_best_and_its_link_the_very
 
 def test_the_layout_of_the_file(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 100)
-    index.set_reward(100, 195.5, best=True)
+    index.set_reward(100, 195.5, task="walk", best=True)
     assert json.loads((tmp_path / "index.json").read_text()) == {
         "format": 1,
         "best": 100,
@@ -110,6 +110,7 @@ def test_the_layout_of_the_file(tmp_path: Path) -> None:
                 "created": "2026-08-21T11:26:24+02:00",
                 "episode": 0,
                 "policy": {"epoch": 0, "version": 0, "train_iter": 0},
+                "task": "",
             },
             {
                 "train_iter": 100,
@@ -121,10 +122,20 @@ def test_the_layout_of_the_file(tmp_path: Path) -> None:
                 "created": "2026-08-21T11:26:24+02:00",
                 "episode": 0,
                 "policy": {"epoch": 0, "version": 0, "train_iter": 0},
+                "task": "walk",
             },
         ],
+        "tasks": [{"task": "walk", "train_iter": 100, "env_step": 800, "wall_s": 10.0}],
     }
     assert (tmp_path / "index.json").read_text().endswith("}\n")
+
+
+def test_each_task_is_noted_with_the_checkpoint_that_was_evaluated_on_it_first(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0, 100, 200)
+    for train_iter, task in ((0, "walk"), (100, "walk"), (100, "climb"), (200, "climb")):
+        index.set_reward(train_iter, 1.0, task=task, best=True)
+    assert [(each.task, each.train_iter) for each in CheckpointIndex(tmp_path).tasks] == [("walk", 0), ("climb", 100)]
+    assert [record.task for record in index.records] == ["walk", "climb", "climb"]
 
 
 def test_an_empty_folder_has_an_empty_index_and_gets_no_file(tmp_path: Path) -> None:

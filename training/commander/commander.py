@@ -7,8 +7,11 @@ returns decisions.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from msgspec import structs
+
+from remuda.config.changes import task_of
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration
 from remuda.training.commander.cadence import Cadence, boundary_at
@@ -59,6 +62,8 @@ class Commander:
 
     def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
         self.config = config
+        self.task = task_of(config)
+        """The task of the run's evaluations."""
         self._newest_is_best = declaration(config).self_play or config.self_play.share > 0
         self._cadence = Cadence(config)
         self._saving: CheckpointReason | None = None
@@ -127,6 +132,7 @@ class Commander:
 
     def evaluated(self, result: EvaluationResult) -> EvaluationOutcome:
         """An evaluation is complete."""
+        result = replace(result, record=structs.replace(result.record, task=self.task))
         self._evaluating = None
         self._evaluated_train_iter = result.record.train_iter
         self.last = result

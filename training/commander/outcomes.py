@@ -105,4 +105,5 @@ class Outcomes:
         return LogLine(self._experiment, f"the run is over after {wall_s:.1f} s: {end.told}")
 
     def _reward(self, result: EvaluationResult, *, best: bool) -> RecordReward:
-        return RecordReward(self._experiment, result.record.train_iter, result.reward_mean, best)
+        task = self._commander.task
+        return RecordReward(self._experiment, result.record.train_iter, result.reward_mean, best, task)

@@ -255,6 +255,8 @@ class CheckpointRecord(Part, frozen=True):
     episode: Count = 0
     policy: PolicyRef = PolicyRef()
     """The policy published last before it; a resumed learner continues with a higher epoch."""
+    task: ShortText = ""
+    """The task on which `reward` was measured; rewards of two tasks cannot be compared. Empty: not known."""
 
     @property
     def counters(self) -> Counters:

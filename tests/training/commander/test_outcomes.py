@@ -48,13 +48,13 @@ def test_the_last_checkpoint_of_a_run_that_was_stopped_is_the_one_that_was_inter
 
 
 def test_an_evaluation_is_shown_entered_and_said_in_this_order() -> None:
-    outcomes, _ = begun()
+    outcomes, commander = begun()
     outcomes.saved("initial", record(0))
     shown, entered, said = outcomes.evaluated(result(0, 3.0, 5.0)).effects
     assert isinstance(shown, Emit)
     assert isinstance(shown.report, EvaluationReport)
     assert (shown.report.returns, shown.report.best, shown.report.ckpt_name) == ((3.0, 5.0), True, record(0).file)
-    assert entered == RecordReward(RUN, 0, 4.0, best=True)
+    assert entered == RecordReward(RUN, 0, 4.0, best=True, task=commander.task)
     assert isinstance(said, LogLine)
     assert (said.level, "mean return 4 over 2 episodes (the best so far)" in said.text) == ("info", True)
 
@@ -83,7 +83,7 @@ def test_training_episodes_evaluate_once_there_are_enough() -> None:
     assert outcomes.evaluated_by_training(record(0)) == Outcome()
     progress.chunk(without_evaluations.chunk(0, 2.0, 4.0))
     entered, said, happened = outcomes.evaluated_by_training(record(500)).effects
-    assert entered == RecordReward(RUN, 50, 3.0, best=True)
+    assert entered == RecordReward(RUN, 50, 3.0, best=True, task=commander.task)
     assert isinstance(said, LogLine)
     assert "mean return 3 over the newest 2 training episodes (the best so far)" in said.text
     assert happened == Happened(RUN, "evaluated_by_training", said.text)

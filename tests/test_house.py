@@ -151,8 +151,6 @@ def test_imports_point_down() -> None:
 
 
 CIRCLES = {
-    "remuda.cli.search",
-    "remuda.cli.sweep",
     "remuda.environments.masks_of_agents",
     "remuda.environments.parallel",
     "remuda.environments.wrapped_agents",

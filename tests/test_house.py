@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -150,17 +150,50 @@ def test_imports_point_down() -> None:
     assert wrong == []
 
 
-def test_the_modules_of_the_ground_form_no_circle() -> None:
-    modules = {
-        f"remuda.{relative(path.with_suffix('')).replace('/', '.').removesuffix('.__init__')}": {
-            name for _, name in source(path).imports
-        }
-        for package in GROUND
-        for path in (ROOT / package).rglob("*.py")
-    }
-    while free := {module for module, names in modules.items() if not names & (modules.keys() - {module})}:
-        modules = {module: names for module, names in modules.items() if module not in free}
-    assert modules == {}
+CIRCLES = {
+    "remuda.environments.masks_of_agents",
+    "remuda.environments.parallel",
+    "remuda.environments.wrapped_agents",
+    "remuda.policy.algorithms",
+    "remuda.policy.algorithms.muzero.acting",
+    "remuda.policy.algorithms.muzero.entry",
+    "remuda.policy.algorithms.muzero.learning",
+    "remuda.policy.algorithms.muzero.reanalyzing",
+    "remuda.policy.algorithms.r2d2.acting",
+    "remuda.policy.algorithms.r2d2.entry",
+    "remuda.policy.algorithms.r2d2.learning",
+    "remuda.policy.algorithms.r2d2.portable",
+}
+"""Modules whose circles are still to be mended. No other may join them."""
+
+
+def test_modules_form_no_circle() -> None:
+    """Imports inside functions and for type checkers count, too."""
+    modules = {module_name(path): {name for _, name in source(path).imports} for path in product_files()}
+    assert in_circles(modules) == CIRCLES
+
+
+def test_a_circle_is_found() -> None:
+    assert in_circles({"a": {"b"}, "b": {"c", "os"}, "c": {"b", "d"}, "d": {"d", "e"}, "e": set()}) == {"b", "c"}
+
+
+def module_name(path: Path) -> str:
+    return f"remuda.{relative(path.with_suffix('')).replace('/', '.').removesuffix('.__init__')}"
+
+
+def in_circles(modules: Mapping[str, Set[str]]) -> set[str]:
+    """Modules that import themselves by way of others."""
+    return {module for module in modules if module in reached(module, modules)}
+
+
+def reached(module: str, modules: Mapping[str, Set[str]]) -> set[str]:
+    """Modules that this module imports, and those that they import."""
+    found: set[str] = set()
+    ahead = modules[module] - {module}
+    while ahead:
+        found |= ahead
+        ahead = {name for one in ahead for name in modules.get(one, ())} - found
+    return found
 
 
 def test_messages_are_imported_from_their_package_not_from_its_files() -> None:

@@ -150,31 +150,42 @@ def test_imports_point_down() -> None:
     assert wrong == []
 
 
-CIRCLES = {
-    "remuda.environments.masks_of_agents",
-    "remuda.environments.parallel",
-    "remuda.environments.wrapped_agents",
-    "remuda.policy.algorithms",
-    "remuda.policy.algorithms.muzero.acting",
-    "remuda.policy.algorithms.muzero.entry",
-    "remuda.policy.algorithms.muzero.learning",
-    "remuda.policy.algorithms.muzero.reanalyzing",
-    "remuda.policy.algorithms.r2d2.acting",
-    "remuda.policy.algorithms.r2d2.entry",
-    "remuda.policy.algorithms.r2d2.learning",
-    "remuda.policy.algorithms.r2d2.portable",
-}
-"""Modules whose circles are still to be mended. No other may join them."""
-
-
 def test_modules_form_no_circle() -> None:
     """Imports inside functions and for type checkers count, too."""
-    modules = {module_name(path): {name for _, name in source(path).imports} for path in product_files()}
-    assert in_circles(modules) == CIRCLES
+    assert in_circles({module_name(path): reads(source(path)) for path in product_files()}) == set()
+
+
+def test_files_in_c_form_no_circle() -> None:
+    """A header declares what its own file defines. So includes show whose functions a file calls."""
+    sources = {
+        path: path.read_text(encoding="utf-8") for package in LAYER_OF for path in (ROOT / package).rglob("*.[ch]")
+    }
+    included: dict[str, set[str]] = {}
+    for path, code in sources.items():
+        included.setdefault(path.stem, set()).update(re.findall(r'^#include "(\w+)\.h"', code, re.MULTILINE))
+    assert in_circles(included) == set()
+    foreign = [
+        f"{relative(path)}: {name}"
+        for path, code in sources.items()
+        for name in re.findall(r"^\w[\w *]*\b(\w+)\([^;{]*\);", code, re.MULTILINE)
+        if not re.search(rf"^{name}\(", sources.get(path.with_suffix(".c"), ""), re.MULTILINE)
+    ]
+    assert foreign == []
 
 
 def test_a_circle_is_found() -> None:
     assert in_circles({"a": {"b"}, "b": {"c", "os"}, "c": {"b", "d"}, "d": {"d", "e"}, "e": set()}) == {"b", "c"}
+
+
+def test_a_module_taken_from_its_package_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "some.py"
+    file.write_text("from remuda.cli import status\nimport os")
+    assert reads(source(file)) == {"remuda.cli", "remuda.cli.status", "os"}
+
+
+def reads(file: Source) -> set[str]:
+    """Names of all modules that a file imports, and of what it takes from them, which may be modules."""
+    return {name for _, name in file.imports} | {f"{module}.{name}" for module, name in file.taken}
 
 
 def module_name(path: Path) -> str:

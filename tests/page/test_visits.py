@@ -29,9 +29,9 @@ Connect = Callable[[], Awaitable[Stream]]
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with one word; `/api/endless` goes on for ever, and `/large` needs no token."""
+    """Answers with a word; `/api/endless` never ends; `/large` is more than buffers hold."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    body = LARGE if scope["path"] == "/large" else b"word"
+    body = LARGE if scope["path"].endswith("large") else b"word"
     endless = scope["path"] == "/api/endless"
     await send({"type": "http.response.body", "body": body, "more_body": endless})
     while endless and (await receive())["type"] != "http.disconnect":
@@ -180,16 +180,21 @@ def test_a_stranger_that_does_not_read_is_let_go() -> None:
     served(test, Visits(first_request_s=0.5, next_request_s=0.5))
 
 
-def test_an_answer_to_a_token_may_take_longer() -> None:
+@pytest.mark.parametrize("path", [b"endless", b"large"])
+def test_an_answer_to_a_token_may_take_longer(path: bytes) -> None:
+    """To be made, and to be read."""
+
     async def test(server: Server, connect: Connect) -> None:
         streams: list[Stream] = []
         while not streams:  # again, if this machine stood still for as long as the limit
             with suppress(asyncio.IncompleteReadError, ConnectionError):
                 stream = await connect()
-                assert b" 200 " in await answer(stream, ENDLESS)
+                assert b" 200 " in await answer(stream, HEAD % path)
                 streams.append(stream)
         stranger, _ = await connect()  # has as much time, later
         await ended(stranger)
         assert connections(server) == 1
+        if path == b"large":
+            await streams[0][0].readexactly(len(LARGE))
 
-    served(test, Visits(first_request_s=0.2))
+    served(test, Visits(first_request_s=0.2, next_request_s=0.2))

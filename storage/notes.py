@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from remuda.config.errors import Error
 from remuda.storage.atomic import write_bytes
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import read_bounded
@@ -21,7 +20,7 @@ MOST_TAGS = 20
 _MOST_BYTES = 64 << 10
 
 
-class NotesError(Error):
+class NotesError(Exception):
     """Notes are too long, or cannot be written; the message says why."""
 
 

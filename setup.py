@@ -29,7 +29,7 @@ setup(
         Extension(
             f"remuda.{SEARCH.replace('/', '.')}._tree",
             [f"{SEARCH}/{name}.c" for name in ("_tree", "_walk", "_puct", "_gumbel")],
-            depends=[f"{SEARCH}/_tree.h"],
+            depends=[f"{SEARCH}/{name}.h" for name in ("_nodes", "_walk", "_puct", "_gumbel")],
             extra_compile_args=[*OPTIMIZED, "-ffp-contract=off"],  # numpy rounds products and sums apart
             optional=True,
         ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from remuda.cli.connecting import connected
 from remuda.cli.errors import InputError
+from remuda.cli.table import PLAIN_WIDTH, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,8 +79,6 @@ def _print_table(moments: Sequence[Moment], notes: Notes) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from remuda.cli.status import PLAIN_WIDTH
-
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
@@ -116,7 +115,6 @@ def history(moments: Sequence[Moment]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from remuda.cli.status import table
     from remuda.client.progress import duration
     from remuda.logbook.lines import one_line
     from remuda.logbook.series import Evaluation, Interval

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.sweep import MODES, check_runs, executor, own, refuse_jobs_on_a_herd
+from remuda.cli.sweep_place import MODES, check_runs, executor, own, refuse_jobs_on_a_herd
 from remuda.cli.sweep_request import Asked
 
 if TYPE_CHECKING:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,24 +11,18 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connected
 from remuda.cli.errors import InputError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir
+from remuda.cli.table import PLAIN_WIDTH, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from remuda.client.client import Client
     from remuda.wire.messages import ExperimentStatus, RefusalCounts, Status, WorkerStatus
 
 EXAMPLE = "remuda status --watch"
 WATCH_S = 1.0
-MAY_WRAP = ("name", "doing", "process")
-"""Columns whose text may be wrapped."""
 NARROW_WIDTH = 110
 """Terminals with fewer characters per line are narrow."""
-NARROW_WITHOUT = ("/s", "cores", "heard", "memory")
-"""Columns that a narrow terminal does not show; --json always has them."""
-PLAIN_WIDTH = 160
-"""Characters per line if the output is not a terminal."""
 
 Which = Annotated[
     str | None,
@@ -201,22 +193,6 @@ def _hosts(workers: list[WorkerStatus]) -> list[str]:
         cores, memory_bytes = max(w.cpus for w in here), max(w.memory_bytes for w in here)
         lines.append(f"workers on {host}: {len(here)}; cores {cores}, memory {memory_bytes / 2**30:.1f} GiB")
     return lines
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool) -> Table:
-    """A table for a terminal; a `narrow` one shows fewer columns."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from remuda.logbook.lines import one_line
-
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    shown = [not (narrow and column in NARROW_WITHOUT) for column in columns]
-    for column in compress(columns, shown):
-        made.add_column(column, no_wrap=column not in MAY_WRAP, overflow="ellipsis")
-    for row in rows:  # as Text: names given by others must not be read as markup or terminal commands
-        made.add_row(*(Text(one_line(cell)) for cell in compress(row, shown)))
-    return made
 
 
 def json_text(status: Status) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,23 +13,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remuda.cli.connecting import ConnectionPath, connected, connection_path
+from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, ResolvedRun, RunsDir, Sets
+from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, Sets
+from remuda.cli.sweep_place import MODES, check_runs, executor, own, refuse_jobs_on_a_herd
 from remuda.cli.sweep_request import Asked, Place
-from remuda.storage.existing_folder import Mode
 
 if TYPE_CHECKING:
-    from remuda.client.client import Client
-    from remuda.storage.ownership import Ownership
     from remuda.sweeping.plan import PlannedRun
     from remuda.sweeping.record import RunRecord
     from remuda.sweeping.sweep import Executor, Task
     from remuda.worker.shutdown_guard import ShutdownGuard
 
 EXAMPLE = "remuda sweep examples/sweeps/cartpole.yaml --on local --jobs 2"
-GRACE_S = 900.0
-"""Seconds after a first Ctrl-C in which runs save and evaluate a last checkpoint; longer than their own limits."""
 
 GridPath = Annotated[
     Path,
@@ -40,7 +34,6 @@ GridPath = Annotated[
         help="A .yaml file with name, config, seeds, and grid or search.",
     ),
 ]
-MODES: dict[Place, Mode] = {"herd": "parallel", "local": "serial"}
 On = Annotated[
     Place | None,
     typer.Option(help="On the herd of a coordinator, or in local processes (default: the herd, if one is found)."),
@@ -101,12 +94,6 @@ def sweep(
     _tell(folder, records, as_json=as_json, again=_again(folder, datestamp=datestamp) if interrupted else None)
 
 
-def refuse_jobs_on_a_herd(place: Place, jobs: int) -> None:
-    """Raise InputError."""
-    if place == "herd" and jobs > 1:
-        raise InputError("--jobs works with --on local only; a herd makes as many runs as it has workers for")
-
-
 @dataclass(frozen=True)
 class _Look:
     """All runs as far as they are known, and those still to be made."""
@@ -156,21 +143,6 @@ def _look(folder: Path, name: str, runs: Sequence[PlannedRun], place: Place, *, 
     return _Look(folder, name, place, *tasks(runs, known, mode, force=force))
 
 
-def check_runs(todo: Sequence[Task], place: Place) -> None:
-    """Check that all can run at this place: build each different environment once, and check that the algorithms can
-    act in it."""
-    from remuda.cli.launch import check_input
-
-    checked: set[str] = set()
-    for task in todo:
-        config = task.run.loaded.config
-        parts = config.model_dump(mode="json", include={"env", "policy", "policies"})
-        kind = json.dumps([parts, config.learner.initialize_from, config.source_dir])
-        if kind not in checked:
-            checked.add(kind)
-            check_input(ResolvedRun(task.run.loaded, task.run.run_dir, task.on_exists), mode=MODES[place])
-
-
 def _announce(look: _Look) -> None:
     runs, todo = len(look.records), len(look.todo)
     variants = len({record.variant for record in look.records})
@@ -185,39 +157,6 @@ def _announce(look: _Look) -> None:
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-@contextmanager
-def executor(
-    folder: Path, place: Place, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
-) -> Generator[tuple[Executor, ShutdownGuard]]:
-    """Yield what makes the runs, and what reacts to Ctrl-C."""
-    from remuda.sweeping.herd import HerdRuns
-    from remuda.sweeping.local import LocalRuns
-    from remuda.worker.shutdown_guard import ShutdownGuard
-
-    with ShutdownGuard(grace_s=GRACE_S) as guard:
-        if place == "herd":
-            with connected(connection_file, runs_dir) as client:
-                _require_answer(client, folder)
-                yield HerdRuns(client, adopt=not force), guard
-        else:
-            with LocalRuns(folder, jobs=jobs) as local:
-                guard.on_forced_exit(local.kill)
-                yield local, guard
-
-
-def _require_answer(client: Client, folder: Path) -> None:
-    """Check before anything is written that the coordinator answers: a sweep begun on a herd cannot continue here.
-    Raises RunFailedError."""
-    from remuda.sweeping.record import recorded_mode
-    from remuda.wire.conversation import UnreachableError
-
-    try:
-        client.status()
-    except UnreachableError as error:
-        here = "" if recorded_mode(folder) else "; --on local runs the sweep without a coordinator"
-        raise RunFailedError(f"{error}{here}") from error
 
 
 def _carry_out(look: _Look, runs_of: Executor, guard: ShutdownGuard) -> list[RunRecord]:
@@ -242,17 +181,6 @@ def _carry_out(look: _Look, runs_of: Executor, guard: ShutdownGuard) -> list[Run
         view.close()
         owned.release()
     return list(latest.values())
-
-
-def own(folder: Path) -> Ownership:
-    """Make the sweep's folder, and own it until released. Raises InputError where another sweep does."""
-    from remuda.storage.ownership import FolderOwnedError, Ownership
-
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        return Ownership(folder / ".sweep")
-    except FolderOwnedError as error:
-        raise InputError(f"another sweep is under way: {error}") from error
 
 
 def _again(folder: Path, *, datestamp: bool) -> str:

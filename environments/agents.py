@@ -21,7 +21,8 @@ from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.faults import RestartLimit
-from remuda.environments.parallel import ParallelEnv, make_parallel
+from remuda.environments.parallel import make_parallel
+from remuda.environments.parallel_env import ParallelEnv
 from remuda.environments.replaceable_agents import ReplaceableAgents
 from remuda.environments.spaces import Array, Space, column_layout, nearest_to_zeros
 

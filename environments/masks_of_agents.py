@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from remuda.environments.legal_actions import ACTION_MASK
 from remuda.environments.mask_in_observation import MaskApart, observes_mask
+from remuda.environments.parallel_env import ParallelEnv
 from remuda.environments.spaces import Space
 from remuda.environments.wrapped_agents import WrappedAgents
-
-if TYPE_CHECKING:
-    from remuda.environments.parallel import ParallelEnv
 
 _Infos = Mapping[str, Mapping[str, Any]]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from remuda.config.environment import EnvConfig
 from remuda.config.exits import NoExit
@@ -16,53 +16,13 @@ from remuda.environments.mask_in_observation import observes_mask
 from remuda.environments.masks_of_agents import MasksToInfos
 from remuda.environments.packed_actions import has_parts
 from remuda.environments.packing import is_structured
-from remuda.environments.spaces import Space
+from remuda.environments.parallel_env import ParallelEnv
 from remuda.environments.unsupported import UnsupportedSpaceError
 
 ENTRY_POINT = "parallel_env"
 """The function of a module of PettingZoo that builds the environment."""
 MOST_AGENTS = 10_000
 _MEMBERS = ("possible_agents", "reset", "step", "observation_space", "action_space", "close")
-
-
-class ParallelEnv(Protocol):
-    """PettingZoo's interface: in each step all agents that are still there act. The package itself is not needed."""
-
-    @property
-    def possible_agents(self) -> Sequence[str]:
-        """All agents there may ever be."""
-        ...
-
-    @property
-    def agents(self) -> Sequence[str]:
-        """Those that act in the next step; empty once the episode is over. There may be none before the first reset."""
-        ...
-
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
-        """Begin an episode; returns observations and infos by agent."""
-        ...
-
-    def step(
-        self, actions: dict[str, Any]
-    ) -> tuple[
-        Mapping[str, Any], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], Mapping[str, Mapping[str, Any]]
-    ]:
-        """Take a step; returns observations, rewards, terminations, truncations and infos by agent."""
-        ...
-
-    def observation_space(self, agent: str) -> Space:
-        """What the agent sees."""
-        ...
-
-    def action_space(self, agent: str) -> Space:
-        """What the agent may do."""
-        ...
-
-    def close(self) -> None:
-        """Let go of everything."""
-        ...
 
 
 def make_parallel(env: EnvConfig, *, source_dir: str | None, render_mode: str | None = None) -> ParallelEnv:

@@ -10,7 +10,7 @@ import numpy as np
 from remuda.config.exits import NoExit
 from remuda.environments.breakages import Breakages
 from remuda.environments.faults import Fault, UnusableResultError
-from remuda.environments.parallel import ParallelEnv
+from remuda.environments.parallel_env import ParallelEnv
 from remuda.environments.replaceable import checked_info, checked_observation, checked_reward, parts_of
 from remuda.environments.spaces import Array
 from remuda.environments.wrapped_agents import WrappedAgents

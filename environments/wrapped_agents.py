@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from remuda.environments.parallel_env import ParallelEnv
 from remuda.environments.spaces import Space
-
-if TYPE_CHECKING:
-    from remuda.environments.parallel import ParallelEnv
 
 
 class WrappedAgents:

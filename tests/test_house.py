@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -150,17 +150,61 @@ def test_imports_point_down() -> None:
     assert wrong == []
 
 
-def test_the_modules_of_the_ground_form_no_circle() -> None:
-    modules = {
-        f"remuda.{relative(path.with_suffix('')).replace('/', '.').removesuffix('.__init__')}": {
-            name for _, name in source(path).imports
-        }
-        for package in GROUND
-        for path in (ROOT / package).rglob("*.py")
+def test_modules_form_no_circle() -> None:
+    """Imports inside functions and for type checkers count, too."""
+    assert in_circles({module_name(path): reads(source(path)) for path in product_files()}) == set()
+
+
+def test_files_in_c_form_no_circle() -> None:
+    """A header declares what its own file defines. So includes show whose functions a file calls."""
+    sources = {
+        path: path.read_text(encoding="utf-8") for package in LAYER_OF for path in (ROOT / package).rglob("*.[ch]")
     }
-    while free := {module for module, names in modules.items() if not names & (modules.keys() - {module})}:
-        modules = {module: names for module, names in modules.items() if module not in free}
-    assert modules == {}
+    included: dict[str, set[str]] = {}
+    for path, code in sources.items():
+        included.setdefault(path.stem, set()).update(re.findall(r'^#include "(\w+)\.h"', code, re.MULTILINE))
+    assert in_circles(included) == set()
+    foreign = [
+        f"{relative(path)}: {name}"
+        for path, code in sources.items()
+        for name in re.findall(r"^\w[\w *]*\b(\w+)\([^;{]*\);", code, re.MULTILINE)
+        if not re.search(rf"^{name}\(", sources.get(path.with_suffix(".c"), ""), re.MULTILINE)
+    ]
+    assert foreign == []
+
+
+def test_a_circle_is_found() -> None:
+    assert in_circles({"a": {"b"}, "b": {"c", "os"}, "c": {"b", "d"}, "d": {"d", "e"}, "e": set()}) == {"b", "c"}
+
+
+def test_a_module_taken_from_its_package_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "some.py"
+    file.write_text("from remuda.cli import status\nimport os")
+    assert reads(source(file)) == {"remuda.cli", "remuda.cli.status", "os"}
+
+
+def reads(file: Source) -> set[str]:
+    """Names of all modules that a file imports, and of what it takes from them, which may be modules."""
+    return {name for _, name in file.imports} | {f"{module}.{name}" for module, name in file.taken}
+
+
+def module_name(path: Path) -> str:
+    return f"remuda.{relative(path.with_suffix('')).replace('/', '.').removesuffix('.__init__')}"
+
+
+def in_circles(modules: Mapping[str, Set[str]]) -> set[str]:
+    """Modules that import themselves by way of others."""
+    return {module for module in modules if module in reached(module, modules)}
+
+
+def reached(module: str, modules: Mapping[str, Set[str]]) -> set[str]:
+    """Modules that this module imports, and those that they import."""
+    found: set[str] = set()
+    ahead = modules[module] - {module}
+    while ahead:
+        found |= ahead
+        ahead = {name for one in ahead for name in modules.get(one, ())} - found
+    return found
 
 
 def test_messages_are_imported_from_their_package_not_from_its_files() -> None:

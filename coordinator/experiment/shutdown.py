@@ -26,8 +26,8 @@ config in addition."""
 STOPPED_S = 10.0
 """Time limit of the last evaluation of a run whose end somebody has asked for."""
 REPLACEMENT_S = 30.0
-"""How long a run waits for another evaluator, or for a learner that catches up, when the last one is gone: a nanny
-restarts a worker within this time."""
+"""How long a run waits for another evaluator, or for a learner that catches up or saves, when the last one is gone: a
+nanny restarts a worker within this time."""
 
 
 @dataclass(kw_only=True)
@@ -178,10 +178,14 @@ class ExperimentShutdown:
         return [LogLine(self.experiment, f"waits for the evaluation of {awaited}")]
 
     def _use_newest_checkpoint(self, counters: Counters, now_s: float) -> list[Step]:
-        """Use the newest checkpoint as the last one if no learner is ready: a learner that comes, or is preparing,
-        begins at the newest checkpoint, so nothing is gained by waiting."""
-        learner = self.leases.learner
-        if self.dispatch.commander.final_saved or (learner is not None and learner.ready):
+        """Use the newest checkpoint as the last one if no learner is there: one that comes begins there, so nothing
+        is gained by waiting. A learner that is preparing is waited for a little: it saves the last counters."""
+        commander, learner = self.dispatch.commander, self.leases.learner
+        if commander.final_saved or (learner is not None and learner.ready):
+            return []
+        began_s = self._deadline_s - LONGEST_S["settling"] - self.save_s
+        in_time = now_s < began_s + REPLACEMENT_S and not time_is_over(commander.config.stop, counters)
+        if learner is not None and in_time and not self.nobody_comes:
             return []
         return self.dispatch.use_newest_checkpoint(counters, now_s)
 

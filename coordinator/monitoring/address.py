@@ -8,7 +8,8 @@ import socket
 import time
 
 LOOPBACK = "127.0.0.1"
-BACKLOG_CONNECTIONS = 32
+BACKLOG_CONNECTIONS = 512
+"""Connections that the operating system holds until they are accepted. Of more, each tries again after a second."""
 TAKEN_S = 2.0
 """How long to wait for a port that is taken: the process of a coordinator that was just killed gives it back soon."""
 _STEP_S = 0.05

@@ -8,10 +8,13 @@ import socket
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
+from remuda.coordinator.monitoring.address import BACKLOG_CONNECTIONS
 from remuda.coordinator.monitoring.exchange import END_OF_HEAD, Page, answer, failure
 
 MOST_CONNECTIONS = 32
 """At the same time. One more takes the place of the oldest, so that slow readers keep nobody out."""
+ACCEPTED_AT_ONCE = 8
+"""So few that several times as many come before a new connection is the oldest: its request is read by then."""
 MOST_REQUEST_BYTES = 8 << 10
 """Of a request's first line and headers."""
 DEADLINE_S = 5.0
@@ -42,7 +45,11 @@ class Server:
 
     async def serve(self, listener: socket.socket) -> asyncio.Server:
         """Begin to serve."""
-        return await asyncio.start_server(self._connected, sock=listener, limit=MOST_REQUEST_BYTES)
+        served = await asyncio.start_server(
+            self._connected, sock=listener, limit=MOST_REQUEST_BYTES, backlog=ACCEPTED_AT_ONCE
+        )
+        listener.listen(BACKLOG_CONNECTIONS)  # asyncio lets no more connections wait than it accepts at once
+        return served
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while len(self._open) >= self._most_connections:

@@ -24,7 +24,7 @@ ELSEWHERE = {
         ExampleError""",
     "of the page, which answers with them": """NoCoordinatorError NoFilmError InvalidError BusyError BrokenOffError
         RefusedByCommandError UnknownLogError UnknownRunError ConfigProblemsError UnknownCurveError NoSuchSourceError
-        NoSuchRunError SeriesError GifError PlotError""",
+        NoSuchRunError SeriesError GifError PlotError NotesError""",
     "of sweeps, which only a command begins": "SweepFileError DistributionError",
     "end the process or the lease of a coordinator or a worker": """HttpAddressError CannotListenError
         CannotListenForStreamsError RunGoneError AskedToEndError TakenOverError HopelessError LastLeaseError

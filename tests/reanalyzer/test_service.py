@@ -13,8 +13,8 @@ from remuda.buffer.chunk import chunk_name, read_chunk, write_chunk
 from remuda.buffer.reanalysis_file import read_reanalysis, write_reanalysis
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.muzero.acting import ROOT_VALUE, SEARCH_POLICY
 from remuda.policy.algorithms.muzero.learning import MuZero
+from remuda.policy.algorithms.muzero.names import ROOT_VALUE, SEARCH_POLICY
 from remuda.policy.files.policy_file import publish
 from remuda.reanalyzer.service import ReanalyzerWork
 from remuda.storage.run_folder import target_file

@@ -13,8 +13,8 @@ FRAMES = 1_000_000 if LONG else 1_500
 """31: mutated messages that are handed to the state machine."""
 FRAMES_AT_THE_DOOR = 1_000_000 if LONG else 4_000
 """31: mutated messages that are sent to a coordinator."""
-HALF_OPEN = 1_000
-"""32: connections that say nothing. The same in both forms, as they cost little."""
+STRANGERS = 1_000 if LONG else 300
+"""32: connections of each kind that strangers make to each port."""
 PARTITION_S = 30.0 if LONG else 3.0
 """33: how long nothing passes."""
 

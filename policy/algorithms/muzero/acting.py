@@ -8,25 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.entry import COMPLETED_VALUE, VISIT_ENTROPY
 from remuda.policy.algorithms.muzero.model import SearchedModel
 from remuda.policy.algorithms.muzero.model_policy import ModelPolicy
+from remuda.policy.algorithms.muzero.names import COMPLETED_VALUE, ROOT_VALUE, SEARCH_POLICY, TEMPERATURE, VISIT_ENTROPY
 from remuda.policy.algorithms.muzero.search.search import SearchResult, choose, search
 from remuda.policy.algorithms.muzero.search.settings import GumbelSettings
 from remuda.policy.algorithms.muzero.search.tree import SearchSettings, Tree, new_tree
 from remuda.policy.base import Arrays
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
-SEARCH_POLICY, ROOT_VALUE = "search_policy", "root_value"
-"""Columns that are recorded: the share of the search's visits, [actions], and the value it found."""
 VISITS = "visits"
-"""Of Gumbel MuZero's searches alone, [actions]: its `search_policy` is the improved policy, so their shares are not
-stored."""
+"""Names the visits of Gumbel MuZero's searches, [actions]: its SEARCH_POLICY is the improved policy, so their shares
+are not stored."""
 ILLEGAL = -1.0
-"""Recorded in place of the share of an action that was illegal. So whoever searches again knows it, and where
-environments say nothing of it nothing more is stored."""
-TEMPERATURE = "collect_mcts_temperature"
-"""What exploration is called in the declaration."""
+"""Stands in SEARCH_POLICY for the share of an illegal action. So whoever searches again knows which were illegal, and
+rows of environments that name none need no more space."""
 
 
 class MuZeroPolicy(ModelPolicy):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.declaration import Declaration, ReanalyzedColumns, Unrolls
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.muzero.names import COMPLETED_VALUE, ROOT_VALUE, SEARCH_POLICY, TEMPERATURE, VISIT_ENTROPY
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
 from remuda.policy.entry import Chosen, ReanalyzingEntry, Setup
 
@@ -31,8 +32,6 @@ MONITORED = (
     "analysis/dormant_ratio_dynamics",
     "analysis/latent_state_l2_norms",
 )
-VISIT_ENTROPY, COMPLETED_VALUE = "visit_entropy_mean", "completed_value_mean"
-"""What collectors report of their searches: the entropy of the visits in nats, and the value of the root."""
 DECAY_PARTS = 2
 """The temperature changes over one of so many parts of a run."""
 
@@ -71,10 +70,10 @@ class MuZeroEntry(ReanalyzingEntry[MuZeroConfig]):
                 "value_priority",
                 "grad_norm",
             ),
-            exploration={} if settings.gumbel else {"collect_mcts_temperature": _temperature(config, settings)},
+            exploration={} if settings.gumbel else {TEMPERATURE: _temperature(config, settings)},
             collected=(VISIT_ENTROPY, COMPLETED_VALUE) if settings.gumbel else (VISIT_ENTROPY,),
             self_play=settings.players == 2,
-            reanalyzed=ReanalyzedColumns(columns=("search_policy", "root_value"), share=settings.reanalyze_ratio),
+            reanalyzed=ReanalyzedColumns(columns=(SEARCH_POLICY, ROOT_VALUE), share=settings.reanalyze_ratio),
         )
 
     def make_policy(self, setup: Setup[MuZeroConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

@@ -12,11 +12,12 @@ import torch
 
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.muzero.acting import ILLEGAL, SEARCH_POLICY, search_settings
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, search_settings
 from remuda.policy.algorithms.muzero.analysis import analysis
 from remuda.policy.algorithms.muzero.losses import Lesson, Losses, losses
 from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
 from remuda.policy.algorithms.muzero.model_policy import make_network
+from remuda.policy.algorithms.muzero.names import SEARCH_POLICY
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork
 from remuda.policy.algorithms.muzero.portable import PortableMuZero
 from remuda.policy.algorithms.muzero.scaling import Support

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.acting import ILLEGAL, ROOT_VALUE, SEARCH_POLICY, MuZeroPolicy
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
+from remuda.policy.algorithms.muzero.names import ROOT_VALUE, SEARCH_POLICY
 from remuda.policy.base import Arrays, Reanalyzer
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config
 from remuda.policy.acting.recurrent import RecurrentPolicy
-from remuda.policy.algorithms import q_policy
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
+from remuda.policy.algorithms.q_policy import layout as input_and_hidden
+from remuda.policy.algorithms.q_policy import number_of_actions
 from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.recurrence import RecurrentLayout
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -23,7 +24,7 @@ LEAST_SLOPE = 1e-3
 
 def layout(config: R2d2Config, observation: ObservationSpec) -> RecurrentLayout:
     """How the network reads these observations. Raises UnsupportedSpaceError."""
-    image, hidden = q_policy.layout(config, observation, default=HIDDEN)
+    image, hidden = input_and_hidden(config, observation, default=HIDDEN)
     features = features_of(observation, image)
     return RecurrentLayout(image, features, hidden, "relu", config.recurrent, config.recurrent_units)
 
@@ -42,7 +43,7 @@ def make_r2d2_policy(
     device: str = "cpu",
 ) -> RecurrentPolicy:
     """`chosen` and `device` are Inference's. Raises UnsupportedSpaceError."""
-    q_policy.number_of_actions(config, action)
+    number_of_actions(config, action)
     laid_out = layout(config, observation)
     acts = RescaledDqnPolicy if config.value_rescaling else DqnPolicy
     head = acts(head_config(config), laid_out.remembered, action)

@@ -216,7 +216,7 @@ def test_where_the_learner_dies_before_it_saves_the_newest_checkpoint_is_the_las
     assert told(world, "could not be had") == []
 
 
-def test_a_learner_that_is_preparing_is_not_waited_for() -> None:
+def test_beyond_max_wall_s_a_learner_that_is_preparing_is_not_waited_for() -> None:
     """Its last checkpoint is all that it has."""
     world = World(config(stop={"max_wall_s": 20.0}))
     world.herd(collectors=2)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from remuda.coordinator.monitoring.address import listen
 from remuda.coordinator.monitoring.exchange import Page
-from remuda.coordinator.monitoring.server import MOST_REQUEST_BYTES, Server
+from remuda.coordinator.monitoring.server import MOST_CONNECTIONS, MOST_REQUEST_BYTES, Server
 from remuda.tests.patience import HANG_S
 
 LARGE = bytes(32 << 20)
@@ -21,12 +22,19 @@ SMALL = b"GET /small HTTP/1.1\r\n\r\n"
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
-def served(test: Callable[[Server, Connect], Awaitable[None]], *, most: int = 4, deadline_s: float = HANG_S) -> None:
-    """Run `test` with a server, and a function that connects to it."""
+def served(
+    test: Callable[[Server, Connect], Awaitable[None]],
+    *,
+    most: int = 4,
+    deadline_s: float = HANG_S,
+    before: Callable[[int], None] = lambda port: None,
+) -> None:
+    """Run `test` with a server, and a function that connects to it; `before` is called while nothing is accepted."""
 
     async def run() -> None:
         server, listener = Server(PAGES, most_connections=most, deadline_s=deadline_s), listen("0")
         port = listener.getsockname()[1]
+        before(port)
         opened: list[asyncio.StreamWriter] = []
 
         async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -145,6 +153,26 @@ def test_the_oldest_makes_room_so_that_nobody_is_kept_out() -> None:
         assert (await asked(connect)).endswith(b"well\n")
 
     served(test)
+
+
+def test_one_that_came_amid_many_is_answered() -> None:
+    waiting: list[socket.socket] = []
+
+    def before(port: int) -> None:
+        for number in range(200):
+            waiting.append(socket.create_connection(("127.0.0.1", port), timeout=HANG_S))
+            if number == 50:
+                waiting[number].sendall(SMALL)
+                waiting[number].setblocking(False)
+
+    async def test(server: Server, connect: Connect) -> None:
+        assert b" 200 " in await asyncio.get_running_loop().sock_recv(waiting[50], 1_000)
+
+    try:
+        served(test, most=MOST_CONNECTIONS, before=before)
+    finally:
+        for each in waiting:
+            each.close()
 
 
 def test_one_that_goes_in_the_middle_is_forgotten() -> None:

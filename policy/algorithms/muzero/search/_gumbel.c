@@ -1,5 +1,5 @@
 /* The rule of Gumbel MuZero: what gumbel.py says, in C. */
-#include "_tree.h"
+#include "_gumbel.h"
 
 #include <float.h>
 #include <string.h>

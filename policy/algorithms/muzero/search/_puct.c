@@ -1,5 +1,5 @@
 /* The rule of MuZero: what puct.py says, in C. */
-#include "_tree.h"
+#include "_puct.h"
 
 /* What an action that was not tried counts as: the mean of those that were, and below the root of one more. */
 static double
@@ -16,8 +16,6 @@ mean_q(const Trees *trees, ptrdiff_t edges, double inherited, bool at_root)
     return at_root ? total / (double)(tried > 0 ? tried : 1) : (inherited + total) / (double)(tried + 1);
 }
 
-/* The action with the highest score. `scale` is the tree's, `handed_down` is the mean of the level above, and is
- * replaced by this one's. */
 ptrdiff_t
 by_puct(const Trees *trees, ptrdiff_t root, ptrdiff_t place, double scale, double *handed_down)
 {

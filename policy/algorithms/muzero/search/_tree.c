@@ -10,7 +10,7 @@
 #include <float.h>
 #include <string.h>
 
-#include "_tree.h"
+#include "_walk.h"
 
 #define INT32 "i" /* as numpy names them */
 #define INT64 (sizeof(long) == 8 ? "l" : "q")

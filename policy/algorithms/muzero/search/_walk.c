@@ -1,7 +1,10 @@
 /* From a root to the place of its next node, and from a new node back to the root. */
-#include "_tree.h"
+#include "_walk.h"
 
 #include <string.h>
+
+#include "_gumbel.h"
+#include "_puct.h"
 
 static void
 stretch(Trees *trees, ptrdiff_t root, double value)
@@ -28,7 +31,6 @@ begin_node(Trees *trees, ptrdiff_t root, ptrdiff_t place, const NewNodes *given)
     }
 }
 
-/* Begin a new tree. */
 void
 begin_root(Trees *trees, ptrdiff_t root, const NewNodes *given)
 {
@@ -47,7 +49,6 @@ begin_root(Trees *trees, ptrdiff_t root, const NewNodes *given)
     }
 }
 
-/* Walk from the root to an action that leads to no node yet: there the next node goes. */
 void
 select_in(Trees *trees, ptrdiff_t root)
 {
@@ -86,7 +87,6 @@ back_up(Trees *trees, ptrdiff_t root, double value)
     }
 }
 
-/* Add a node where `select_in` said. */
 void
 expand_in(Trees *trees, ptrdiff_t root, const NewNodes *given)
 {

@@ -1,9 +1,10 @@
-/* The search trees of all roots of a vector, as the files in C share them; _tree.c says what they are.
+/* The search trees of all roots of a vector: their nodes, and the arithmetic that both rules share.
  *
- * _walk.c goes down and up, _puct.c and _gumbel.c say which action a walk takes, _tree.c ties them to Python.
+ * Includes point one way: _tree.c, which ties the trees to Python, then _walk.c, which goes down and up, then _puct.c
+ * and _gumbel.c, which choose the action of a walk, then this file.
  */
-#ifndef REMUDA_MUZERO_TREE_H
-#define REMUDA_MUZERO_TREE_H
+#ifndef REMUDA_MUZERO_NODES_H
+#define REMUDA_MUZERO_NODES_H
 
 #include <math.h>
 #include <stdbool.h>
@@ -47,15 +48,6 @@ typedef struct {
     const float *logits;  /* for the rule of Gumbel MuZero */
     const double *scores; /* of roots, for the same */
 } NewNodes;
-
-/* _walk.c */
-void begin_root(Trees *trees, ptrdiff_t root, const NewNodes *given);
-void select_in(Trees *trees, ptrdiff_t root);
-void expand_in(Trees *trees, ptrdiff_t root, const NewNodes *given);
-
-/* _puct.c, _gumbel.c: of the node at this place among the root's nodes */
-ptrdiff_t by_puct(const Trees *trees, ptrdiff_t root, ptrdiff_t place, double scale, double *handed_down);
-ptrdiff_t by_gumbel(const Trees *trees, ptrdiff_t root, ptrdiff_t place);
 
 /* The action with the highest score so far; of equals that with the highest prior, and of these the first. */
 typedef struct {

@@ -1,0 +1,48 @@
+"""The interface of environments in which several agents act at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from remuda.environments.spaces import Space
+
+
+class ParallelEnv(Protocol):
+    """PettingZoo's interface: in each step all agents that are still there act. The package itself is not needed."""
+
+    @property
+    def possible_agents(self) -> Sequence[str]:
+        """All agents there may ever be."""
+        ...
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """Those that act in the next step; empty once the episode is over. There may be none before the first reset."""
+        ...
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
+        """Begin an episode; returns observations and infos by agent."""
+        ...
+
+    def step(
+        self, actions: dict[str, Any]
+    ) -> tuple[
+        Mapping[str, Any], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], Mapping[str, Mapping[str, Any]]
+    ]:
+        """Take a step; returns observations, rewards, terminations, truncations and infos by agent."""
+        ...
+
+    def observation_space(self, agent: str) -> Space:
+        """What the agent sees."""
+        ...
+
+    def action_space(self, agent: str) -> Space:
+        """What the agent may do."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...

@@ -169,6 +169,7 @@ def _report_every(grid: Grid, search: Search, asked: Asked) -> int:
 def _print_results(grid: Grid, study: Study, records: Sequence[RunRecord], asked: Asked, *, again: str | None) -> None:
     from remuda.sweeping.search.picture import draw
     from remuda.sweeping.search.results import best_of, failures, results_json, trials_table
+    from remuda.training.next_command import plot_command
 
     trials, importances = study.trials, study.importances()
     if asked.as_json:
@@ -189,7 +190,7 @@ def _print_results(grid: Grid, study: Study, records: Sequence[RunRecord], asked
             settings = grid.trial(best.number, best.settings).settings
             given = [part for text in asked.sets for part in ("--set", text)]
             print(f"  remuda train {shlex.join([os.path.relpath(grid.config), *given, *_sets(settings)])}")
-        print(f"  remuda plot {os.path.relpath(asked.folder)} -o {asked.folder.name}.png")
+        print(f"  {plot_command(asked.folder)}")
         if drawn is not None:
             print(f"and look at {os.path.relpath(drawn)}")
     if trials and not any(trial.state in ("complete", "running") for trial in trials):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -120,7 +121,11 @@ def coordinator(
             service = Service(settings, guard)
         others = "" if service.address == service.listens_on else f", reached at {service.address}"
         print(f"coordinator listens on {service.listens_on}{others}; connection file {file}", file=sys.stderr)
-        print(f"workers join with: remuda worker collector --connection-file {file}", file=sys.stderr, flush=True)
+        print(
+            f"workers join with: remuda worker collector --connection-file {quote(str(file))}",
+            file=sys.stderr,
+            flush=True,
+        )
         for line in service.monitoring_lines:
             print(line, file=sys.stderr, flush=True)
         with coordinator_page(

@@ -265,6 +265,7 @@ def _again(folder: Path, *, datestamp: bool) -> str:
 
 def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, again: str | None) -> None:
     from remuda.sweeping.summary import by_variant, runs_table, variants_table
+    from remuda.training.next_command import plot_command
 
     if as_json:
         print(_json(folder, records))
@@ -273,7 +274,7 @@ def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, again: s
         print("Type next:")
         if again is not None:
             print(f"  {again}")
-        print(f"  remuda plot {os.path.relpath(folder)} -o {folder.name}.png")
+        print(f"  {plot_command(folder)}")
     failed = [record for record in records if record.state == "failed"]
     if failed:
         told = "\n".join(f"  {record.name}: {record.reason}" for record in failed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,3 +20,8 @@ def evaluate_command(run_dir: str | Path, *, has_best: bool) -> str:
     """Plays the best checkpoint, or the newest one of a run that has no best checkpoint."""
     which = ["-i", "best"] if has_best else []
     return shlex.join(["remuda", "evaluate", str(run_dir), *which, "-n", "20", "-d"])
+
+
+def plot_command(folder: Path) -> str:
+    """Draws the learning curves of the runs in a folder into a picture in the working directory."""
+    return shlex.join(["remuda", "plot", os.path.relpath(folder), "-o", f"{folder.name}.png"])

@@ -7,7 +7,7 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "training",
     (
-        {"effects", "journal_database", "rate", "resume_point", "snapshot", "vitals"},
+        {"effects", "journal_database", "next_command", "rate", "resume_point", "snapshot", "vitals"},
         {"run_snapshot"},
         {"changed_rows", "identity", "journal_entry"},
         {"commander", "replay"},

@@ -188,10 +188,11 @@ def _how_to_go_on(run_dir: Path, policies: Collection[str], limits: Sequence[str
     return f"\nto go on from the last checkpoint, type: {_again(run_dir, limits)}"
 
 
-def _again(run_dir: Path, limits: Sequence[str]) -> str:
-    from remuda.training.next_command import resume_command
+def _again(run_dir: Path, limits: Sequence[str], *, resumable: bool = True) -> str:
+    from remuda.training.next_command import restart_command, resume_command
 
-    return resume_command("launch", _shown(run_dir), options=[word for one in limits for word in ("--limit", one)])
+    command = resume_command if resumable else restart_command
+    return command("launch", _shown(run_dir), options=[word for one in limits for word in ("--limit", one)])
 
 
 def _shown(run_dir: Path) -> Path:
@@ -215,12 +216,23 @@ def _tell(status: ExperimentStatus, limits: Sequence[str] = (), unlearned: str |
     if status.state == "failed":
         again = _how_to_go_on(Path(status.run_dir), [one.name for one in status.policies], limits)
         raise RunFailedError(f"the run failed: {status.reason}\nread why in {log}{again}")
+    begun = not _stopped_too_early(status)
     print("next:")
     bests = [status.best_return, *(one.best_return for one in status.policies)]
-    print(f"  {evaluate_command(shown, has_best=any(best is not None for best in bests))}")
+    if begun:
+        print(f"  {evaluate_command(shown, has_best=any(best is not None for best in bests))}")
     print(f"  tensorboard --logdir {quote(str(shown / 'log'))}")
     print(f"  less {quote(str(log))}")
     if is_installed():
         print(f"  remuda page {quote(str(shown.parent))}")
     if status.state == "stopped":
-        print(f"  {_again(shown, limits)}")
+        print(f"  {_again(shown, limits, resumable=begun)}")
+
+
+def _stopped_too_early(status: ExperimentStatus) -> bool:
+    """Whether the run was stopped before its first checkpoint. False for a run folder that is not on this machine."""
+    from remuda.storage.run_folder import folder_of_policy
+
+    folders = [folder_of_policy(Path(status.run_dir), one.name) for one in status.policies]
+    ckpts = [folder.ckpt for folder in folders or [folder_of_policy(Path(status.run_dir), "")]]
+    return status.state == "stopped" and any(ckpt.is_dir() and not (ckpt / "index.json").exists() for ckpt in ckpts)

@@ -19,7 +19,7 @@ from rich.text import Text
 from remuda.config.recording import StopConfig
 from remuda.logbook.lines import one_line
 from remuda.storage.run_folder import folder_of_policy
-from remuda.wire.messages import ExperimentStatus
+from remuda.wire.messages import OVER, ExperimentStatus
 
 PLAIN_INTERVAL_S = 10.0
 """Between two plain lines, to keep log files short."""
@@ -86,14 +86,18 @@ def number(value: float | None) -> str:
 
 def plain_line(status: ExperimentStatus, stop: StopConfig) -> str:
     """One line for logs and pipes."""
-    expected = outlook(status, stop)
     why = "" if status.waiting_for is None else f" | {status.waiting_for}"
     return one_line(
         f"{status.name}: {status.state} | env_step {status.env_step} ({status.env_steps_per_s:.0f}/s) | "
         f"train_iter {status.train_iter} ({status.train_iters_per_s:.0f}/s) | episode {status.episode} | "
         f"return last {number(status.last_return)} best {number(status.best_return)} | "
-        f"{duration(status.wall_s)} gone, at most {duration(expected.left_s)} left{why}"
+        f"{_time(status, stop)}{why}"
     )
+
+
+def _time(status: ExperimentStatus, stop: StopConfig) -> str:
+    gone = f"{duration(status.wall_s)} gone"
+    return gone if status.state in OVER else f"{gone}, at most {duration(outlook(status, stop).left_s)} left"
 
 
 class ProgressView(Protocol):
@@ -203,7 +207,6 @@ class NotebookView:
 
 def picture(status: ExperimentStatus, stop: StopConfig) -> Table:
     """A run as a small table."""
-    expected = outlook(status, stop)
     goal = "" if stop.stop_value is None else f"   stop at {stop.stop_value:g}"
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold cyan", no_wrap=True)
@@ -213,10 +216,10 @@ def picture(status: ExperimentStatus, stop: StopConfig) -> Table:
     table.add_row("train_iter", f"{status.train_iter:>9,}   {status.train_iters_per_s:>8,.0f}/s")
     table.add_row("episode", f"{status.episode:>9,}   policy version {status.policy_version} (lag {status.policy_lag})")
     table.add_row("return", f"last {number(status.last_return)}   best {number(status.best_return)}{goal}")
-    table.add_row("time", f"{duration(status.wall_s)} gone, at most {duration(expected.left_s)} left")
+    table.add_row("time", _time(status, stop))
     if status.waiting_for is not None:
         table.add_row("", Text(one_line(status.waiting_for)))
-    table.add_row("budget", ProgressBar(total=1.0, completed=expected.done, width=40))
+    table.add_row("budget", ProgressBar(total=1.0, completed=outlook(status, stop).done, width=40))
     return table
 
 

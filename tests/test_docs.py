@@ -1,4 +1,4 @@
-"""The pages of `make site`: every page is in its menu, and every name in the reference of the API can be imported."""
+"""The pages of `make site`: their menu, and what they say about names, settings, files and layers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from remuda.config.algorithms.custom import BUILT_IN
 from remuda.config.suggest import all_keys
+from remuda.tests.test_house import LAYERS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -31,6 +32,15 @@ def test_every_page_is_in_the_menu() -> None:
 def test_every_name_of_the_reference_is_there(page: str, name: str) -> None:
     """A module, or a name in one."""
     assert is_there(name), f"{page}: {name}"
+
+
+def test_the_picture_of_the_layers_is_that_of_the_house_rule() -> None:
+    """Every package stands in its layer of docs/architecture.md, and no layer is missing."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    picture = text.partition("\n## Folders and layers\n")[2].split("```")[1]
+    packages = set[str]().union(*LAYERS)
+    drawn = [packages.intersection(re.findall(r"(?:^ |  )(\w+)", row, re.M)) for row in re.split(r"─+", picture)]
+    assert drawn == list(reversed(LAYERS))
 
 
 def is_there(name: str) -> bool:

@@ -8,12 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+Verb = Literal["train", "launch", "submit"]
 
-def resume_command(
-    verb: Literal["train", "launch", "submit"], run_dir: str | Path, *, options: Sequence[str] = ()
-) -> str:
+
+def resume_command(verb: Verb, run_dir: str | Path, *, options: Sequence[str] = ()) -> str:
     """Continues the run in `run_dir` with the settings of its own config.json; `options` come last."""
     return shlex.join(["remuda", verb, "--resume", "--run-dir", str(run_dir), *options])
+
+
+def restart_command(verb: Verb, run_dir: str | Path, *, options: Sequence[str] = ()) -> str:
+    """Begins the run in `run_dir` again, with the settings of its own config.json; `options` come last."""
+    config = str(Path(run_dir) / "config.json")
+    return shlex.join(["remuda", verb, config, "--run-dir", str(run_dir), "--force", *options])
 
 
 def evaluate_command(run_dir: str | Path, *, has_best: bool) -> str:

@@ -224,6 +224,18 @@ def test_a_stopped_run_is_told_how_to_go_on_in_words_that_can_be_pasted(
     assert "  remuda evaluate 'runs/my run' -i best -n 20 -d" in lines
 
 
+def test_a_run_that_was_stopped_before_its_first_checkpoint_is_told_how_to_begin_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Evaluating and resuming would be refused."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "mine" / "ckpt").mkdir(parents=True)
+    _tell(status(state="stopped", reason="stopped", run_dir=str(tmp_path / "runs" / "mine"), best_return=None))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "  remuda launch runs/mine/config.json --run-dir runs/mine --force"
+    assert not [line for line in lines if "evaluate" in line or "--resume" in line]
+
+
 @pytest.mark.parametrize("setting", ["learner.device", "collector.device"])
 def test_a_device_that_this_machine_lacks(terminal: Terminal, folder: Path, setting: str) -> None:
     before = listing(folder)

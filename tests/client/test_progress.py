@@ -102,6 +102,7 @@ WAITS = "waits for 1 learner (0 free)"
 
 def test_why_a_run_waits_is_told() -> None:
     assert plain_line(status(state="queued", waiting_for=WAITS), STOP).endswith(f"left | {WAITS}")
+    assert plain_line(status(state="finished"), STOP).endswith(" | 0:12 gone")
     console = Console(file=io.StringIO(), width=100, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(picture(status(state="queued", waiting_for=WAITS), STOP))

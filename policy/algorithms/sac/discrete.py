@@ -36,7 +36,8 @@ class DiscreteSac(TemperedLearner):
         # One pass of the actor: the first n rows are the observations, the others the next ones.
         acted = self._actor.forward(torch.cat((rows.obs, rows.next_obs)))
         logits, next_logits = acted[-1][0].chunk(2)
-        (probs, log_probs), (next_probs, next_log_probs) = _policy(logits, legal), _policy(next_logits, next_legal)
+        probs, log_probs = _probabilities(logits, legal)
+        next_probs, next_log_probs = _probabilities(next_logits, next_legal)
         next_least = self._target_critics.forward(rows.next_obs)[-1].amin(dim=0)
         next_value = (next_probs * (next_least - alpha * next_log_probs)).sum(dim=1)
         target = rows.reward + rows.discount * next_value
@@ -71,7 +72,7 @@ class DiscreteSac(TemperedLearner):
         return self._policy.target_entropy_share * legal.sum(dim=1).log().mean()
 
 
-def _policy(logits: torch.Tensor, legal: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The probabilities of actions [n, actions] and their logarithms; both are 0 for illegal ones."""
+def _probabilities(logits: torch.Tensor, legal: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the probabilities of actions [n, actions] and their logarithms. Both are 0 for illegal actions."""
     log_probs = masked(logits, legal).log_softmax(dim=1)
     return log_probs.exp(), log_probs if legal is None else log_probs.masked_fill(~legal, 0.0)

@@ -13,6 +13,7 @@ import typer
 from remuda.cli import (
     config,
     doctor,
+    env,
     evaluate,
     examples,
     keys,
@@ -49,6 +50,7 @@ app.command(epilog=epilog(sweep.EXAMPLE))(sweep.sweep)
 app.command(epilog=epilog(page.EXAMPLE))(page.page)
 app.command(epilog=epilog(doctor.EXAMPLE))(doctor.doctor)
 app.add_typer(config.group, name="config")
+app.add_typer(env.group, name="env")
 app.add_typer(keys.group, name="keys")
 
 

@@ -90,7 +90,7 @@ def choose(
         )
     settings: dict[str, JsonValue] = {
         "name": re.sub(r"[^A-Za-z0-9._-]+", "_", f"{algorithm}_{env_id}").lstrip("._-")[:100],
-        "env": {"make" if _FUNCTION.fullmatch(env_id) else "id": env_id},
+        "env": {**environment_of(env_id)},
         "policy": {"type": algorithm},
     }
     kind, in_parts = _kind(load_settings(settings, overrides=given, folder=folder))
@@ -103,6 +103,11 @@ def choose(
     which = f"those for {kind}" if parts else "the defaults"
     known = f"Stored for {algorithm}: {', '.join(stored_environments(algorithm)) or 'no environment'}"
     return Choice(loaded, f"{algorithm} on {env_id}: no settings are stored, so {which} are taken. {known}")
+
+
+def environment_of(which: str) -> dict[str, JsonValue]:
+    """The section `env` for an id, or for the `module:function` of the user's own."""
+    return {"make" if _FUNCTION.fullmatch(which) else "id": which}
 
 
 def _kind(loaded: LoadedConfig) -> tuple[Kind, bool]:

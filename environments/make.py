@@ -28,13 +28,7 @@ def make_single(env: EnvConfig, *, source_dir: str | None, render_mode: str | No
 
     Raises EnvironmentBuildError if the id, the module or its function, or the spaces cannot be used.
     """
-    built: SingleEnv
-    if env.id is None:
-        built = _from_function(env, source_dir, render_mode)
-    elif _plays_atari(env):
-        built = _atari_game(env, render_mode)
-    else:
-        built = _from_id(env, render_mode)
+    built = make_plain(env, source_dir=source_dir, render_mode=render_mode)
     try:
         if observes_mask(built.observation_space, built.action_space):
             built = MaskToInfo(built)
@@ -46,6 +40,14 @@ def make_single(env: EnvConfig, *, source_dir: str | None, render_mode: str | No
         raise EnvironmentBuildError(str(error)) from error
     check_spaces(built.observation_space, built.action_space)
     return built
+
+
+def make_plain(env: EnvConfig, *, source_dir: str | None, render_mode: str | None = None) -> SingleEnv:
+    """Build one environment with the spaces of its author: parts of observations and actions are not packed. Raises
+    EnvironmentBuildError if the id, the module or its function cannot be used."""
+    if env.id is None:
+        return _from_function(env, source_dir, render_mode)
+    return _atari_game(env, render_mode) if _plays_atari(env) else _from_id(env, render_mode)
 
 
 def shown(env: SingleEnv) -> str:

@@ -12,6 +12,7 @@ from remuda.config.exits import NoExit
 from remuda.environments.breakages import Breakages
 from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD, REPLACED, Fault, UnusableResultError
 from remuda.environments.make import SingleEnv
+from remuda.environments.probe import FIRST, Remarks
 from remuda.environments.spaces import Array
 
 _OF_RESET = ("observation", "info")
@@ -38,6 +39,7 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         name: str,
         broke: Callable[[Fault], None],
         begins: Callable[[int], None] | None = None,
+        remarks: Remarks | None = None,
     ) -> None:
         """Raises what `build` raises.
 
@@ -47,6 +49,7 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             name: env.id or env.make.
             broke: is called with each fault, before the environment is made again; raises where it must not be.
             begins: is called with `index` before each step and reset.
+            remarks: looks at the first observations; None: nobody does.
         """
         super().__init__(build())
         self._build = build
@@ -55,6 +58,7 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         space = self.env.observation_space
         self._shape: tuple[int, ...] = tuple(space.shape or ())
         self._dtype: np.dtype[Any] = np.dtype(space.dtype)
+        self._remarks, self._looks = remarks, 0 if remarks is None else FIRST
         self._open = True
         self._no_exit = NoExit()
 
@@ -115,6 +119,9 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         return self._begun(seed)
 
     def _checked(self, observation: Any) -> Array:
+        if self._looks and self._remarks is not None:
+            self._looks -= 1
+            self._remarks.look(self.env.observation_space, observation)
         return checked_observation(observation, self._shape, self._dtype)
 
 

@@ -16,6 +16,7 @@ from remuda.environments.envpool_vector import EnvpoolVector, auto_takes_pool, p
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.faults import RestartLimit
 from remuda.environments.make import check_spaces, make_single
+from remuda.environments.probe import Remarks
 from remuda.environments.processes import ProcessVector
 from remuda.environments.registered import known_spec, obstacle_to_native
 from remuda.environments.replaceable import ReplaceableEnv
@@ -35,6 +36,7 @@ def make_vector(
     chosen: Callable[[str], None] = lambda why: None,
     timer: StepTimer = time_step,
     broke: Callable[[str], None] = lambda text: None,
+    remark: Callable[[str], None] | None = None,
 ) -> Vector:
     """Build `num_envs` environments that step together, in the way of `env.vectorization`.
 
@@ -46,7 +48,8 @@ def make_vector(
     one line about the choice and its reason.
 
     An environment in objects or processes that breaks is made again, alone, within env.restarts_per_hour: `broke` gets
-    a text about it for the log.
+    a text about it for the log. `remark` (default: `broke`) gets a text for each kind of misfit between the first
+    observations of objects and their space.
 
     Raises EnvironmentBuildError as make_single does, and for a native vector that does not exist, does not take the
     settings, or resets in another way.
@@ -74,7 +77,9 @@ def make_vector(
             return ProcessVector(
                 env, num_envs=num_envs, processes=processes, source_dir=source_dir, spaces=spaces, limit=limit
             )
-        replaceable = functools.partial(ReplaceableEnv, build, name=str(env.id or env.make), broke=limit)
+        name = str(env.id or env.make)
+        remarks = Remarks(name, remark or broke)
+        replaceable = functools.partial(ReplaceableEnv, build, name=name, broke=limit, remarks=remarks)
         envs = [functools.partial(replaceable, index=index) for index in range(num_envs)]
         vector: VectorEnv[Any, Any, Any] = SyncVectorEnv(envs, autoreset_mode=AutoresetMode.NEXT_STEP)
     except EnvironmentBuildError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -62,6 +63,11 @@ class Warnings:
 
     logbook: Logbook | None = None
 
+    def remark(self, text: str) -> None:
+        """Write what is wrong with observations, into the log and on the terminal."""
+        self.say("collector", text)
+        print(f"warning: {text}", file=sys.stderr, flush=True)
+
     def say(self, source: Source, text: str) -> None:
         """Write one."""
         assert self.logbook is not None, "no environment is used before"
@@ -101,6 +107,7 @@ def _one_agent(config: ExperimentConfig, stack: ExitStack) -> Built:
         source_dir=config.source_dir,
         chosen=said.append,
         broke=partial(warnings.say, "collector"),
+        remark=warnings.remark,
     )
     stack.enter_context(closing(vector))
     num_players = min(2 * config.env.num_envs, config.evaluator.episodes)  # a few more need no second turn

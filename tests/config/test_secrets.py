@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from remuda.config.changes import changed_settings, told
+from remuda.config.changes import changed_settings, task_of, told
 from remuda.config.dump import (
     config_json_text,
     formatted_total_config_text,
@@ -127,3 +127,11 @@ def test_a_config_that_cannot_be_read_holds_nothing_up(tmp_path: Path, content: 
 
 def test_many_changes_are_told_shortly() -> None:
     assert told([f"k{number} is 1 and was 2" for number in range(12)]).endswith("k9 is 1 and was 2; and 2 more")
+
+
+def test_another_secret_is_the_same_task_and_another_size_is_not() -> None:
+    def task(**kwargs: object) -> str:
+        env = {"make": "game:make", "kwargs": kwargs}
+        return task_of(ExperimentConfig.model_validate({"name": "x", "env": env}))
+
+    assert task(size=8, api_key="one") == task(size=8, api_key="two") != task(size=9, api_key="one")

@@ -97,7 +97,9 @@ def test_each_kind_of_trouble_costs_its_own_environment_and_no_other() -> None:
     seeds = list(range(100, 101 + len(IN_PROCESS)))
     troubles = {str(seed): trouble for seed, trouble in zip(seeds[1:], IN_PROCESS, strict=True)}
     said: list[str] = []
-    with closing(make_vector(config_of(troubles), num_envs=len(seeds), source_dir=None, broke=said.append)) as vector:
+    with closing(
+        make_vector(config_of(troubles), num_envs=len(seeds), source_dir=None, broke=said.append, remark=print)
+    ) as vector:
         played = play(vector, seeds)
     expected = healthy(seeds)
     assert np.count_nonzero(played.replaced) == len(said) == len(IN_PROCESS)

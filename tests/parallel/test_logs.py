@@ -94,7 +94,7 @@ def test_learner(finished: Finished) -> None:
     assert texts(log)[0].startswith("[RANK0]: ")
     tables = texts(log, "=== Training Iteration")
     iterations = [int(re.findall(r"=== Training Iteration (\d+) Result ===", text)[0]) for text in tables]
-    assert iterations == list(range(20, index(finished.run)["last"] + 1, 20))
+    assert set(range(20, index(finished.run)["last"] + 1, 20)) <= set(iterations)
     for text in tables:
         assert list(table(text)) == LEARN
         assert all(re.fullmatch(NUMBER, value) for value in table(text).values())

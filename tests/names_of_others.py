@@ -1,4 +1,4 @@
-"""What other systems call their files, columns, settings, options and functions: docs/coming-from.md has them all."""
+"""What other systems call their files, columns, settings, options and functions: docs/coming-from.md has them."""
 
 from __future__ import annotations
 
@@ -102,3 +102,23 @@ IN_WORDS = {
     )
 }
 """Those with spaces."""
+
+FIELD_WORDS = {
+    "retry": "restarts",
+    "learner": "ranks",
+    "init": "initial",
+    "entcoef": "temperature entropy",
+    "ent": "entropy temperature",
+    "coef": "coefficient",
+    "coeff": "coefficient",
+    "lr": "learning",
+    "gamma": "discount",
+    "schedule": "anneal decay schedule",
+}
+"""Words of Remuda for a word of others."""
+
+OTHER_MEANINGS = {
+    "env.collector_episode_num": "episode",
+    "policy.collect.n_episode": "episode",
+}
+"""By the first of the names in a row with a dash: a word of names that Remuda has, and that mean something else."""

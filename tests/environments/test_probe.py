@@ -1,4 +1,4 @@
-"""What is said of an environment that does not keep to its spaces."""
+"""Checks of an environment: what its observations, rewards, seeds and limits are beside its spaces."""
 
 from __future__ import annotations
 

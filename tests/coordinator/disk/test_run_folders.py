@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import write_chunk
+from remuda.config.changes import task_of
 from remuda.coordinator.disk import run_folders
 from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.lane import HerdLogLine
@@ -25,12 +26,16 @@ from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.files.policy_file import publish
+from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
 from remuda.tests.coordinator.disk.writing import carry_out
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.leases import EXPERIMENT, small_config
+from remuda.training.commander.commander import Commander, StartEvaluation
+from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress
+from remuda.training.recovery import catch_up
 from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
 from remuda.worker import descriptors
 
@@ -265,6 +270,31 @@ def test_what_is_over_can_be_resumed_from_its_last_checkpoint(folders: RunFolder
     assert (counters.env_step, counters.train_iter, counters.episode, counters.policy_version) == (70, 7, 3, 4)
     assert prepared.resumed.best is not None
     assert prepared.resumed.best.reward == 12.5
+
+
+def test_resumed_with_another_task_it_begins_a_new_best_over_a_restart_too(folders: RunFolders, run: RunFolder) -> None:
+    """Returns of two tasks are not compared, and the coordinator's next start knows it by the journal."""
+    config = small_config()
+    carry_out(folders, recorded(run, 7))
+    carry_out(folders, RecordReward(EXPERIMENT, 7, 12.5, best=True, task=task_of(config)))
+    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
+    harder = small_config(env={"id": "CartPole-v1", "num_envs": 4, "max_episode_steps": 9}, stop={"stop_value": 10.0})
+    resumes = replace(SUBMIT, config_json=harder.model_dump_json(), on_exists="resume")
+    prepared = folders.prepare(PrepareRun(ASKED, OTHER, resumes))
+    assert isinstance(prepared, PreparedRun)
+    assert prepared.resumed is not None
+    assert (prepared.resumed.best, prepared.resumed.record.reward) == (None, None)
+    assert "a new best begins. The best on the former task was iteration_7.pth.tar" in run.commander_log.read_text()
+    commander = Commander(harder, prepared.resumed)
+    assert commander.started() == [StartEvaluation(prepared.resumed.record)], "12.5 is not the return of this task"
+    assert commander.evaluated(EvaluationResult(prepared.resumed.record, (2.0,), (9,), 1.0)).best
+    again = Commander(harder)
+    again.restore(commander.snapshot())
+    index = CheckpointIndex(run.ckpt)
+    catch_up(index, again.snapshot())
+    assert index.best is not None
+    assert (index.best.reward, index.best.task) == (2.0, task_of(harder))
+    assert [each.task for each in index.tasks] == [task_of(config), task_of(harder)]
 
 
 def test_who_resumes_what_is_over_waits_until_its_files_are_closed(folders: RunFolders, run: RunFolder) -> None:

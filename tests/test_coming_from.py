@@ -56,7 +56,8 @@ def rows(text: str) -> Iterator[tuple[int, str, str, str]]:
         line.setdefault(number, []).append((heading, cell))
     for number, found in line.items():
         if [heading for heading, _ in found] == ["theirs", "Remuda", ""]:
-            yield number, *(cell for _, cell in found)
+            (_, theirs), (_, ours), (_, remark) = found
+            yield number, theirs, ours, remark
 
 
 def their_cells(text: str, system: str) -> str:

@@ -38,6 +38,18 @@ class LearnResult:
     ranks."""
 
 
+@dataclass(frozen=True)
+class Loss:
+    """What an update descends, and what it reports."""
+
+    total: torch.Tensor
+    """A scalar with its graph: its gradient by the parameters is followed."""
+    metrics: Mapping[str, float | torch.Tensor]
+    """As LearnResult's. The means of all rows among them are scalars with a graph, or other tensors."""
+    priorities: torch.Tensor | None = None
+    """See LearnResult."""
+
+
 class Actor(ABC):
     """Anything that turns observations into actions."""
 

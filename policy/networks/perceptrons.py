@@ -1,7 +1,8 @@
-"""Perceptrons forward and backward, written out, for any update rule on small networks.
+"""Perceptrons made of torch's layers, as one node of autograd's graph.
 
-At the sizes of reinforcement learning, torch's modules and the graph that it records take as long as the matrix
-products between them: docs/architecture.md has the figures.
+The layers stay torch's own: they learn, are saved and are exported as modules. Recording each of their operations takes
+as long as the small products of reinforcement learning themselves, so all layers are recorded at once, with a backward
+pass written for the whole.
 """
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
@@ -9,87 +10,382 @@ products between them: docs/architecture.md has the figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from torch import nn
 
-from remuda.policy.networks.dense import Activation, DenseLayer, Perceptron
-from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.precision import Products
+from remuda.policy.networks.precision import Lowering, Lowers, Products, rounding
 
+Activation = Literal["tanh", "relu"]
 Outputs = tuple[torch.Tensor, ...]
 
 
-class Perceptrons:
-    """Perceptrons that begin with the same layers, or with none. Nothing here is recorded: call it under `no_grad`."""
+@dataclass
+class _Dense:
+    """A fully connected layer, and what follows it."""
+
+    weight: nn.Parameter
+    """[outputs, inputs]."""
+    bias: nn.Parameter
+    activation: Activation | None
+    lowers: bool = False
+    """Whether the product may be computed in bfloat16."""
+    fixed: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+    """The parameters as `values` gives them, where their memory stays the same."""
+
+    def values(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The weight, its transpose and the bias, without a graph."""
+        if self.fixed is not None:
+            return self.fixed
+        weight = self.weight.detach()
+        return weight, weight.t(), self.bias.detach()
+
+
+@dataclass
+class _Made:
+    """Everything that the backward pass of some layers reads."""
+
+    outputs: list[torch.Tensor]
+    """The inputs [n, inputs], then the outputs of each layer. Between the layers they may be bfloat16."""
+    weights: list[torch.Tensor]
+    """The weight of each layer as the product read it: the parameter, or a rounded copy."""
+    rounded: list[bool]
+    """Whether the product of each layer read float32 as bfloat16; see `rounding`."""
+
+
+class Perceptrons(Lowers):
+    """Heads that read the outputs of shared layers, or the inputs where there are none.
+
+    Gives the same numbers as the modules, to rounding, and their gradients by autograd as usual. Networks keep one as an
+    attribute and call it in their `forward`. Derivatives of gradients are not available. The first layer, which reads
+    observations, and the last of each head are never computed in bfloat16.
+    """
 
     def __init__(
         self,
-        parameters: FlatParameters,
-        activation: Activation,
+        heads: Sequence[Sequence[_Dense]],
+        shared: Sequence[_Dense] = (),
         *,
-        heads: Sequence[Sequence[str]],
-        shared: Sequence[str] = (),
         split: bool = False,
-        products: Products | None = None,
+        dueling: bool = False,
     ) -> None:
-        """Find the layers in a network's parameters.
+        self._shared, self._heads = list(shared), [list(head) for head in heads]
+        self._split, self._dueling = split, dueling
+        for index, layer in enumerate(self._shared):
+            layer.lowers = index > 0
+        for head in self._heads:
+            for index, layer in enumerate(head):
+                layer.lowers = layer.activation is not None and (index > 0 or bool(self._shared))
+        every = [*self._shared, *itertools.chain.from_iterable(self._heads)]
+        self.parameters = [tensor for layer in every for tensor in (layer.weight, layer.bias)]
+        """Those of the shared layers, then those of each head: the weight and the bias of each layer."""
+        self._leaf: torch.Tensor | None = None
+        """All parameters as one vector, in any order; see `flatten`."""
+        self._places: list[int] = []
+        """Of the parts of the vector by order, which parameter each is."""
+        self._sizes: list[int] = []
+        """Of each of them."""
+        self._spare: tuple[torch.Tensor, list[torch.Tensor]] | None = None
+        """A vector of gradients that nobody reads any more, and its parts."""
+        self._given: tuple[torch.Tensor, list[torch.Tensor]] | None = None
+        """The newest such vector that was written."""
+
+    def flatten(self, leaf: torch.Tensor, places: list[int]) -> None:
+        """Record all parameters as one leaf of the graph: a vector on their memory, in which parameter number
+        `places`[k] comes as number k. Its gradient is theirs."""
+        self._leaf, self._places = leaf, places
+        self._sizes = [self.parameters[place].numel() for place in places]
+        values = self._by_parameter(leaf.detach())
+        for index, layer in enumerate([*self._shared, *itertools.chain.from_iterable(self._heads)]):
+            weight, bias = values[2 * index : 2 * index + 2]
+            layer.fixed = weight, weight.t(), bias
+
+    @classmethod
+    def of(
+        cls,
+        heads: Sequence[nn.Module],
+        shared: Sequence[nn.Module] = (),
+        *,
+        split: bool = False,
+        dueling: bool = False,
+    ) -> Perceptrons | None:
+        """Read modules that are fully connected layers with tanh or relu between them; None where others are among them.
 
         Args:
-            parameters: Where weights are read and gradients written.
-            activation: Follows every layer but the last of each head.
-            heads: Names of the layers of each perceptron, at least one layer each.
-            shared: Names of the layers before them.
-            split: Each head reads an equal share of what the shared layers make; otherwise each reads all of it.
-            products: Which layers are computed in bfloat16; None: none. Outputs have the precision of the parameters.
+            heads: One module for each output.
+            shared: Modules before them, one after the other.
+            split: Each head reads an equal share of what the shared layers give; otherwise each reads all of it.
+            dueling: The heads are a value [n, 1] and advantages [n, actions], which become action values (Wang et al.
+                2016, equation 9).
         """
-        weights, gradients = (
-            parameters.by_name(vector) for vector in (parameters.vector.detach(), parameters.gradient)
-        )
+        of_heads = [_layers((head,)) for head in heads]
+        before = _layers(shared)
+        if before is None or not all(of_heads):
+            return None
+        return cls([head for head in of_heads if head], before, split=split, dueling=dueling)
 
-        def layers(names: Sequence[str]) -> list[DenseLayer]:
-            return [DenseLayer.of(weights, gradients, name) for name in names]
-
-        self._shared = Perceptron(layers(shared), activation, activates_last=True, products=products)
-        self._heads = [
-            Perceptron(layers(names), activation, reads_observations=not shared, products=products) for names in heads
-        ]
-        self._split = split
-
-    def forward(self, inputs: torch.Tensor) -> Outputs:
-        """The outputs of each head for the inputs [n, inputs]: [n, outputs]."""
-        parts = self._parts(self._shared.forward(inputs).last)
-        return tuple([head.forward(part).last for head, part in zip(self._heads, parts, strict=True)])
+    def __call__(self, inputs: torch.Tensor) -> Outputs:
+        """The outputs of each head for the inputs float32 [n, inputs]: [n, outputs]; of dueling heads the action
+        values alone."""
+        if torch.is_grad_enabled():
+            recorded: Outputs = (
+                _Node.apply(self, inputs, *self.parameters)
+                if self._leaf is None
+                else _FlatNode.apply(self, inputs, self._leaf)
+            )
+            return recorded
+        return self._joined([self._run(head, part).outputs[-1] for head, part in self._inputs_of_heads(inputs)])
 
     def head(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
-        """The outputs of one head for the inputs."""
-        return self._heads[index].forward(self._parts(self._shared.forward(inputs).last)[index]).last
+        """The outputs of one head alone, without a graph: [n, outputs]."""
+        head, part = self._inputs_of_heads(inputs)[index]
+        return self._run(head, part).outputs[-1]
 
-    def vjp(self, inputs: torch.Tensor) -> tuple[Outputs, Callable[[Outputs], None]]:
-        """What `forward` gives, and the vector-Jacobian product: a function that is given a loss's gradient by each
-        output, [n, outputs], and writes that by the layers' parameters. It is called before these change."""
-        shared = self._shared.forward(inputs)
-        made = [head.forward(part) for head, part in zip(self._heads, self._parts(shared.last), strict=True)]
+    # --- forward
 
-        def backward(gradients: Outputs) -> None:
-            by_parts = [
-                head.backward(computed, gradient, to_inputs=len(shared.weights) > 0)
-                for head, computed, gradient in zip(self._heads, made, gradients, strict=True)
-            ]
-            if shared.weights:
-                self._shared.backward(shared, self._whole(by_parts), to_inputs=False)
+    def _inputs_of_heads(self, inputs: torch.Tensor) -> list[tuple[list[_Dense], torch.Tensor]]:
+        return self._parts(self._run(self._shared, inputs).outputs[-1])
 
-        return tuple([computed.last for computed in made]), backward
+    def _parts(self, features: torch.Tensor) -> list[tuple[list[_Dense], torch.Tensor]]:
+        parts = features.chunk(len(self._heads), dim=1) if self._split else [features] * len(self._heads)
+        return list(zip(self._heads, parts, strict=True))
 
-    def _parts(self, features: torch.Tensor) -> Sequence[torch.Tensor]:
-        """The inputs of each head."""
-        return features.chunk(len(self._heads), dim=1) if self._split else [features] * len(self._heads)
+    def _joined(self, outputs: list[torch.Tensor]) -> Outputs:
+        return (dueling_values(*outputs),) if self._dueling else tuple(outputs)
 
-    def _whole(self, by_parts: list[torch.Tensor]) -> torch.Tensor:
-        """The gradient by all inputs of the heads, given that by the inputs of each."""
-        if self._split:
-            return torch.cat(by_parts, dim=1)
-        whole, *others = by_parts
-        for other in others:
-            whole.add_(other)
-        return whole
+    def _run(self, layers: Sequence[_Dense], inputs: torch.Tensor) -> _Made:
+        made = _Made([inputs], [], [])
+        for layer in layers:
+            given = made.outputs[-1]
+            if layer.lowers and self.products is not None and self.products.lowers(len(inputs), *layer.weight.shape):
+                outputs, weight, rounds = _lowered_product(self.products, layer, given)
+            else:
+                weight, transposed, bias = layer.values()
+                rounds, outputs = False, torch.addmm(bias, _as(weight, given), transposed)
+            made.weights.append(weight)
+            made.rounded.append(rounds)
+            if layer.activation == "tanh":
+                outputs = _tanh_(_as(layer.weight, outputs))
+            elif layer.activation == "relu":
+                outputs = outputs.relu_()
+            made.outputs.append(outputs)
+        return made
+
+    # --- backward
+
+    def run(self, inputs: torch.Tensor) -> tuple[Outputs, _Made, list[_Made]]:
+        """The outputs, with everything that the backward pass reads."""
+        shared = self._run(self._shared, inputs)
+        heads = [self._run(head, part) for head, part in self._parts(shared.outputs[-1])]
+        return self._joined([made.outputs[-1] for made in heads]), shared, heads
+
+    def flat_gradient(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """A vector like the leaf with any numbers, and its parts: the gradient of each parameter is written there."""
+        assert self._leaf is not None
+        spare, self._spare = self._spare, None
+        if spare is None:
+            vector = torch.empty_like(self._leaf, requires_grad=False)
+            spare = vector, self._by_parameter(vector)
+        self._given = spare
+        return spare
+
+    def release(self) -> None:
+        """Say that nobody reads the newest vector of gradients any more."""
+        self._spare = self._given
+
+    def _by_parameter(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        """View a vector like the leaf as the parameters."""
+        parts = [vector] * len(self._places)
+        for place, part in zip(self._places, torch.split(vector, self._sizes), strict=True):
+            parts[place] = part.view_as(self.parameters[place])
+        return parts
+
+    def backward(
+        self,
+        shared: _Made,
+        heads: Sequence[_Made],
+        by_outputs: Sequence[torch.Tensor | None],
+        out: Sequence[torch.Tensor | None],
+        *,
+        to_inputs: bool,
+    ) -> torch.Tensor | None:
+        """Write a loss's gradient by each parameter to `out`, given that by each output, None for 0; returns that by
+        the inputs, if it is asked for. Where `out` is None, nobody asks."""
+        if self._dueling:
+            by_outputs = _by_dueling(by_outputs[0], heads)
+        before = 2 * len(self._shared)
+        to_shared = to_inputs or before > 0
+        by_parts: list[torch.Tensor] = []
+        first = before
+        for layers, made, by_output in zip(self._heads, heads, by_outputs, strict=True):
+            own = out[first : first + 2 * len(layers)]
+            given = torch.zeros_like(made.outputs[-1]) if by_output is None else by_output
+            by_parts.append(_backward(layers, made, given, own, to_inputs=to_shared))
+            first += 2 * len(layers)
+        if not to_shared:
+            return None
+        by_features = torch.cat(by_parts, dim=1) if self._split else _sum(by_parts)
+        by_inputs = _backward(self._shared, shared, by_features, out[:before], to_inputs=to_inputs)
+        return by_inputs if to_inputs else None
+
+
+class _Node(torch.autograd.Function):
+    """All layers, by their own parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, perceptrons: Perceptrons, inputs: torch.Tensor, *parameters: torch.Tensor) -> Outputs:
+        outputs, ctx.shared, ctx.heads = perceptrons.run(inputs)
+        ctx.perceptrons = perceptrons
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *by_outputs: torch.Tensor | None) -> Any:
+        _, to_inputs, *needs = ctx.needs_input_grad
+        perceptrons: Perceptrons = ctx.perceptrons
+        each = zip(perceptrons.parameters, needs, strict=True)
+        out = [torch.empty_like(tensor, requires_grad=False) if needed else None for tensor, needed in each]
+        by_inputs = perceptrons.backward(ctx.shared, ctx.heads, by_outputs, out, to_inputs=to_inputs)
+        return None, by_inputs, *out
+
+
+class _FlatNode(torch.autograd.Function):
+    """All layers, by one vector of their parameters: autograd takes some microseconds for each tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, perceptrons: Perceptrons, inputs: torch.Tensor, leaf: torch.Tensor) -> Outputs:
+        outputs, ctx.shared, ctx.heads = perceptrons.run(inputs)
+        ctx.perceptrons = perceptrons
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *by_outputs: torch.Tensor | None) -> Any:
+        _, to_inputs, to_leaf = ctx.needs_input_grad
+        perceptrons: Perceptrons = ctx.perceptrons
+        vector, out = perceptrons.flat_gradient() if to_leaf else (None, [None] * len(perceptrons.parameters))
+        by_inputs = perceptrons.backward(ctx.shared, ctx.heads, by_outputs, out, to_inputs=to_inputs)
+        return None, by_inputs, vector
+
+
+def perceptrons_of(network: nn.Module) -> Iterator[Perceptrons]:
+    """Those that a network's modules keep."""
+    for module in network.modules():
+        yield from (part for part in vars(module).values() if isinstance(part, Perceptrons))
+
+
+def dueling_values(value: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """Values [n, actions] of states worth `value` [n, 1] (Wang et al. 2016, equation 9)."""
+    return value + advantage - advantage.mean(dim=1, keepdim=True)
+
+
+def _layers(modules: Iterable[nn.Module]) -> list[_Dense] | None:
+    """The layers of modules one after the other; None where something else is among them."""
+    found: list[_Dense] = []
+    for module in modules:
+        for part in module if isinstance(module, nn.Sequential) else (module,):
+            if isinstance(part, nn.Linear) and part.bias is not None:
+                found.append(_Dense(part.weight, part.bias, None))
+            elif isinstance(part, nn.Tanh | nn.ReLU) and found and found[-1].activation is None:
+                found[-1].activation = "tanh" if isinstance(part, nn.Tanh) else "relu"
+            else:
+                return None
+    return found
+
+
+def _lowered_product(
+    products: Products, layer: _Dense, inputs: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    """The outputs of a layer in bfloat16, the weight that the product read, and whether float32 was rounded."""
+    rounds = products.lowering is not Lowering.COPIED
+    number = layer.weight.dtype if rounds else torch.bfloat16
+    with rounding(rounds) as read:
+        weight = read(layer.weight.detach().to(number))
+        return torch.addmm(layer.bias.to(number), read(inputs.to(number)), weight.t()), weight, rounds
+
+
+def _backward(
+    layers: Sequence[_Dense],
+    made: _Made,
+    gradient: torch.Tensor,
+    out: Sequence[torch.Tensor | None],
+    *,
+    to_inputs: bool,
+) -> torch.Tensor:
+    """Write a loss's gradient by the parameters of some layers; returns that by their inputs, if it is asked for."""
+    for index in reversed(range(len(layers))):
+        layer, weight, rounds = layers[index], made.weights[index], made.rounded[index]
+        if layer.activation is not None:
+            gradient = _before_activation(layer.activation, made.outputs[index + 1], gradient)
+        inputs, gradient = _as(weight, made.outputs[index]), _as(weight, gradient)
+        goes_on = index > 0 or to_inputs
+        if rounds:
+            with rounding(True) as read:
+                gradient = _through(weight, read(inputs), read(gradient), out[2 * index :], goes_on=goes_on)
+        else:
+            gradient = _through(weight, inputs, gradient, out[2 * index :], goes_on=goes_on)
+    return gradient
+
+
+def _through(
+    weight: torch.Tensor,
+    inputs: torch.Tensor,
+    gradient: torch.Tensor,
+    out: Sequence[torch.Tensor | None],
+    *,
+    goes_on: bool,
+) -> torch.Tensor:
+    """Write the gradient of a layer; returns that by its inputs if the way back `goes_on`, else the one given."""
+    by_weight, by_bias = out[:2]
+    if by_weight is not None:
+        if inputs.dtype is not by_weight.dtype:
+            by_weight.copy_(torch.mm(gradient.t(), inputs))
+        elif 4 * inputs.shape[1] <= gradient.shape[1]:  # products with few columns are slow, those with few rows not
+            by_weight.copy_(torch.mm(inputs.t(), gradient).t())
+        else:
+            torch.mm(gradient.t(), inputs, out=by_weight)
+    if by_bias is not None:
+        torch.sum(gradient, 0, dtype=by_bias.dtype, out=by_bias)
+    return gradient @ weight if goes_on else gradient
+
+
+def _before_activation(activation: Activation, outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    gradient = _as(outputs, gradient)
+    if activation == "tanh":
+        return torch.ops.aten.tanh_backward(gradient, outputs)
+    return torch.ops.aten.threshold_backward(gradient, outputs, 0.0)
+
+
+def _by_dueling(by_values: torch.Tensor | None, heads: Sequence[_Made]) -> list[torch.Tensor | None]:
+    """The gradient by the inputs of `dueling_values`, given that by the action values [n, actions]."""
+    if by_values is None:
+        return [None] * len(heads)
+    by_value = by_values.sum(dim=1, keepdim=True)
+    return [by_value, by_values - by_value / by_values.shape[1]]
+
+
+def _sum(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    first, *others = parts
+    for other in others:
+        first = first + other
+    return first
+
+
+def _as(like: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The values in the precision of `like`. Most have it; asking torch to convert them takes several times as long as
+    a look."""
+    return values if values.dtype is like.dtype else values.to(like.dtype)
+
+
+def _tanh_(values: torch.Tensor) -> torch.Tensor:
+    """Take the hyperbolic tangent in place, of float32 or float64. torch's is MKL's, which on an AMD processor takes
+    ten times as long as numpy's: for two layers of 64 and a batch of 256, as long as the matrix products."""
+    if values.device.type == "cpu":
+        array = values.numpy()
+        np.tanh(array, out=array)
+    else:
+        values.tanh_()
+    return values

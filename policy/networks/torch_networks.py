@@ -14,7 +14,9 @@ from torch import nn
 
 from remuda.policy.networks.normalisation import CLIP, Moments
 from remuda.policy.networks.parts import InputLayout
-from remuda.policy.networks.trunks import trunk_of
+from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
+from remuda.policy.networks.precision import Lowers
+from remuda.policy.networks.trunks import lowered, trunk_of
 
 
 class OutputLayer(nn.Linear):
@@ -32,7 +34,7 @@ class OutputLayer(nn.Linear):
         return "Linear"  # which it is, in the log
 
 
-class QNetwork(nn.Module):
+class QNetwork(nn.Module, Lowers):
     """Action values by a multilayer perceptron: float32 [n, features] -> float32 [n, actions].
 
     With an `image` layout, convolutions come first: they read images [n, …].
@@ -54,22 +56,26 @@ class QNetwork(nn.Module):
         self.streams = _layers((before, 2 * width if dueling else width), nn.ReLU)
         self.advantage = OutputLayer(width, actions)
         self.value = OutputLayer(width, 1) if dueling else None
+        self._fused = None if image is not None else self._perceptrons()
+
+    def _perceptrons(self) -> Perceptrons | None:
+        heads = [self.advantage] if self.value is None else [self.value, self.advantage]
+        return Perceptrons.of(heads, (self.torso, self.streams), split=self.dueling, dueling=self.dueling)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Value the actions of each observation."""
-        if self.trunk is not None:
-            observations = self.trunk(observations)
-        hidden: torch.Tensor = self.streams(self.torso(observations))
+        if self._fused is not None and self.training:
+            return self._fused(observations)[0]
+        with lowered(self, self.trunk):
+            return self._values(observations if self.trunk is None else self.trunk(observations))
+
+    def _values(self, features: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.streams(self.torso(features))
         if self.value is None:
             values: torch.Tensor = self.advantage(hidden)
             return values
         of_state, of_actions = hidden.chunk(2, dim=1)
         return dueling_values(self.value(of_state), self.advantage(of_actions))
-
-
-def dueling_values(value: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """Values [n, actions] of states worth `value` [n, 1] (Wang et al. 2016, equation 9)."""
-    return value + advantage - advantage.mean(dim=1, keepdim=True)
 
 
 class ActorCriticNetwork(nn.Module):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from remuda.environments.packed_part import PackedPart
 from remuda.policy.networks.folding import Folding
 from remuda.policy.networks.images import ImageLayout, Pixels
 from remuda.policy.networks.parts import ImagePart, InputLayout, PartsLayout, one_hot_places, scale, width
+from remuda.policy.networks.precision import Lowers
 
 _BYTES_AT_ONCE = 128 * 4 * 84 * 84 * 4
 """Of images as numbers. More at once need tensors for which the operating system is asked again each time: on a CPU 672
@@ -121,10 +123,14 @@ class PartsTrunk(nn.Module):
         return torch.cat(read, dim=1)
 
 
-def reads_parts(network: nn.Module) -> bool:
-    """Whether a network reads observations of several parts: then layers that read vectors read what images became,
-    too, and none of them may be computed in a lower precision."""
-    return any(isinstance(module, PartsTrunk) for module in network.modules())
+def lowered(network: Lowers, trunk: nn.Module | None) -> AbstractContextManager[object]:
+    """The precision in which a network computes its modules while it learns, where `trunk` reads its observations.
+
+    Only that of networks that read images may be lower. Those of several parts are not among them: their layers read
+    vectors beside the features of images."""
+    if network.products is None or not isinstance(trunk, ConvolutionTrunk) or not trunk.training:
+        return nullcontext()
+    return network.products.of_modules()
 
 
 def trunk_of(layout: InputLayout) -> ConvolutionTrunk | PartsTrunk:

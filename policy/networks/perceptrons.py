@@ -51,7 +51,7 @@ class _Made:
     """Everything that the backward pass of some layers reads."""
 
     outputs: list[torch.Tensor]
-    """The inputs [n, inputs], then the outputs of each layer. Between the layers they may be bfloat16."""
+    """The inputs [n, inputs], then the outputs of each layer, but of the last of a head. Between the layers they may be bfloat16."""
     weights: list[torch.Tensor]
     """The weight of each layer as the product read it: the parameter, or a rounded copy."""
     rounded: list[bool]
@@ -182,7 +182,8 @@ class Perceptrons(Lowers):
         """The outputs, with everything that the backward pass reads."""
         shared = self._run(self._shared, inputs)
         heads = [self._run(head, part) for head, part in self._parts(shared.outputs[-1])]
-        return self._joined([made.outputs[-1] for made in heads]), shared, heads
+        # The graph keeps the heads, and the outputs keep the graph: in a circle they would wait for Python's collector.
+        return self._joined([made.outputs.pop() for made in heads]), shared, heads
 
     def flat_gradient(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """A vector like the leaf with any numbers, and its parts: the gradient of each parameter is written there."""
@@ -224,7 +225,7 @@ class Perceptrons(Lowers):
         first = before
         for layers, made, by_output in zip(self._heads, heads, by_outputs, strict=True):
             own = out[first : first + 2 * len(layers)]
-            given = torch.zeros_like(made.outputs[-1]) if by_output is None else by_output
+            given = _nothing(layers[-1], made) if by_output is None else by_output
             by_parts.append(_backward(layers, made, given, own, to_inputs=to_shared))
             first += 2 * len(layers)
         if not to_shared:
@@ -350,6 +351,11 @@ def _through(
     if by_bias is not None:
         torch.sum(gradient, 0, dtype=by_bias.dtype, out=by_bias)
     return gradient @ weight if goes_on else gradient
+
+
+def _nothing(layer: _Dense, made: _Made) -> torch.Tensor:
+    """A gradient of 0 by the outputs of a head's last layer."""
+    return layer.weight.new_zeros(len(made.outputs[0]), len(layer.weight))
 
 
 def _before_activation(activation: Activation, outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

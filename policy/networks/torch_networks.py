@@ -16,7 +16,7 @@ from remuda.policy.networks.normalisation import CLIP, Moments
 from remuda.policy.networks.parts import InputLayout
 from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
 from remuda.policy.networks.precision import Lowers
-from remuda.policy.networks.trunks import lowered, trunk_of
+from remuda.policy.networks.trunks import ConvolutionTrunk, lowered, trunk_of
 
 
 class OutputLayer(nn.Linear):
@@ -78,7 +78,7 @@ class QNetwork(nn.Module, Lowers):
         return dueling_values(self.value(of_state), self.advantage(of_actions))
 
 
-class ActorCriticNetwork(nn.Module):
+class ActorCriticNetwork(nn.Module, Lowers):
     """A policy and a value by two perceptrons beside each other, on normalised observations.
 
     With an `image` layout both read what the same convolutions make of it, and with `shared` both are linear in the
@@ -120,6 +120,8 @@ class ActorCriticNetwork(nn.Module):
         self.log_std = nn.Parameter(torch.full((outputs,), log_std_start)) if gaussian else None
         self.returns = RunningMoments(1)
         self.normalizes = normalizes
+        shared_layers = () if self.trunk is None else (self.trunk,)
+        self._fused = None if image is not None else Perceptrons.of([self.policy, self.value], shared_layers)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The policy's outputs for observations [n, …] as the environment gives them: logits, or means, [n,
@@ -133,6 +135,33 @@ class ActorCriticNetwork(nn.Module):
         if self.observations is None or not self.normalizes:
             return observations
         return self.observations.normalised(observations)
+
+    def evaluate(self, normalised: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The policy's outputs [n, outputs] and the values [n] of observations [n, …] that are normalised."""
+        if self._fused is not None and self.training:
+            policy, values = self._fused(normalised)
+            return policy, values.squeeze(1)
+        with lowered(self, self._images):
+            features = self.features(normalised)
+            return self.policy(features), self.value(features).squeeze(1)
+
+    @torch.no_grad()
+    def values(self, normalised: torch.Tensor) -> torch.Tensor:
+        """The values [n] of observations [n, …] that are normalised, without a graph."""
+        if self._fused is not None and self.training:
+            return self._fused.head(1, normalised).squeeze(1)
+        with lowered(self, self._images):
+            values: torch.Tensor = self.value(self.features(normalised))
+        return values.squeeze(1)
+
+    def prepared(self, normalised: torch.Tensor) -> torch.Tensor:
+        """Observations [n, …] in the form in which the other methods read them fastest, [n, …]; they take either."""
+        images = self._images
+        return images.folded(normalised) if isinstance(images, ConvolutionTrunk) else normalised
+
+    @property
+    def _images(self) -> nn.Module | None:
+        return None if self.trunk is None else self.trunk[0]
 
     def features(self, normalised: torch.Tensor) -> torch.Tensor:
         """The inputs of both policy and value: normalised observations, or the outputs of the layers that they

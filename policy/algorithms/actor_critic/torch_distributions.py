@@ -32,16 +32,6 @@ class Categorical:
         """In nats: float32 [rows]."""
         return -(self._probs * self._log_probs.clamp(min=_SMALLEST)).sum(dim=1)
 
-    def gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
-        """A loss's gradient by the logits, [rows, n], given that by the log probability of `actions`, [rows], and that
-        by the entropy of every row."""
-        chosen = by_log_prob.unsqueeze(1)
-        gradient = (self._probs * -chosen).scatter_add_(1, actions.unsqueeze(1), chosen)
-        if by_entropy:
-            surprise = self._log_probs.clamp(min=_SMALLEST) + self.entropy().unsqueeze(1)
-            gradient.addcmul_(self._probs, surprise, value=-by_entropy)
-        return gradient
-
 
 class MultiCategorical:
     """Independent indices per row, one of each component: logits float32 [rows, sum of counts], those of the first
@@ -59,16 +49,6 @@ class MultiCategorical:
     def entropy(self) -> torch.Tensor:
         """In nats, the sum over the components: float32 [rows]."""
         return self._summed([one.entropy() for one, _ in self._runs])
-
-    def gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
-        """As Categorical's: [rows, sum of counts]. Every component's part of a sum has the gradient of the sum."""
-        parts = [
-            one.gradient(
-                actions[:, run.components].reshape(-1), by_log_prob.repeat_interleave(run.number), by_entropy
-            ).reshape(self._rows, run.number * run.values)
-            for one, run in self._runs
-        ]
-        return torch.cat(parts, dim=1)
 
     def _summed(self, numbers: list[torch.Tensor]) -> torch.Tensor:
         own = zip(numbers, self._runs, strict=True)
@@ -96,15 +76,6 @@ class Gaussian:
         """Differential entropy in nats: float32 [rows]."""
         total = self._log_std.sum() + 0.5 * len(self._log_std) * (1.0 + _LOG_2_PI)
         return total.expand(len(self._mean))
-
-    def gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
-        """As Categorical's, by the mean: [rows, k]; the entropy does not depend on it."""
-        return by_log_prob.unsqueeze(1) * self._distance(actions) * torch.exp(-self._log_std)
-
-    def log_std_gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
-        """The same loss's gradient by the logarithm of the standard deviation: [k]."""
-        by_each = by_log_prob.unsqueeze(1) * (self._distance(actions).square() - 1.0)
-        return by_each.sum(dim=0) + by_entropy * len(self._mean)
 
     def _distance(self, actions: torch.Tensor) -> torch.Tensor:
         """From the mean, in standard deviations."""

@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from remuda.policy.networks.parts import InputLayout
-from remuda.policy.networks.trunks import trunk_of
+from remuda.policy.networks.precision import Lowers
+from remuda.policy.networks.trunks import lowered, trunk_of
 
 Noise = Callable[[torch.Tensor], torch.Tensor] | None
 """Draws normal numbers of a tensor's shape, where that is, for noisy layers; None: no noise."""
@@ -51,7 +52,7 @@ def _shaped(drawn: torch.Tensor) -> torch.Tensor:
     return drawn.sign() * drawn.abs().sqrt()
 
 
-class RainbowNetwork(nn.Module):
+class RainbowNetwork(nn.Module, Lowers):
     """Encoded observations [n, …] -> float32 [n, actions, atoms].
 
     Layers before the streams are plain; each stream has a hidden layer and a last one, noisy if `noisy_sigma` is given.
@@ -83,8 +84,9 @@ class RainbowNetwork(nn.Module):
 
     def forward(self, observations: torch.Tensor, noise: Noise = None) -> torch.Tensor:
         """What the distribution of returns is, of each action; see ReturnDistribution."""
-        hidden = observations if self.trunk is None else self.trunk(observations)
-        hidden = torch.relu(_apply(self.streams, self.torso(hidden), noise))
+        with lowered(self, self.trunk):
+            hidden = observations if self.trunk is None else self.trunk(observations)
+            hidden = torch.relu(_apply(self.streams, self.torso(hidden), noise))
         with torch.autocast(hidden.device.type, enabled=False):  # the last layers are float32 always
             return self._outputs(hidden.float(), noise)
 

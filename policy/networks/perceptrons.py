@@ -10,6 +10,7 @@ pass written for the whole.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,10 @@ class _Dense:
     fixed: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
     """The parameters as `values` gives them, where their memory stays the same."""
 
+    def copy(self, memo: dict[int, Any]) -> _Dense:
+        """The layer in a copy of the network; `memo` is deepcopy's."""
+        return _Dense(copy.deepcopy(self.weight, memo), copy.deepcopy(self.bias, memo), self.activation)
+
     def values(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The weight, its transpose and the bias, without a graph."""
         if self.fixed is not None:
@@ -51,7 +56,8 @@ class _Made:
     """Everything that the backward pass of some layers reads."""
 
     outputs: list[torch.Tensor]
-    """The inputs [n, inputs], then the outputs of each layer, but of the last of a head. Between the layers they may be bfloat16."""
+    """The inputs [n, inputs], then the outputs of each layer, but of the last of a head. Between the layers they may be
+    bfloat16."""
     weights: list[torch.Tensor]
     """The weight of each layer as the product read it: the parameter, or a rounded copy."""
     rounded: list[bool]
@@ -61,9 +67,9 @@ class _Made:
 class Perceptrons(Lowers):
     """Heads that read the outputs of shared layers, or the inputs where there are none.
 
-    Gives the same numbers as the modules, to rounding, and their gradients by autograd as usual. Networks keep one as an
-    attribute and call it in their `forward`. Derivatives of gradients are not available. The first layer, which reads
-    observations, and the last of each head are never computed in bfloat16.
+    Gives the same numbers as the modules, to rounding, and their gradients by autograd as usual. Networks keep them as
+    an attribute and call them in their `forward`. Derivatives of gradients are not available. The first layer, which
+    reads observations, and the last of each head are never computed in bfloat16.
     """
 
     def __init__(
@@ -95,6 +101,11 @@ class Perceptrons(Lowers):
         self._given: tuple[torch.Tensor, list[torch.Tensor]] | None = None
         """The newest such vector that was written."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Perceptrons:
+        """Copy the layers, but not the leaf: the parameters of the copy lie elsewhere."""
+        shared, *heads = [[layer.copy(memo) for layer in layers] for layers in (self._shared, *self._heads)]
+        return Perceptrons(heads, shared, split=self._split, dueling=self._dueling)
+
     def flatten(self, leaf: torch.Tensor, places: list[int]) -> None:
         """Record all parameters as one leaf of the graph: a vector on their memory, in which parameter number
         `places`[k] comes as number k. Its gradient is theirs."""
@@ -114,7 +125,7 @@ class Perceptrons(Lowers):
         split: bool = False,
         dueling: bool = False,
     ) -> Perceptrons | None:
-        """Read modules that are fully connected layers with tanh or relu between them; None where others are among them.
+        """Read fully connected layers with tanh or relu between them; None where other modules are among them.
 
         Args:
             heads: One module for each output.

@@ -10,6 +10,7 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig
 from remuda.config.schema import ExperimentConfig
@@ -32,7 +33,7 @@ def policy_loss(log_prob: torch.Tensor, advantages: torch.Tensor) -> torch.Tenso
 
 def value_loss(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The mean squared error; targets are constant. All [n]."""
-    return (values - targets).square().mean()
+    return functional.mse_loss(values, targets)
 
 
 class Impala(ActorCritic):
@@ -69,11 +70,12 @@ class Impala(ActorCritic):
         """The losses of section 4.2 of the paper, for a batch."""
         outputs, of_all = self._evaluate(segments.observations)
         distribution = self._distribution(outputs.index_select(0, segments.steps), segments.legal)
-        log_prob, values = distribution.log_prob(segments.actions), of_all.index_select(0, segments.steps)
+        log_prob, entropies = distribution.of(segments.actions)
+        values = of_all.index_select(0, segments.steps)
         log_ratio = log_prob.detach() - segments.log_prob
         advantages, targets = self._traced(segments, of_all, log_ratio)
         of_policy, of_values = policy_loss(log_prob, advantages), value_loss(values, targets)
-        entropy = distribution.entropy().mean()
+        entropy = self._mean_entropy(entropies)
         total = self._total(of_policy, of_values, entropy)
         return Losses(total, of_policy, of_values, entropy, log_ratio, values.detach(), targets)
 

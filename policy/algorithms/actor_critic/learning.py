@@ -157,6 +157,10 @@ class ActorCritic(Algorithm):
         assert isinstance(seen, torch.Tensor)
         return self._network.values(seen)
 
+    def _mean_entropy(self, entropies: torch.Tensor) -> torch.Tensor:
+        """The mean entropy, which has a graph where it is a part of the loss."""
+        return (entropies if self._shared.entropy_coefficient else entropies.detach()).mean()
+
     def _total(self, policy: torch.Tensor, value: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
         """Weigh the parts of the loss."""
         return policy + self._shared.value_coefficient * value - self._shared.entropy_coefficient * entropy

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.schema import ExperimentConfig
@@ -60,8 +61,13 @@ class _Taken(NamedTuple):
 
 
 def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) -> torch.Tensor:
-    """Equation 7 of the paper, to be descended: a ratio of probabilities beyond 1 ± `clip` gains nothing. All [n]."""
-    return -torch.minimum(ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip) * advantages).mean()
+    """Equation 7 of the paper, to be descended: a ratio of probabilities beyond 1 ± `clip` gains nothing. All [n].
+
+    Of ratio * A and the clipped ratio * A the smaller is ratio * A, but at most (1 + clip) A for A > 0 and (1 - clip) A
+    for A < 0.
+    """
+    most = advantages + clip * advantages.abs()
+    return -(ratio * advantages).clamp(max=most).mean()
 
 
 def value_loss(
@@ -69,11 +75,10 @@ def value_loss(
 ) -> torch.Tensor:
     """The mean squared error, as in equation 9. With `clip`, the larger of two errors: that of the value, and that of
     the value held within `clip` of the old one. All [n]."""
-    squares = (values - returns).square()
-    if clip is not None:
-        held = old_values + (values - old_values).clamp(-clip, clip)
-        squares = torch.maximum(squares, (held - returns).square())
-    return squares.mean()
+    if clip is None:
+        return functional.mse_loss(values, returns)
+    held = old_values + (values - old_values).clamp(-clip, clip)
+    return torch.maximum((values - returns).square(), (held - returns).square()).mean()
 
 
 class Ppo(ActorCritic):
@@ -122,11 +127,11 @@ class Ppo(ActorCritic):
     def loss(self, steps: Steps, *, clip: float) -> Losses:
         """Equation 9 of the paper, for a minibatch."""
         outputs, values = self._evaluate(steps.observations)
-        distribution = self._distribution(outputs, steps.legal)
-        log_ratio = distribution.log_prob(steps.actions) - steps.log_prob
+        log_prob, entropies = self._distribution(outputs, steps.legal).of(steps.actions)
+        log_ratio = log_prob - steps.log_prob
         of_policy = policy_loss(log_ratio.exp(), steps.advantages, clip=clip)
         of_values = value_loss(values, steps.returns, steps.values, clip=self._policy.value_clip)
-        entropy = distribution.entropy().mean()
+        entropy = self._mean_entropy(entropies)
         total = self._total(of_policy, of_values, entropy)
         return Losses(total, of_policy, of_values, entropy, log_ratio.detach(), values.detach(), steps.returns)
 

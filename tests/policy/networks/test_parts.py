@@ -25,10 +25,8 @@ from remuda.policy.acting.plain_forward import plain_forward
 from remuda.policy.acting.torch_forward import torch_forward
 from remuda.policy.acting.weights import weights_of
 from remuda.policy.algorithms import make_algorithm, make_policy
-from remuda.policy.algorithms.dqn.q_values import q_values
 from remuda.policy.algorithms.twin_critics.layout import numbers_of
 from remuda.policy.files.model_artifact import traced_policy
-from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.parts import PartsLayout, features_of, flat, input_layout, vector_of
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.torch_networks import QNetwork
@@ -192,8 +190,8 @@ def test_vectors_beside_images_are_not_read_in_a_lower_precision() -> None:
     """The layers after the convolutions read both."""
     layout = PartsLayout.of(SPEC, None)
     network = QNetwork(features_of(SPEC, layout), 4, (512, 512), dueling=True, image=layout)
-    parameters, products = FlatParameters(network), Products(torch.device("cpu"))
-    exact = q_values(network, parameters)(torch.from_numpy(ROWS))
+    exact = network(torch.from_numpy(ROWS))
+    products = Products(torch.device("cpu")).reach(network)
     products.precision = "bfloat16"
-    assert torch.equal(q_values(network, parameters, products)(torch.from_numpy(ROWS)), exact)
+    assert torch.equal(network(torch.from_numpy(ROWS)), exact)
     assert not products.lowered

@@ -53,16 +53,7 @@ class FlatPart:
     def backward(self, loss: torch.Tensor) -> None:
         """Write the gradient of a loss (a scalar) in place of the former one. Parameters that have no part in the loss
         get 0."""
-        found = _engine_run_backward(  # torch.autograd.grad, whose checks take a tenth of an update of a small network
-            (loss,),
-            (torch.ones_like(loss),),
-            False,
-            False,
-            self._tensors,
-            allow_unreachable=True,
-            accumulate_grad=False,
-        )
-        for leaf, gradient in zip(self.leaves, found, strict=True):
+        for leaf, gradient in zip(self.leaves, _gradients(loss, self._tensors), strict=True):
             if gradient is None:
                 if not leaf.repeats:
                     leaf.gradient.zero_()
@@ -84,6 +75,13 @@ class FlatPart:
         """Move this share of the way to another vector of the same layout, as target networks do (Polyak averaging); 1
         copies it."""
         self.vector.lerp_(source, share)
+
+
+def _gradients(loss: torch.Tensor, tensors: tuple[torch.Tensor, ...]) -> Sequence[torch.Tensor | None]:
+    """Those of a loss by each tensor; None where it has no part in the loss. As torch.autograd.grad, whose checks take
+    a tenth of the update of a small network."""
+    ones = (torch.ones_like(loss),)
+    return _engine_run_backward((loss,), ones, False, False, tensors, allow_unreachable=True, accumulate_grad=False)
 
 
 class FlatParameters:

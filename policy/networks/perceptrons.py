@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -144,12 +144,9 @@ class Perceptrons(Lowers):
         """The outputs of each head for the inputs float32 [n, inputs]: [n, outputs]; of dueling heads the action
         values alone."""
         if torch.is_grad_enabled():
-            recorded: Outputs = (
-                _Node.apply(self, inputs, *self.parameters)
-                if self._leaf is None
-                else _FlatNode.apply(self, inputs, self._leaf)
-            )
-            return recorded
+            if self._leaf is None:
+                return _recorded(self, inputs, *self.parameters)
+            return _recorded_flat(self, inputs, self._leaf)
         return self._joined([self._run(head, part).outputs[-1] for head, part in self._inputs_of_heads(inputs)])
 
     def head(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
@@ -283,6 +280,10 @@ class _FlatNode(torch.autograd.Function):
         return None, by_inputs, vector
 
 
+_recorded = cast("Callable[..., Outputs]", _Node.apply)
+_recorded_flat = cast("Callable[..., Outputs]", _FlatNode.apply)
+
+
 def perceptrons_of(network: nn.Module) -> Iterator[Perceptrons]:
     """Those that a network's modules keep."""
     for module in network.modules():
@@ -299,8 +300,9 @@ def _layers(modules: Iterable[nn.Module]) -> list[_Dense] | None:
     found: list[_Dense] = []
     for module in modules:
         for part in module if isinstance(module, nn.Sequential) else (module,):
-            if isinstance(part, nn.Linear) and part.bias is not None:
-                found.append(_Dense(part.weight, part.bias, None))
+            parameters = dict(part.named_parameters())
+            if isinstance(part, nn.Linear) and len(parameters) == 2:
+                found.append(_Dense(parameters["weight"], parameters["bias"], None))
             elif isinstance(part, nn.Tanh | nn.ReLU) and found and found[-1].activation is None:
                 found[-1].activation = "tanh" if isinstance(part, nn.Tanh) else "relu"
             else:
@@ -371,9 +373,12 @@ def _nothing(layer: _Dense, made: _Made) -> torch.Tensor:
 
 def _before_activation(activation: Activation, outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     gradient = _as(outputs, gradient)
-    if activation == "tanh":
-        return torch.ops.aten.tanh_backward(gradient, outputs)
-    return torch.ops.aten.threshold_backward(gradient, outputs, 0.0)
+    before: torch.Tensor = (
+        torch.ops.aten.tanh_backward(gradient, outputs)
+        if activation == "tanh"
+        else torch.ops.aten.threshold_backward(gradient, outputs, 0.0)
+    )
+    return before
 
 
 def _by_dueling(by_values: torch.Tensor | None, heads: Sequence[_Made]) -> list[torch.Tensor | None]:

@@ -10,7 +10,8 @@ they would take a third of an update of PPO.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -38,7 +39,7 @@ class Categorical:
 
     def of(self, actions: torch.Tensor) -> Likelihood:
         """The likelihood of indices int64 [rows]."""
-        return Likelihood(*_CategoricalNode.apply(self._logits, actions))
+        return Likelihood(*_of_categorical(self._logits, actions))
 
 
 class MultiCategorical:
@@ -74,7 +75,7 @@ class Gaussian:
 
     def of(self, actions: torch.Tensor) -> Likelihood:
         """The likelihood of numbers [rows, k]: log densities and differential entropies, summed over k."""
-        return Likelihood(*_GaussianNode.apply(self._mean, self._log_std, actions))
+        return Likelihood(*_of_gaussian(self._mean, self._log_std, actions))
 
 
 Distribution = Categorical | MultiCategorical | Gaussian
@@ -96,7 +97,8 @@ class _CategoricalNode(torch.autograd.Function):
         return log_probs.gather(1, indices).squeeze(1), entropy
 
     @staticmethod
-    def backward(ctx: Any, by_log_prob: torch.Tensor | None, by_entropy: torch.Tensor | None) -> Any:
+    def backward(ctx: Any, *by: torch.Tensor | None) -> Any:
+        by_log_prob, by_entropy = by
         log_probs, probs, indices = ctx.parts
         gradient = None
         if by_log_prob is not None:
@@ -126,7 +128,8 @@ class _GaussianNode(torch.autograd.Function):
         return log_prob, (constant + 0.5 * len(log_std)).expand(len(mean))
 
     @staticmethod
-    def backward(ctx: Any, by_log_prob: torch.Tensor | None, by_entropy: torch.Tensor | None) -> Any:
+    def backward(ctx: Any, *by: torch.Tensor | None) -> Any:
+        by_log_prob, by_entropy = by
         inverse, distance = ctx.parts
         by_mean, by_log_std = None, distance.new_zeros(len(inverse))
         if by_log_prob is not None:
@@ -136,3 +139,7 @@ class _GaussianNode(torch.autograd.Function):
         if by_entropy is not None:
             by_log_std.add_(by_entropy.sum())
         return by_mean, by_log_std, None
+
+
+_of_categorical = cast("Callable[..., tuple[torch.Tensor, torch.Tensor]]", _CategoricalNode.apply)
+_of_gaussian = cast("Callable[..., tuple[torch.Tensor, torch.Tensor]]", _GaussianNode.apply)

@@ -67,7 +67,7 @@ class Dqn(QLearner[QNetwork]):
 
     def next_value(self, rows: Transitions) -> torch.Tensor:
         """The target network's value of the best legal action in the next observations: [n]."""
-        values = self._target(rows.next_obs)
+        values: torch.Tensor = self._target(rows.next_obs)
         if not self._policy.double:
             return masked(values, rows.next_legal).amax(dim=1)
         best = masked(self._online(rows.next_obs), rows.next_legal).argmax(dim=1, keepdim=True)

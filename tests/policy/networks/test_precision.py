@@ -64,8 +64,9 @@ def network(widths: tuple[int, ...], activation: type[nn.Module] = nn.ReLU) -> n
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for pair in itertools.pairwise(widths):
-            made += [nn.Linear(*pair), activation()]
-            nn.init.orthogonal_(made[-2].weight, 1.4)
+            layer = nn.Linear(*pair)
+            nn.init.orthogonal_(layer.weight, 1.4)
+            made += [layer, activation()]
     return nn.Sequential(*made[:-1])
 
 
@@ -163,8 +164,9 @@ def test_offsets_of_observations_are_not_lost() -> None:
     perceptrons.products = lower()
     near = torch.tensor([[1000.0, 1000.0], [1000.5, 1000.0]]).repeat(ROWS, 1)
     with torch.no_grad():
-        made[0].weight.copy_(numbers(WIDTH, 2) * torch.tensor([1.0, 0.0]))
-        made[0].bias.copy_(-1000.2 * made[0].weight[:, 0])
+        weight, bias = list(made.parameters())[:2]
+        weight.copy_(numbers(WIDTH, 2) * torch.tensor([1.0, 0.0]))
+        bias.copy_(-1000.2 * weight[:, 0])
         (values,) = perceptrons(near)
     assert float((values[0] - values[1]).abs()) > 1e-3
 

@@ -18,6 +18,8 @@ from torch import nn
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.lasting_memory import LastingMemory
 from remuda.policy.networks.precision import Products
+from remuda.policy.networks.program import Apply, Dense, Steps
+from remuda.policy.networks.reading import Names
 
 
 class StackedLayer(nn.Module):
@@ -51,6 +53,27 @@ class StackedPerceptron(nn.Sequential):
         for inputs, outputs in itertools.pairwise(widths):
             layers += [StackedLayer(count, inputs, outputs), nn.ReLU()]
         super().__init__(*layers[:-1])
+
+
+class StackSlice(nn.Module):
+    """One of the perceptrons of a stack: [n, inputs] -> [n, outputs]."""
+
+    def __init__(self, stack: StackedPerceptron, index: int) -> None:
+        super().__init__()
+        self.stack, self._index = stack, index
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Compute all, and take one."""
+        outputs: torch.Tensor = self.stack(inputs)[self._index]
+        return outputs
+
+    def steps(self, names: Names) -> Steps:
+        """See remuda.policy.networks.reading."""
+        layers = [layer for layer in self.stack if isinstance(layer, StackedLayer)]
+        steps: Steps = ()
+        for layer in layers:
+            steps += (Dense(names.of(layer.weight), names.of(layer.bias), self._index), Apply("relu"))
+        return steps[:-1]
 
 
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input

@@ -16,6 +16,8 @@ from remuda.policy.networks.normalisation import CLIP, Moments
 from remuda.policy.networks.parts import InputLayout
 from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
 from remuda.policy.networks.precision import Lowers
+from remuda.policy.networks.program import Dueling, Normalise, Steps
+from remuda.policy.networks.reading import Names, steps_of
 from remuda.policy.networks.trunks import ConvolutionTrunk, lowered, trunk_of
 
 
@@ -69,13 +71,35 @@ class QNetwork(nn.Module, Lowers):
         with lowered(self, self.trunk):
             return self._values(observations if self.trunk is None else self.trunk(observations))
 
+    def acting(self) -> dict[str, nn.Module]:
+        """See remuda.policy.networks.reading: `values` of all actions."""
+        head = self.advantage if self.value is None else DuelingHead(self.value, self.advantage)
+        return {"values": nn.Sequential(*_present(self.trunk), self.torso, self.streams, head)}
+
     def _values(self, features: torch.Tensor) -> torch.Tensor:
         hidden: torch.Tensor = self.streams(self.torso(features))
-        if self.value is None:
-            values: torch.Tensor = self.advantage(hidden)
-            return values
-        of_state, of_actions = hidden.chunk(2, dim=1)
+        values: torch.Tensor = (
+            self.advantage(hidden) if self.value is None else DuelingHead(self.value, self.advantage)(hidden)
+        )
+        return values
+
+
+class DuelingHead(nn.Module):
+    """Action values by a state's value and advantages, each of which reads a half of the inputs."""
+
+    def __init__(self, value: nn.Module, advantage: nn.Module) -> None:
+        super().__init__()
+        self.value, self.advantage = value, advantage
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """[n, inputs] -> [n, actions]."""
+        of_state, of_actions = inputs.chunk(2, dim=1)
         return dueling_values(self.value(of_state), self.advantage(of_actions))
+
+    def steps(self, names: Names) -> Steps | None:
+        """See remuda.policy.networks.reading."""
+        value, advantage = steps_of(self.value, names), steps_of(self.advantage, names)
+        return None if value is None or advantage is None else (Dueling(value, advantage),)
 
 
 class ActorCriticNetwork(nn.Module, Lowers):
@@ -136,6 +160,11 @@ class ActorCriticNetwork(nn.Module, Lowers):
             return observations
         return self.observations.normalised(observations)
 
+    def acting(self) -> dict[str, nn.Module]:
+        """See remuda.policy.networks.reading: the outputs of the `policy`, and the `value`."""
+        shared = _present(self.observations if self.normalizes else None, self.trunk)
+        return {"policy": nn.Sequential(*shared, self.policy), "value": nn.Sequential(*shared, self.value)}
+
     def evaluate(self, normalised: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The policy's outputs [n, outputs] and the values [n] of observations [n, …] that are normalised."""
         if self._fused is not None and self.training:
@@ -192,6 +221,12 @@ class RunningMoments(nn.Module):
         exact = numbers.dtype
         return ((numbers - mean.to(exact)) * scale.to(exact)).clamp(-CLIP, CLIP).float()
 
+    forward = normalised
+
+    def steps(self, names: Names) -> Steps:
+        """See remuda.policy.networks.reading."""
+        return (Normalise(names.of(self.mean), names.of(self.variance)),)
+
     def load(self) -> Moments:
         """Copy the moments to the host."""
         mean, variance, count = (buffer.cpu().numpy().copy() for buffer in (self.mean, self.variance, self.count))
@@ -202,6 +237,10 @@ class RunningMoments(nn.Module):
         self.mean.copy_(torch.from_numpy(moments.mean))
         self.variance.copy_(torch.from_numpy(moments.variance))
         self.count.fill_(moments.count)
+
+
+def _present(*modules: nn.Module | None) -> list[nn.Module]:
+    return [module for module in modules if module is not None]
 
 
 def _layers(widths: tuple[int, ...], between: type[nn.Module]) -> nn.Sequential:

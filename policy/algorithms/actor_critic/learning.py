@@ -217,9 +217,8 @@ class ActorCritic(Algorithm):
 
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy parameters (in one transfer) and running moments to the host."""
-        return self._parameters.snapshot() | {
-            name: buffer.cpu().numpy().copy() for name, buffer in self._network.named_buffers()
-        }
+        buffers = {name: buffer.cpu().numpy().copy() for name, buffer in self._network.named_buffers()}
+        return self._parameters.snapshot() | buffers
 
     def _make_network(self, seed: int) -> ActorCriticNetwork | RecurrentActorCritic:
         with weights_from(seed):

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.dqn.acting import HIDDEN
+from remuda.policy.algorithms.dqn.network import make_network
 from remuda.policy.algorithms.q_learner import QLearner
-from remuda.policy.algorithms.q_policy import layout, number_of_actions
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.masking import masked
-from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.portable import PortableQ
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import weights_from
@@ -40,7 +40,9 @@ class Dqn(QLearner[QNetwork]):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, DqnConfig), config.policy.type
         self._policy = config.policy
-        online, target = (_network(config, observation, action, seed) for _ in range(2))
+        with weights_from(seed):
+            online = make_network(config.policy, observation, action).to(config.learner.device)
+        target = copy.deepcopy(online)
         super().__init__(config, observation, action, online=online, target=target)
         self.products = Products(self._device).reach(online)
 
@@ -72,13 +74,3 @@ class Dqn(QLearner[QNetwork]):
             return masked(values, rows.next_legal).amax(dim=1)
         best = masked(self._online(rows.next_obs), rows.next_legal).argmax(dim=1, keepdim=True)
         return values.gather(1, best).squeeze(1)
-
-
-def _network(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> QNetwork:
-    assert isinstance(config.policy, DqnConfig), config.policy.type
-    image, hidden = layout(config.policy, observation, default=HIDDEN)
-    actions = number_of_actions(config.policy, action)
-    with weights_from(seed):
-        features = features_of(observation, image)
-        network = QNetwork(features, actions, hidden, dueling=config.policy.dueling, image=image)
-    return network.to(config.learner.device)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,9 @@ from remuda.policy.algorithms.q_policy import number_of_actions
 from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.recurrence import RecurrentLayout
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+if TYPE_CHECKING:
+    from torch import nn
 
 HIDDEN = (128,)
 """Units of the hidden layers where nobody says otherwise."""
@@ -42,12 +47,19 @@ def make_r2d2_policy(
     chosen: Callable[[str], None] | None = None,
     device: str = "cpu",
 ) -> RecurrentPolicy:
-    """`chosen` and `device` are Inference's. Raises UnsupportedSpaceError."""
+    """`chosen` and `device` are ActingNetwork's. Raises UnsupportedSpaceError."""
     number_of_actions(config, action)
     laid_out = layout(config, observation)
     acts = RescaledDqnPolicy if config.value_rescaling else DqnPolicy
     head = acts(head_config(config), laid_out.remembered, action)
-    return RecurrentPolicy(laid_out, observation, head, chosen=chosen, device=device)
+    make = functools.partial(_network, config, observation, action)
+    return RecurrentPolicy(laid_out, observation, head, make, chosen=chosen, device=device)
+
+
+def _network(config: R2d2Config, observation: ObservationSpec, action: ActionSpec) -> nn.Module:
+    from remuda.policy.algorithms.r2d2.network import make_network  # not above: most collectors need no torch
+
+    return make_network(config, observation, action)
 
 
 class RescaledDqnPolicy(DqnPolicy):

@@ -5,26 +5,23 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_learner import QLearner
-from remuda.policy.algorithms.q_policy import number_of_actions
-from remuda.policy.algorithms.r2d2.acting import layout
+from remuda.policy.algorithms.r2d2.network import Network, make_network
 from remuda.policy.algorithms.r2d2.portable import PortableR2d2
 from remuda.policy.algorithms.r2d2.targets import n_step_returns, sequence_priorities
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.masking import legal_in, masked
 from remuda.policy.networks.recurrence import begins_of
-from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.rescaling import scaled, unscaled
 from remuda.policy.networks.tensors import to_tensor, weights_from
-from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-
-Network = RecurrentNetwork[QNetwork]
 
 
 class R2d2(QLearner[Network]):
@@ -38,7 +35,9 @@ class R2d2(QLearner[Network]):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, R2d2Config), config.policy.type
         self._policy = config.policy
-        online, target = (_network(config, observation, action, seed) for _ in range(2))
+        with weights_from(seed):
+            online = make_network(config.policy, observation, action).to(config.learner.device)
+        target = copy.deepcopy(online)
         super().__init__(config, observation, action, online=online, target=target)
 
     def portable(self) -> PortableR2d2:
@@ -115,17 +114,6 @@ class R2d2(QLearner[Network]):
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return to_tensor(array, self._device)
-
-
-def _network(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Network:
-    policy = config.policy
-    assert isinstance(policy, R2d2Config), policy.type
-    laid_out = layout(policy, observation)
-    actions = number_of_actions(policy, action)
-    with weights_from(seed):
-        head = QNetwork(laid_out.units, actions, policy.head_hidden, dueling=policy.dueling)
-        network = RecurrentNetwork(laid_out, head)
-    return network.to(config.learner.device)
 
 
 def _values(

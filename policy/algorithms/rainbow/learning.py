@@ -5,19 +5,19 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_learner import QLearner
-from remuda.policy.algorithms.q_policy import layout, number_of_actions
-from remuda.policy.algorithms.rainbow.acting import HIDDEN, NOISE_SIGMA
+from remuda.policy.algorithms.rainbow.acting import NOISE_SIGMA
 from remuda.policy.algorithms.rainbow.distribution import return_distribution
-from remuda.policy.algorithms.rainbow.network import Noise, RainbowNetwork
+from remuda.policy.algorithms.rainbow.network import Noise, RainbowNetwork, make_network
 from remuda.policy.algorithms.rainbow.portable import PortableRainbow
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.masking import masked
-from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -35,7 +35,9 @@ class Rainbow(QLearner[RainbowNetwork]):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, RainbowConfig), config.policy.type
         self._policy = config.policy
-        online, target = (_network(config, observation, action, seed) for _ in range(2))
+        with weights_from(seed):
+            online = make_network(config.policy, observation, action).to(config.learner.device)
+        target = copy.deepcopy(online)
         generator = torch.Generator(config.learner.device).manual_seed(seed)
         super().__init__(
             config,
@@ -90,23 +92,6 @@ class Rainbow(QLearner[RainbowNetwork]):
 
     def _draw(self, like: torch.Tensor) -> torch.Tensor:
         return torch.randn(like.shape, generator=self._generator, device=like.device)
-
-
-def _network(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> RainbowNetwork:
-    policy = config.policy
-    assert isinstance(policy, RainbowConfig), policy.type
-    image, hidden = layout(policy, observation, default=HIDDEN)
-    with weights_from(seed):
-        network = RainbowNetwork(
-            features_of(observation, image),
-            number_of_actions(policy, action),
-            policy.atoms,
-            hidden,
-            dueling=policy.dueling,
-            noisy_sigma=policy.noisy_sigma if policy.noisy else None,
-            image=image,
-        )
-    return network.to(config.learner.device)
 
 
 def of_actions(outputs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:

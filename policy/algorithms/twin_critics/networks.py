@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout
-from remuda.policy.networks.stacked import StackedPerceptron
+from remuda.policy.networks.stacked import StackedPerceptron, StackSlice
 
 
 class TwinCriticNetwork(nn.Module):
@@ -36,3 +36,8 @@ class TwinCriticNetwork(nn.Module):
         """The smaller of both critics' values for what they read [n, inputs]: [n, values]."""
         values: torch.Tensor = self.critics(inputs).amin(0)
         return values
+
+    def acting(self) -> dict[str, nn.Module]:
+        """See remuda.policy.networks.reading: the outputs of the `actor`, and the values of each critic."""
+        critics = {f"critic_{index}": StackSlice(self.critics, index) for index in range(CRITICS)}
+        return {"actor": StackSlice(self.actor, 0), **critics}

@@ -21,14 +21,13 @@ from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.packing import PackObservations, packed_space
 from remuda.environments.unsupported import UnsupportedSpaceError
-from remuda.policy.acting.plain_forward import plain_forward
-from remuda.policy.acting.torch_forward import torch_forward
-from remuda.policy.acting.weights import weights_of
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.twin_critics.layout import numbers_of
 from remuda.policy.files.model_artifact import traced_policy
 from remuda.policy.networks.parts import PartsLayout, features_of, flat, input_layout, vector_of
 from remuda.policy.networks.precision import Products
+from remuda.policy.networks.program import compiled
+from remuda.policy.networks.reading import Names
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.networks.trunks import PartsTrunk, from_bytes
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -82,18 +81,14 @@ def test_switches_in_rows_are_no_image() -> None:
 def test_the_trunk_reads_vectors_and_images_as_acting_does() -> None:
     layout = PartsLayout.of(SPEC, None)
     trunk = PartsTrunk(layout)
-    assert {name: tuple(value.shape) for name, value in trunk.state_dict(prefix="trunk.").items()} == (
-        layout.shapes("trunk")
-    )
     with torch.no_grad():
         learned = trunk(torch.from_numpy(ROWS)).numpy()
         acted = trunk.eval()(torch.from_numpy(ROWS)).numpy()
     assert learned.shape == (5, layout.features)
     assert layout.features == VECTORS + 16 * 5 * 5
-    state = {name: value.numpy() for name, value in trunk.state_dict(prefix="trunk.").items()}
-    weights = weights_of(state, (), "relu", layout, "trunk")
-    for forward in (plain_forward(weights), torch_forward(weights)):
-        np.testing.assert_allclose(forward(ROWS), learned, atol=1e-5)
+    state = {name: value.numpy() for name, value in trunk.state_dict().items()}
+    forward = compiled(trunk.steps(Names(trunk)), state, SPEC)
+    np.testing.assert_allclose(forward(ROWS), learned, atol=1e-5)
     np.testing.assert_allclose(acted, learned, atol=1e-5)
 
 

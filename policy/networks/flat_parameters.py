@@ -77,6 +77,15 @@ class FlatPart:
         self.vector.lerp_(source, share)
 
 
+def _hand_on(parameters: Sequence[nn.Parameter], leaf: torch.Tensor) -> None:
+    """Give parameters the gradient that torch's own `backward` added to their leaf, for other optimizers."""
+    assert leaf.grad is not None
+    for parameter, part in zip(parameters, torch.split(leaf.grad, [one.numel() for one in parameters]), strict=True):
+        own = part.view_as(parameter)
+        parameter.grad = own.clone() if parameter.grad is None else parameter.grad.add_(own)
+    leaf.grad = None
+
+
 def _gradients(loss: torch.Tensor, tensors: tuple[torch.Tensor, ...]) -> Sequence[torch.Tensor | None]:
     """Those of a loss by each tensor; None where it has no part in the loss. As torch.autograd.grad, whose checks take
     a tenth of the update of a small network."""
@@ -163,6 +172,7 @@ class FlatParameters:
                 span = slice(ends[order[0]] - parameters[order[0]].numel(), ends[order[-1]])
                 leaf = self.vector.detach()[span].requires_grad_()
                 perceptrons.flatten(leaf, [own.index(number) for number in order])
+                leaf.register_post_accumulate_grad_hook(functools.partial(_hand_on, [parameters[at] for at in order]))
                 flattened.append(Leaf(leaf, self.gradient[span], span, perceptrons))
         each = zip(parameters, gradients, ends, strict=True)
         single = [Leaf(one, gradient, slice(end - one.numel(), end)) for one, gradient, end in each]

@@ -6,6 +6,7 @@ remuda.policy.networks.reading for the modules that can be read.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -15,6 +16,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from remuda.environments.packed_part import PackedPart
 from remuda.policy.networks.normalisation import CLIP, Moments
 from remuda.policy.networks.parts import vector_of
 from remuda.policy.saved_state import StateMismatchError
@@ -209,18 +211,16 @@ class _Compiler:
         return self._parts(step)
 
     def _parts(self, step: Parts) -> Forward:
-        read: list[Forward] = []
-        images = dict(step.images)
-        parts = self._observation.parts
-        for index, part in enumerate(parts):
-            if index not in images:
-                read.append(lambda rows, part=part: vector_of(part, rows))
-        for index, own in step.images:
-            part = parts[index]
-            of_part = ObservationSpec(part.shape, part.dtype, part.low, part.high)
-            convolve = _Compiler(self._arrays, of_part).chain(own)
-            read.append(lambda rows, p=part, o=of_part, c=convolve: c(o.encode(p.of(rows))))
+        parts, images = self._observation.parts, [index for index, _ in step.images]
+        vectors = [part for index, part in enumerate(parts) if index not in images]
+        read: list[Forward] = [functools.partial(vector_of, part) for part in vectors]
+        read += [self._image(parts[index], own) for index, own in step.images]
         return lambda rows: np.concatenate([each(rows) for each in read], axis=1)
+
+    def _image(self, part: PackedPart, steps: Steps) -> Forward:
+        spec = ObservationSpec(part.shape, part.dtype, part.low, part.high)
+        read = _Compiler(self._arrays, spec).chain(steps)
+        return lambda rows: read(spec.encode(part.of(rows)))
 
 
 _Layer = tuple[np.ndarray, np.ndarray | None, Function | None]
@@ -260,7 +260,8 @@ class _Filters:
         self._matrix = np.ascontiguousarray(self.weight.transpose(2, 3, 1, 0)).reshape(-1, len(self.weight))
         self._matrix *= np.float32(scale)
         self._bias = None if step.bias is None else arrays[step.bias]
-        self._stride, self._padding, self._function = step.stride, step.padding, function
+        self._stride, self._padding = step.stride, step.padding
+        self._function = None if function is None else _FUNCTIONS[function]
 
     def __call__(self, images: np.ndarray) -> Floats:
         windows = _windows(_padded(images, self._padding), self.weight.shape[2:], self._stride)
@@ -268,7 +269,7 @@ class _Filters:
         if self._bias is not None:
             hidden += self._bias
         if self._function is not None:
-            hidden = _FUNCTIONS[self._function](hidden)
+            hidden = self._function(hidden)
         return hidden.reshape(*windows.shape[:3], -1)
 
 
@@ -362,7 +363,8 @@ def _normaliser(mean: np.ndarray, variance: np.ndarray) -> Forward:
 
     def normalise(rows: np.ndarray) -> Floats:
         own_mean, own_scale = as_numbers[rows.dtype]
-        return ((rows - own_mean) * own_scale).clip(-CLIP, CLIP).astype(np.float32, copy=False)
+        normalised: Floats = ((rows - own_mean) * own_scale).clip(-CLIP, CLIP).astype(np.float32, copy=False)
+        return normalised
 
     return normalise
 
@@ -381,7 +383,8 @@ def _dueling(value: Forward, advantage: Forward) -> Forward:
     def run(rows: np.ndarray) -> Floats:
         of_state, of_actions = np.split(rows, 2, axis=1)
         advantages = advantage(of_actions)
-        return value(of_state) + advantages - advantages.mean(axis=1, keepdims=True)
+        values: Floats = value(of_state) + advantages - advantages.mean(axis=1, keepdims=True)
+        return values
 
     return run
 
@@ -442,13 +445,13 @@ def _silu(rows: Floats) -> Floats:
 
 
 def _gelu(rows: Floats) -> Floats:
-    halves: Floats = (np.float32(0.5) * (np.float32(1.0) + _erf(rows / np.float32(math.sqrt(2.0))))).astype(np.float32)
-    return rows * halves
+    below: Floats = (0.5 + 0.5 * _erf(rows / np.float32(math.sqrt(2.0)))).astype(np.float32)  # the normal distribution
+    return rows * below
 
 
 def _gelu_tanh(rows: Floats) -> Floats:
-    inner = np.float32(math.sqrt(2.0 / math.pi)) * (rows + np.float32(0.044715) * rows**3)
-    return np.float32(0.5) * rows * (np.float32(1.0) + np.tanh(inner))
+    inner: Floats = np.float32(math.sqrt(2.0 / math.pi)) * (rows + np.float32(0.044715) * rows * rows * rows)
+    return (rows + rows * np.tanh(inner)) * np.float32(0.5)
 
 
 def _erf(rows: Floats) -> NDArray[np.float64]:

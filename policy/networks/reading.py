@@ -10,8 +10,8 @@ An output with other modules is computed by torch, from the same modules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ class Names:
 def programs(network: nn.Module) -> dict[str, np.ndarray]:
     """Those of a network and of its parts that act, by the names under which they are published."""
     found: dict[str, np.ndarray] = {}
-    for prefix, module in network.named_modules():
+    for prefix, module in cast("Iterator[tuple[str, nn.Module]]", network.named_modules()):
         if isinstance(module, Acts):
             found[f"{prefix}.{PROGRAM}" if prefix else PROGRAM] = encoded(programs_of(module))
     return found

@@ -143,6 +143,17 @@ def test_a_loss_may_use_a_network_twice_its_layers_alone_and_other_parameters() 
     assert_close(got, parameters.gradient)
 
 
+def test_torchs_own_backward_gives_parameters_their_gradients() -> None:
+    made = network()
+    FlatParameters(made)
+    made.zero_grad()
+    expected = torch.autograd.grad(loss(made(numbers(5, 4))), list(made.shared.parameters()))
+    for times in (1.0, 2.0):
+        torch.autograd.backward(loss(made.fused(numbers(5, 4))))
+        for parameter, gradient in zip(made.shared.parameters(), expected, strict=True):
+            assert_close(parameter.grad, times * gradient)
+
+
 def test_parts_that_are_constant_have_no_gradient() -> None:
     made = network()
     made.heads.requires_grad_(False)

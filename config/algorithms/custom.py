@@ -16,14 +16,12 @@ from pydantic import (
 )
 
 from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.numbers import (
     all_finite,
     as_json,
 )
-
-BUILT_IN = ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3")
-"""The types of Remuda's own algorithms; every other one is custom."""
 
 
 def _as_setting(key: str, value: object) -> JsonValue:
@@ -96,5 +94,5 @@ class CustomConfig(AlgorithmConfig):
 
     @property
     def lowers_products(self) -> bool:
-        """See AlgorithmConfig; its networks are its own."""
-        return False
+        """See AlgorithmConfig; True as long as the declaration is not filled in."""
+        return self.declaration is None or self.declaration.lowers_products

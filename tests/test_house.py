@@ -106,7 +106,7 @@ def source(path: Path) -> Source:
     return Source(docstring, tuple(imported(module)), frozenset(taken), frozenset(told), algorithms)
 
 
-def settings_classes(of: type = BuiltInConfig) -> set[str]:
+def settings_classes(of: type[BuiltInConfig] = BuiltInConfig) -> set[str]:
     """Names of the classes of settings that built-in algorithms have, and share."""
     ours = {kind for kind in of.__subclasses__() if kind.__module__.startswith("remuda.config.")}
     return {kind.__name__ for kind in ours}.union(*map(settings_classes, ours))
@@ -123,7 +123,9 @@ def named_algorithms(module: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Constant) and node.value in BUILT_IN and node not in texts:
             yield node.lineno, repr(node.value)
         elif isinstance(node, ast.Name | ast.Attribute | ast.alias):
-            name = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "name", "")
+            name = (
+                node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else node.name
+            )
             if name.rpartition(".")[2] in SETTINGS_CLASSES:
                 yield node.lineno, name
     yield from ((line, name) for line, name in imported(module) if name.startswith("remuda.policy.algorithms."))

@@ -86,7 +86,10 @@ def unused(folder: Path, name: str, **given: Any) -> list[str]:
 def test_which_settings_it_does_not_read(folder: Path) -> None:
     """Its own, those of others, and those that no algorithm of its kind reads; its own defaults are nobody's wish."""
     assert unused(folder, "Once") == []
-    given = {"policy": {"clip_steps": 9}, "learner": {"batch_size": 64, "max_grad_norm": 2.0}}
+    given: dict[str, dict[str, float]] = {
+        "policy": {"clip_steps": 9},
+        "learner": {"batch_size": 64, "max_grad_norm": 2.0},
+    }
     assert unused(folder, "Once", **given) == ["learner.batch_size", "policy.clip_steps", "learner.max_grad_norm"]
     given["policy"]["clip"] = 0.5
     assert unused(folder, "Once", **given) == ["learner.batch_size"]
@@ -112,7 +115,7 @@ def test_what_is_stored_for_it(folder: Path) -> None:
     variant = choose("outside:Variant", "CartPole-v1", folder=folder).loaded.config
     ppo = choose("ppo", "CartPole-v1", folder=folder).loaded.config
     assert variant.policy.type == "outside:Variant"
-    assert variant.learner == ppo.learner, "what a variant does not say itself is said by the class it is derived from"
+    assert variant.learner == ppo.learner, "the class that it is derived from answers, too"
 
 
 def test_what_it_takes_for_which_spaces(folder: Path) -> None:

@@ -66,7 +66,7 @@ class ActorCriticConfig(BuiltInConfig):
 
     @property
     def lowers_products(self) -> bool:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return self.recurrent is None
 
     @model_validator(mode="after")
@@ -160,12 +160,12 @@ class PpoConfig(ActorCriticConfig):
 
     @property
     def learns_from_parts(self) -> bool:
-        """See AlgorithmConfig: the shares of a recurrent network are whole segments."""
+        """See BuiltInConfig: the shares of a recurrent network are whole segments."""
         return self.recurrent is None
 
     @property
     def needs_whole_batches(self) -> str:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return "policy.recurrent is set"
 
     @property

@@ -24,7 +24,6 @@ class AlgorithmConfig(Section):
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType({})
     """Defaults of settings in other sections, by dotted key: `{"learner.batch_size": 256}`. They take the place of the
     schema's defaults; a value in the config file always wins. See remuda.config.defaults."""
-
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({})
     """Config files that are taken for an environment where nothing but the algorithm is named, by `env.id`."""
 
@@ -39,6 +38,18 @@ class AlgorithmConfig(Section):
         ("policy.recurrent_units",)}. Who has set one of them is told."""
         return {}
 
+
+class BuiltInConfig(AlgorithmConfig):
+    """The section of one of Remuda's own algorithms. Its properties say what its declaration will say: a config is
+    checked before there is one."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type"]})
+    acts_in: ClassVar[tuple[Actions, ...]] = ()
+    """The spaces of actions that it takes, for whoever has tried another algorithm in one of them."""
+
+    type: str
+    """Which algorithm."""
+
     @property
     def segment_steps(self) -> int | None:
         """Environment steps in a segment; None where rows of experience are not segments."""
@@ -51,26 +62,15 @@ class AlgorithmConfig(Section):
 
     @property
     def learns_from_parts(self) -> bool:
-        """`Declaration.learns_from_parts`, of Remuda's own algorithms."""
+        """`Declaration.learns_from_parts`."""
         return True
 
     @property
     def needs_whole_batches(self) -> str:
-        """Why it does not learn from parts, where that depends on a setting or a declaration; else empty."""
+        """Why it does not learn from parts, where that depends on a setting; else empty."""
         return ""
 
     @property
     def lowers_products(self) -> bool:
-        """Whether `learner.precision` reaches its networks: whether its learning side has `Algorithm.products`."""
+        """`Declaration.lowers_products`."""
         return True
-
-
-class BuiltInConfig(AlgorithmConfig):
-    """The section of one of Remuda's own algorithms."""
-
-    model_config = ConfigDict(json_schema_extra={"required": ["type"]})
-    acts_in: ClassVar[tuple[Actions, ...]] = ()
-    """The spaces of actions that it takes, for whoever has tried another algorithm in one of them."""
-
-    type: str
-    """Which algorithm."""

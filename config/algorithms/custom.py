@@ -77,22 +77,22 @@ class CustomConfig(AlgorithmConfig):
 
     @property
     def reanalyzed_share(self) -> float | None:
-        """See AlgorithmConfig; 0 as long as the declaration is not filled in."""
+        """See BuiltInConfig; 0 as long as the declaration is not filled in."""
         if self.declaration is None:
             return 0.0
         return None if self.declaration.reanalyzed is None else self.declaration.reanalyzed.share
 
     @property
     def learns_from_parts(self) -> bool:
-        """See AlgorithmConfig; True as long as the declaration is not filled in."""
+        """See BuiltInConfig; True as long as the declaration is not filled in."""
         return self.declaration is None or self.declaration.learns_from_parts
 
     @property
     def needs_whole_batches(self) -> str:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return "its declaration does not say learns_from_parts"
 
     @property
     def lowers_products(self) -> bool:
-        """See AlgorithmConfig; True as long as the declaration is not filled in."""
+        """See BuiltInConfig; True as long as the declaration is not filled in."""
         return self.declaration is None or self.declaration.lowers_products

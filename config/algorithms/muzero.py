@@ -165,15 +165,15 @@ class MuZeroConfig(BuiltInConfig):
 
     @property
     def reanalyzed_share(self) -> float | None:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return self.reanalyze_ratio
 
     @property
     def learns_from_parts(self) -> bool:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return False
 
     @property
     def lowers_products(self) -> bool:
-        """See AlgorithmConfig; it has a `precision` of its own."""
+        """See BuiltInConfig; it has a `precision` of its own."""
         return False

@@ -225,7 +225,7 @@ class R2d2Config(QLearningConfig):
 
     @property
     def lowers_products(self) -> bool:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return False
 
     @model_validator(mode="after")

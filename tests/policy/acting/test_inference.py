@@ -7,25 +7,25 @@ import subprocess
 import sys
 import warnings
 from dataclasses import replace
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.policy import algorithms
 from remuda.policy.acting import inference
 from remuda.policy.acting.inference import Choice, Inference, fastest
 from remuda.policy.acting.plain_forward import plain_forward
 from remuda.policy.acting.torch_forward import lower_forward, torch_forward
 from remuda.policy.acting.weights import Dense, Filters, Forward, Weights
-from remuda.policy.algorithms import ENTRIES, make_policy
+from remuda.policy.algorithms import make_policy
 from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.base import Policy
-from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+from remuda.policy.entry import Chosen, Setup
 from remuda.policy.networks.precision import Hardware
 from remuda.policy.networks.tensors import DeviceError
 from remuda.tests.patience import HANG_S
@@ -196,7 +196,7 @@ def test_collectors_may_lower_products_unless_the_config_says_float32() -> None:
                 return super().make_policy(setup, chosen=chosen, device=device)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(ENTRIES, "dqn", cast("AlgorithmEntry[AlgorithmConfig]", Entry()))
+            patch.setattr(algorithms, "built_in_entry", lambda type: Entry())
             make_policy(config, OBSERVATION, ACTION, chosen=lambda text: None)
             make_policy(config, OBSERVATION, ACTION)
         choice, none = found

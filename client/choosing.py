@@ -3,61 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from pydantic import JsonValue
 
-from remuda.config.load import LoadedConfig, load_config, load_settings
+from remuda.config.algorithms.base import Spaces
+from remuda.config.custom import asked, settings_class
+from remuda.config.errors import ConfigError
+from remuda.config.load import SETTINGS, LoadedConfig, load_config, load_settings
 from remuda.config.override import Override, apply_overrides
-from remuda.config.stored import stored_config, stored_environments
-
-Kind = Literal["images", "Box actions", "Discrete actions"]
-"""What sensible settings depend on."""
-
-_ATARI: Mapping[str, Mapping[str, JsonValue]] = {
-    "policy": {
-        "horizon_steps": 128,
-        "epochs": 4,
-        "minibatches": 4,
-        "clip": 0.1,
-        "entropy_coefficient": 0.01,
-        "anneal_env_steps": 10_000_000,
-    },
-    "learner": {"learning_rate": 2.5e-4},
-    "collector": {"count": 1},
-    "stop": {"max_env_steps": 10_000_000},
-}
-"""Of PPO; as in examples/pong_ppo.yaml."""
-_NORMALISED: Mapping[str, JsonValue] = {"normalize_observations": True, "normalize_rewards": True}
-SENSIBLE: Mapping[tuple[str, Kind], Mapping[str, Mapping[str, JsonValue]]] = {
-    ("ppo", "images"): _ATARI,
-    ("impala", "images"): {
-        "env": {"num_envs": 16},
-        "policy": {"anneal_env_steps": 10_000_000},
-        "learner": {"segments_per_update": 8},
-        "collector": {"count": 1},
-        "stop": {"max_env_steps": 10_000_000},
-    },
-    ("ppo", "Box actions"): {
-        "policy": {"horizon_steps": 256, "minibatches": 32, **_NORMALISED},
-    },
-    ("ppo", "Discrete actions"): {
-        "policy": {"horizon_steps": 128, **_NORMALISED},
-        "learner": {"learning_rate": 5e-4},
-    },
-    ("dqn", "images"): {
-        "policy": {"epsilon_end": 0.01, "target_update_iters": 2_000},
-        "learner": {"batch_size": 32, "learning_rate": 1e-4, "publish_interval_iters": 100},
-        "buffer": {"min_rows": 20_000},
-        "stop": {"max_env_steps": 10_000_000},
-    },
-}
-"""Settings for environments without stored ones, by algorithm and kind of environment. All others have the algorithm's
-defaults (remuda.config.defaults), which know no environment."""
-
+from remuda.config.user_code import UserCodeError
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """`module:function`, your own environment. An id with a module ends with a version: module:Name-v0."""
@@ -82,26 +40,29 @@ def choose(
     settings depend on its spaces. Raises ConfigError, and EnvironmentBuildError or UnsupportedSpaceError.
     """
     given = list(overrides) if seed is None else [*overrides, Override(("seed",), seed, f"--seed {seed}")]
-    stored = stored_config(algorithm, env_id)
+    here = str(folder.resolve())
+    try:
+        kind = settings_class(algorithm, source_dir=here)
+    except UserCodeError as error:
+        raise ConfigError([f"{SETTINGS}: {error}"]) from error
+    stored = kind.stored_configs.get(env_id)
     if stored is not None:
-        here = Override(("source_dir",), str(folder.resolve()), "--env")
+        its = [Override(("source_dir",), here, "--env"), Override(("policy", "type"), algorithm, "--env")]
         return Choice(
-            load_config(stored, overrides=[here, *given]), f"{algorithm} on {env_id}: settings of {stored.name}"
+            load_config(stored, overrides=[*its, *given]), f"{algorithm} on {env_id}: settings of {Path(stored).name}"
         )
     settings: dict[str, JsonValue] = {
         "name": re.sub(r"[^A-Za-z0-9._-]+", "_", f"{algorithm}_{env_id}").lstrip("._-")[:100],
         "env": {**environment_of(env_id)},
         "policy": {"type": algorithm},
     }
-    kind, in_parts = _kind(load_settings(settings, overrides=given, folder=folder))
-    parts = SENSIBLE.get((algorithm, kind), {})
-    for section, values in parts.items():
-        taken = {key: value for key, value in values.items() if not (in_parts and key == "normalize_observations")}
-        more = [Override((section, key), value, "--env") for key, value in taken.items()]
-        settings = apply_overrides(settings, more)
+    spaces, in_parts = _spaces(load_settings(settings, overrides=given, folder=folder))
+    sensible = asked(algorithm, kind.settings_for, spaces, in_parts=in_parts)
+    more = [Override(tuple(key.split(".")), value, "--env") for key, value in sensible.items()]
+    settings = apply_overrides(settings, more)
     loaded = load_settings(cast("dict[str, object]", settings), overrides=given, folder=folder)
-    which = f"those for {kind}" if parts else "the defaults"
-    known = f"Stored for {algorithm}: {', '.join(stored_environments(algorithm)) or 'no environment'}"
+    which = f"those for {spaces}" if sensible else "the defaults"
+    known = f"Stored for {algorithm}: {', '.join(sorted(kind.stored_configs)) or 'no environment'}"
     return Choice(loaded, f"{algorithm} on {env_id}: no settings are stored, so {which} are taken. {known}")
 
 
@@ -110,9 +71,8 @@ def environment_of(which: str) -> dict[str, JsonValue]:
     return {"make" if _FUNCTION.fullmatch(which) else "id": which}
 
 
-def _kind(loaded: LoadedConfig) -> tuple[Kind, bool]:
-    """What kind of environment it is, and whether its observations have several parts, which cannot be normalised;
-    builds one and closes it."""
+def _spaces(loaded: LoadedConfig) -> tuple[Spaces, bool]:
+    """What spaces the environment has, and whether its observations have several parts; builds one and closes it."""
     from remuda.environments.check import check_environment
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 

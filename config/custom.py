@@ -1,6 +1,5 @@
-"""Algorithms and log sinks that a config names and Remuda does not bring.
+"""The classes of algorithms and log sinks that a config names: an algorithm's is asked for what it says of itself.
 
-Their classes are found, and an algorithm's is asked for what it says of itself.
 Imports the user's code. It is done where a config is loaded, and by the workers that run it; never by a coordinator.
 """
 
@@ -8,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Protocol, cast
+from typing import ParamSpec, Protocol, TypeVar, cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from remuda.config.algorithms.base import AlgorithmConfig
-from remuda.config.algorithms.custom import BUILT_IN, CustomConfig
-from remuda.config.algorithms.policy import SETTINGS
+from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
+from remuda.config.algorithms.custom import CustomConfig
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.declaration import Declaration
 from remuda.config.defaults import filled, of_each_policy, wrong_default
 from remuda.config.document import Loc, dotted
+from remuda.config.errors import ConfigError
 from remuda.config.exits import NoExit
 from remuda.config.recording import BUILT_IN_SINKS
 from remuda.config.schema import ExperimentConfig
@@ -30,6 +30,8 @@ GROUP = "remuda.algorithms"
 """The entry point group in which installed packages offer algorithms."""
 SINK_GROUP = "remuda.sinks"
 TYPE, SINKS = "policy.type", "log.sinks"
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
 
 
 class Declares(Protocol):
@@ -57,9 +59,11 @@ class CustomSettingsError(ValueError):
 
 
 def find_entry(name: str, *, source_dir: str | None) -> object:
-    """Make an object of the class that `policy.type` names. Raises UserCodeError."""
+    """Make an object of the class that `policy.type` names, a built-in algorithm's or another. Raises UserCodeError."""
     reference = name
-    if ":" not in name:
+    if name in BUILT_IN:
+        reference, source_dir = BUILT_IN[name].entry, None
+    elif ":" not in name:
         names = offered(GROUP)
         if name not in names:
             raise UserCodeError(TYPE, _unknown(TYPE, name, [*BUILT_IN, *names]))
@@ -70,6 +74,28 @@ def find_entry(name: str, *, source_dir: str | None) -> object:
             return cast("type[object]", found)()
     except Exception as error:  # whatever the user's class raises
         raise UserCodeError(TYPE, f"policy.type = {name!r}: {reference} cannot be made: {_raised(error)}") from error
+
+
+def settings_class(name: str, *, source_dir: str | None) -> type[AlgorithmConfig]:
+    """The class of the settings of the algorithm that `policy.type` names. Raises UserCodeError."""
+    return BUILT_IN[name].settings if name in BUILT_IN else _class_of(find_entry(name, source_dir=source_dir), name)
+
+
+def settings_of(config: ExperimentConfig) -> AlgorithmConfig:
+    """The settings of a config's algorithm as their class has them. Raises UserCodeError, CustomSettingsError."""
+    policy = config.policy
+    if not isinstance(policy, CustomConfig):
+        return policy
+    return parsed(find_entry(policy.type, source_dir=config.source_dir), policy)
+
+
+def asked(name: str, question: Callable[Asked, Answer], *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
+    """Ask a class of settings what it says of itself, by one of its methods. Raises ConfigError if that fails."""
+    try:
+        with NoExit():
+            return question(*args, **kwargs)
+    except Exception as error:  # whatever the user's class raises
+        raise ConfigError([f"{TYPE} = {name!r}: {question.__qualname__} failed: {_raised(error)}"]) from error
 
 
 def completed(config: ExperimentConfig) -> ExperimentConfig:
@@ -157,22 +183,27 @@ def require_sinks(config: ExperimentConfig) -> None:
 
 def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:
     """The settings as the class has them, with its defaults. Raises UserCodeError, CustomSettingsError."""
-    kind: object = getattr(entry, "settings", None)
-    if not isinstance(kind, type) or not issubclass(kind, AlgorithmConfig):
-        raise UserCodeError(
-            TYPE,
-            f"policy.type = {policy.type!r}: {type(entry).__name__}.settings should be a class derived from "
-            "remuda.AlgorithmConfig; derive the class from remuda.AlgorithmEntry",
-        )
-    derived = issubclass(kind, tuple(SETTINGS.values()))  # then `type` is the one that is meant
-    if taken := {"declaration", *(() if derived else ("type",))} & kind.model_fields.keys():
-        problem = f"rename the setting {taken.pop()}: it has a meaning already"
-        raise UserCodeError(TYPE, f"policy.type = {policy.type!r}: {problem}")
+    kind = _class_of(entry, policy.type)
     try:
         return kind.model_validate(policy.settings)
     except ValidationError as error:
         details = _inside(("policy",), error.errors(include_url=False))
         raise CustomSettingsError(details, tuple(kind.model_fields)) from error
+
+
+def _class_of(entry: object, name: str) -> type[AlgorithmConfig]:
+    kind: object = getattr(entry, "settings", None)
+    if not isinstance(kind, type) or not issubclass(kind, AlgorithmConfig):
+        raise UserCodeError(
+            TYPE,
+            f"policy.type = {name!r}: {type(entry).__name__}.settings should be a class derived from "
+            "remuda.AlgorithmConfig; derive the class from remuda.AlgorithmEntry",
+        )
+    derived = issubclass(kind, BuiltInConfig)  # then `type` is the one that is meant
+    if taken := {"declaration", *(() if derived else ("type",))} & kind.model_fields.keys():
+        problem = f"rename the setting {taken.pop()}: it has a meaning already"
+        raise UserCodeError(TYPE, f"policy.type = {name!r}: {problem}")
+    return kind
 
 
 def declared(entry: Declares, config: ExperimentConfig, settings: AlgorithmConfig) -> Declaration:

@@ -219,6 +219,8 @@ class Declaration(Section):
     learns_from_parts: bool = False
     """`learn` may be given a part of each batch, in each of several ranks that learn together; see `Algorithm.ranks`.
     Needed for `learner.ranks` above 1."""
+    lowers_products: bool = False
+    """`learner.precision` reaches its networks: its learning side has `Algorithm.products`. Needed for bfloat16."""
     collected: Annotated[tuple[CollectedName, ...], Field(max_length=MOST_COLLECTED)] = ()
     """Names of the metrics that `Policy.collected_metrics` returns. The collectors' logs and curves, progress.txt and
     the sinks show the mean of each over the steps that were collected since the last report."""

@@ -1,7 +1,7 @@
 """Defaults by algorithm: values that take the place of the schema's defaults in sections outside `policy`.
 
 Each algorithm states its own: AlgorithmConfig.defaults. They depend on `policy.type` alone. What depends on the
-environment (images, kinds of actions) is in remuda.client.choosing, which builds one.
+environment (images, kinds of actions) is AlgorithmConfig.settings_for, which remuda.client.choosing asks.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import cast
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from remuda.config.algorithms.base import AlgorithmConfig
-from remuda.config.algorithms.policy import SETTINGS
-from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.registry import BUILT_IN, DEFAULT
 from remuda.config.section import Section
 
 OF_EACH_POLICY = frozenset({"learner", "buffer"})
@@ -29,11 +28,11 @@ def defaults_of(policy: object) -> Mapping[str, JsonValue]:
     if isinstance(policy, AlgorithmConfig):
         return policy.defaults
     if policy is None:
-        return DqnConfig.defaults
+        return DEFAULT.defaults
     if not isinstance(policy, Mapping):
         return {}
-    kind = cast("Mapping[str, object]", policy).get("type", "dqn")
-    return SETTINGS.get(kind, AlgorithmConfig).defaults if isinstance(kind, str) else {}
+    kind = cast("Mapping[str, object]", policy).get("type", DEFAULT.type)
+    return BUILT_IN[kind].settings.defaults if isinstance(kind, str) and kind in BUILT_IN else {}
 
 
 def with_defaults(value: object) -> object:

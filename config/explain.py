@@ -11,7 +11,7 @@ from typing import cast
 
 from pydantic_core import ErrorDetails
 
-from remuda.config.algorithms.custom import BUILT_IN
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.document import Document, Loc, dotted
 from remuda.config.errors import shortened
 from remuda.config.override import Override

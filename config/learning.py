@@ -55,15 +55,15 @@ class LearnerConfig(Section):
     declare it. Serial mode has one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """What the large matrix products and convolutions of an update are computed in: DQN, PPO and IMPALA that are not
-    recurrent, SAC, TD3, and Rainbow of images (MuZero has `policy.precision`). Weights, gradients, the optimizer,
-    losses, the layers that read observations other than images, the last layer of every network and target networks
-    (but those of SAC and TD3) are float32 always, as are policy files, checkpoints and model/. `bfloat16` is two to
-    four times as fast on processors with instructions for it (AMX, AVX512_BF16), and leaves small products as they are.
-    `auto` takes float32 where there are no such instructions. In parallel mode with one rank it computes the first
-    updates in both by turns, and keeps what took clearly less time; in serial mode, which times nothing, it takes
-    bfloat16 where there are these instructions or a GPU that has it. A resumed run keeps what was decided. Unless it is
-    `float32`, collectors of parallel mode time bfloat16, too, for policies that read images, and record the
-    probabilities by which they really acted."""
+    recurrent, SAC, TD3, Rainbow of images, and your own algorithms if they declare it (MuZero has `policy.precision`).
+    Weights, gradients, the optimizer, losses, the layers that read observations other than images, the last layer of
+    every network and target networks (but those of SAC and TD3) are float32 always, as are policy files, checkpoints
+    and model/. `bfloat16` is two to four times as fast on processors with instructions for it (AMX, AVX512_BF16), and
+    leaves small products as they are. `auto` takes float32 where there are no such instructions. In parallel mode with
+    one rank it computes the first updates in both by turns, and keeps what took clearly less time; in serial mode,
+    which times nothing, it takes bfloat16 where there are these instructions or a GPU that has it. A resumed run keeps
+    what was decided. Unless it is `float32`, collectors of parallel mode time bfloat16, too, for policies that read
+    images, and record the probabilities by which they really acted."""
     compile: bool = False
     """Compile the convolutions that read images, and their way back, by torch.compile: DQN, Rainbow, R2D2, PPO and
     IMPALA. Meant for a GPU (`device`), where it has not been timed yet: compare updates per second with and without.

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from remuda.config.algorithms.policy import SETTINGS
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.descriptions import descriptions
 from remuda.config.document import Loc, dotted
 from remuda.config.numbers import LARGEST_COUNT, LARGEST_FLOAT
@@ -82,15 +82,16 @@ def markdown_text() -> str:
 
 def _by_algorithm() -> list[str]:
     """A table of the defaults that algorithms have for sections outside `policy`."""
-    keys = [key for key in all_keys() if any(key in settings.defaults for settings in SETTINGS.values())]
+    kinds = [one.settings for one in BUILT_IN.values()]
+    keys = [key for key in all_keys() if any(key in settings.defaults for settings in kinds)]
     lines = ["## Defaults by algorithm", "", _BY_ALGORITHM, ""]
-    lines += [f"| setting | {' | '.join(f'`{kind}`' for kind in SETTINGS)} |", f"|---|{'---|' * len(SETTINGS)}"]
+    lines += [f"| setting | {' | '.join(f'`{kind}`' for kind in BUILT_IN)} |", f"|---|{'---|' * len(BUILT_IN)}"]
     for key in keys:
         section, _, name = key.partition(".")
         inside = section_at((section,))
         assert inside is not None
         usual: object = inside.model_fields[name].get_default()
-        values = (json.dumps(settings.defaults.get(key, usual)) for settings in SETTINGS.values())
+        values = (json.dumps(settings.defaults.get(key, usual)) for settings in kinds)
         lines.append(f"| `{key}` | {' | '.join(values)} |")
     return [*lines, ""]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, cast
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from remuda.config.algorithms.policy import PolicyConfig
-from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.registry import DEFAULT
 from remuda.config.defaults import with_defaults
 from remuda.config.environment import EnvConfig
 from remuda.config.launching import LaunchConfig
@@ -36,7 +36,7 @@ class ExperimentConfig(Section):
     """Every worker, environment and network derives its own seed from this one."""
     env: EnvConfig
     """The environment."""
-    policy: PolicyConfig = DqnConfig()
+    policy: PolicyConfig = DEFAULT
     """The algorithm and its networks. `type` selects the algorithm (dqn if it is missing) and with it the settings."""
     policies: Annotated[dict[PolicyName, AgentsPolicyConfig], Field(max_length=MOST_POLICIES)] = {}  # noqa: RUF012
     """Several policies by name, with env.kind pettingzoo: whose actions each makes and how it learns. Each has a
@@ -77,10 +77,10 @@ class ExperimentConfig(Section):
 
     @field_validator("policy", mode="before")
     @classmethod
-    def _dqn_unless_told(cls, value: object) -> object:
+    def _default_unless_told(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
-        return {"type": "dqn"} | cast("dict[str, object]", value)
+        return {"type": DEFAULT.type} | cast("dict[str, object]", value)
 
     @model_validator(mode="after")
     def _fits_together(self) -> ExperimentConfig:

@@ -8,6 +8,7 @@ from typing import Annotated, cast
 from pydantic import AfterValidator, Field, JsonValue
 
 from remuda.config.algorithms.policy import PolicyConfig
+from remuda.config.algorithms.registry import DEFAULT
 from remuda.config.bounds import MOST_OPPONENTS
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.numbers import Fraction, Positive
@@ -100,7 +101,7 @@ def _filled(one: object, above: Mapping[str, object]) -> object:
 def _merged(section: str, outer: dict[str, object], inner: dict[str, object]) -> dict[str, object]:
     if section != "policy":
         return {**outer, **inner}
-    kind = outer.get("type", "dqn")
+    kind = outer.get("type", DEFAULT.type)
     return {"type": kind, **outer, **inner} if inner.get("type", kind) == kind else inner
 
 

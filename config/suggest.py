@@ -11,6 +11,7 @@ from pydantic import Tag
 
 from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.policy import CUSTOM
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.document import Loc, dotted
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section
@@ -29,9 +30,8 @@ _OTHER_NAMES = {
     "vf_coef": ("policy.value_coefficient",),
 }
 """What other libraries call it; the first that the algorithm has."""
-_SEGMENTS = {"learner.batch_size": "learner.segments_per_update"}
-_INSTEAD = {"ppo": _SEGMENTS, "impala": _SEGMENTS}
-"""What an algorithm reads in place of a setting of that name."""
+_OF_SEGMENTS = {"learner.batch_size": "learner.segments_per_update"}
+"""What an algorithm that learns from segments reads in place of a setting of that name."""
 
 
 def section_at(loc: Loc, kind: str | None = None) -> type[Section] | None:
@@ -138,8 +138,13 @@ def nearest_setting(loc: Loc, kind: str | None = None) -> str:
         or _nearest_elsewhere(name, keys)
     )
     if nearest:
-        return f"did you mean {_INSTEAD.get(kind or '', {}).get(nearest, nearest)}?"
+        return f"did you mean {_OF_SEGMENTS.get(nearest, nearest) if _has_segments(kind) else nearest}?"
     return valid
+
+
+def _has_segments(kind: str | None) -> bool:
+    built_in = BUILT_IN.get(kind or "")
+    return built_in is not None and built_in.settings.model_validate({}).segment_steps is not None
 
 
 def _having(loc: Loc, kind: str | None) -> list[str]:

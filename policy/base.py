@@ -183,7 +183,7 @@ class Algorithm(ABC):
     `self.ranks.average(len(rows), self._parameters.gradient, loss)`."""
     products: Products | None = None
     """How the products of its networks are computed, which the learner sets by `learner.precision`. None: that setting
-    does not reach them, and a config that asks for bfloat16 is refused; see AlgorithmConfig.lowers_products."""
+    does not reach them, and a config that asks for bfloat16 is refused; see Declaration.lowers_products."""
 
     def portable(self) -> Portable | None:
         """The acting side with these weights, for model/: a PortablePolicy, or a RecurrentPortablePolicy where the

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from remuda.config.algorithms.base import Actions
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.environments.packed_part import PackedPart
 from remuda.environments.unsupported import UnsupportedSpaceError
 
@@ -224,12 +226,14 @@ class ActionSpec:
         return UnitBox(self)
 
     def _unsupported(self, by: str, supported: str) -> UnsupportedSpaceError:
-        named = f"Box{self.shape}" if self.n is None else f"Discrete({self.n})"
-        instead = ". Set policy.type to sac, td3, ppo or impala, which take it" if self.is_box else ""
-        if self.counts:
-            named = f"MultiDiscrete({list(self.counts)})"
-            instead = ". Set policy.type to ppo or impala, which take it, or make it one Discrete action by a wrapper"
-        return UnsupportedSpaceError(f"action space {named} is not supported by {by}; supported: {supported}{instead}")
+        kind: Actions = "MultiDiscrete" if self.counts else "Box" if self.is_box else "Discrete"
+        size = f"({list(self.counts) if self.counts else self.n})" if not self.is_box else self.shape
+        *others, last = [name for name, one in BUILT_IN.items() if kind in one.settings.acts_in]
+        instead = f"Set policy.type to {', '.join(others)} or {last}, which take it"
+        one_action = ", or make it one Discrete action by a wrapper" if self.counts else ""
+        return UnsupportedSpaceError(
+            f"action space {kind}{size} is not supported by {by}; supported: {supported}. {instead}{one_action}"
+        )
 
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Turn a policy's choice into the action that the environment takes.

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 import remuda
 from remuda.cli.app import app
-from remuda.config.algorithms.custom import BUILT_IN
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.learning import BufferConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.suggest import all_keys, kinds_at

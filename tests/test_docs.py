@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.algorithms.custom import BUILT_IN
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.suggest import all_keys
 from remuda.tests.test_house import LAYERS
 

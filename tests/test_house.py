@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from remuda.config.algorithms.base import BuiltInConfig
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.tests.imports import imported_by
 from remuda.tests.patience import HANG_S
 
@@ -46,6 +48,12 @@ PICKLERS = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal"}
 MAY_PICKLE = {"storage/env_files.py"}
 """vars.pkl of the run folder, which is written for people, and read only where a user says --trust-code."""
 
+MAY_KNOW_ALGORITHMS = ("config/algorithms/", "policy/algorithms/", "policy/schedules.py")
+"""Where their settings, their registry, their folders and what these share are. All others ask what an algorithm says
+of itself."""
+ASKS_WHAT_IS_COMPILED = {"cli/doctor.py": "remuda.policy.algorithms.muzero.search.tree"}
+"""Of the installation, as setup.py has it."""
+
 WITHOUT_TORCH = [
     "remuda.api.runs",
     "remuda.cli.app",
@@ -75,6 +83,8 @@ class Source:
     """Module and name of each `from … import …`."""
     trust_code: frozenset[str]
     """What the parameters and arguments of this name are set to."""
+    algorithms: frozenset[tuple[int, str]]
+    """See `named_algorithms`."""
 
 
 @cache
@@ -92,7 +102,33 @@ def source(path: Path) -> Source:
         elif isinstance(node, ast.keyword) and node.arg == "trust_code":
             told.add(ast.unparse(node.value))
     docstring = ast.get_docstring(module) or ""
-    return Source(docstring, tuple(imported(module)), frozenset(taken), frozenset(told))
+    algorithms = frozenset(named_algorithms(module))
+    return Source(docstring, tuple(imported(module)), frozenset(taken), frozenset(told), algorithms)
+
+
+def settings_classes(of: type[BuiltInConfig] = BuiltInConfig) -> set[str]:
+    """Names of the classes of settings that built-in algorithms have, and share."""
+    ours = {kind for kind in of.__subclasses__() if kind.__module__.startswith("remuda.config.")}
+    return {kind.__name__ for kind in ours}.union(*map(settings_classes, ours))
+
+
+SETTINGS_CLASSES = settings_classes()
+
+
+def named_algorithms(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and name wherever code knows a built-in algorithm: its `type`, the class of its settings, or a module of its
+    folder. Docstrings are no code."""
+    texts = {node.value for node in ast.walk(module) if isinstance(node, ast.Expr)}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Constant) and node.value in BUILT_IN and node not in texts:
+            yield node.lineno, repr(node.value)
+        elif isinstance(node, ast.Name | ast.Attribute | ast.alias):
+            name = (
+                node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else node.name
+            )
+            if name.rpartition(".")[2] in SETTINGS_CLASSES:
+                yield node.lineno, name
+    yield from ((line, name) for line, name in imported(module) if name.startswith("remuda.policy.algorithms."))
 
 
 def imported(module: ast.Module) -> Iterator[tuple[int, str]]:
@@ -148,6 +184,33 @@ def test_imports_point_down() -> None:
         if not allowed(package, target)
     ]
     assert wrong == []
+
+
+def test_nobody_knows_an_algorithm_but_its_folder_and_the_registry() -> None:
+    wrong = [
+        f"{relative(path)}:{line}: {name}"
+        for path in product_files()
+        if not relative(path).startswith(MAY_KNOW_ALGORITHMS)
+        for line, name in sorted(source(path).algorithms)
+        if ASKS_WHAT_IS_COMPILED.get(relative(path)) != name
+    ]
+    assert wrong == [], "ask what AlgorithmConfig or Declaration says"
+
+
+def test_each_way_to_know_an_algorithm_is_seen() -> None:
+    code = '''"""dqn"""
+from remuda.config.algorithms.q_learning import DqnConfig as C
+from remuda.policy.algorithms.sac import acting
+x = {"ppo": 1}
+y = q_learning.RainbowConfig, TwinCriticConfig, "a dqn", AlgorithmConfig
+'''
+    assert sorted(named_algorithms(ast.parse(code))) == [
+        (2, "DqnConfig"),
+        (3, "remuda.policy.algorithms.sac"),
+        (4, "'ppo'"),
+        (5, "RainbowConfig"),
+        (5, "TwinCriticConfig"),
+    ]
 
 
 def test_modules_form_no_circle() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.benchmarks.peers import ROOT
-from remuda.config.stored import stored_config
+from remuda.config.algorithms.registry import BUILT_IN
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def config_file(task: Task) -> Path:
     """The file of its settings. Raises ValueError where none is stored."""
     if task.config is not None:
         return ROOT / task.config
-    stored = stored_config(task.algorithm, task.env_id)
+    stored = BUILT_IN[task.algorithm].settings.stored_configs.get(task.env_id)
     if stored is None:
         raise ValueError(f"nothing is stored for {task.algorithm} on {task.env_id}: give the task a config")
     return stored

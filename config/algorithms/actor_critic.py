@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
-from pydantic import (
-    ConfigDict,
-    JsonValue,
-    model_validator,
-)
+from pydantic import JsonValue, model_validator
 
-from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.base import Actions, BuiltInConfig, Spaces
 from remuda.config.numbers import (
     Convolution,
     Correlation,
@@ -26,15 +23,13 @@ from remuda.config.numbers import (
     PositiveFloat,
     Units,
 )
+from remuda.config.stored import FOLDER
 
 
-class ActorCriticConfig(AlgorithmConfig):
+class ActorCriticConfig(BuiltInConfig):
     """Settings that all algorithms with a policy and a value network have."""
 
-    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
-
-    type: Literal["ppo", "impala"]
-    """Which algorithm."""
+    acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete", "MultiDiscrete", "Box")
     hidden: Hidden | None = None
     """Units of each hidden layer; null is [64, 64], and [512] for images."""
     shared_hidden: bool | None = None
@@ -65,9 +60,13 @@ class ActorCriticConfig(AlgorithmConfig):
     discount: Discount = 0.99
     """Discount per environment step."""
 
+    def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
+        """See AlgorithmConfig."""
+        return {} if self.recurrent else {"policy.recurrent is null": ("policy.recurrent_units",)}
+
     @property
     def lowers_products(self) -> bool:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return self.recurrent is None
 
     @model_validator(mode="after")
@@ -87,6 +86,20 @@ class PpoConfig(ActorCriticConfig):
         {"learner.learning_rate": 3e-4, "learner.max_grad_norm": 0.5}
     )
     """Schulman et al. 2017, table 3 (MuJoCo), and their code (OpenAI baselines) for the norm."""
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
+        {
+            "ALE/Pong-v5": FOLDER / "pong_ppo.yaml",
+            "Acrobot-v1": FOLDER / "acrobot_ppo.yaml",
+            "CartPole-v1": FOLDER / "cartpole_ppo.yaml",
+            "HalfCheetah-v5": FOLDER / "half_cheetah_ppo.yaml",
+            "Hopper-v5": FOLDER / "hopper_ppo.yaml",
+            "LunarLander-v3": FOLDER / "lunar_lander_ppo.yaml",
+            "LunarLanderContinuous-v3": FOLDER / "lunar_lander_continuous_ppo.yaml",
+            "MountainCarContinuous-v0": FOLDER / "mountain_car_continuous_ppo.yaml",
+            "Pendulum-v1": FOLDER / "pendulum_ppo.yaml",
+            "Walker2d-v5": FOLDER / "walker2d_ppo.yaml",
+        }
+    )
 
     type: Literal["ppo"] = "ppo"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
@@ -124,14 +137,35 @@ class PpoConfig(ActorCriticConfig):
     """Learning rate and clip fall linearly to 0 over this number of environment steps that were learned from; null
     keeps them constant."""
 
+    @classmethod
+    def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
+        """See AlgorithmConfig. For images as in examples/pong_ppo.yaml. Observations of several parts cannot be
+        normalised."""
+        if spaces == "images":
+            return {
+                "policy.horizon_steps": 128,
+                "policy.epochs": 4,
+                "policy.minibatches": 4,
+                "policy.clip": 0.1,
+                "policy.entropy_coefficient": 0.01,
+                "policy.anneal_env_steps": 10_000_000,
+                "learner.learning_rate": 2.5e-4,
+                "collector.count": 1,
+                "stop.max_env_steps": 10_000_000,
+            }
+        normalised = {"policy.normalize_observations": not in_parts, "policy.normalize_rewards": True}
+        if spaces == "Box actions":
+            return {"policy.horizon_steps": 256, "policy.minibatches": 32, **normalised}
+        return {"policy.horizon_steps": 128, "learner.learning_rate": 5e-4, **normalised}
+
     @property
     def learns_from_parts(self) -> bool:
-        """See AlgorithmConfig: the shares of a recurrent network are whole segments."""
+        """See BuiltInConfig: the shares of a recurrent network are whole segments."""
         return self.recurrent is None
 
     @property
     def needs_whole_batches(self) -> str:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return "policy.recurrent is set"
 
     @property
@@ -149,6 +183,9 @@ class ImpalaConfig(ActorCriticConfig):
     """The paper's 6e-4 and 40 are for RMSProp and sums of losses. These are for Adam and means: those with which
     examples/pong_impala.yaml learns. V-trace corrects for older policies, so collectors need not wait for each
     update."""
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
+        {"ALE/Pong-v5": FOLDER / "pong_impala.yaml", "CartPole-v1": FOLDER / "cartpole_impala.yaml"}
+    )
 
     type: Literal["impala"] = "impala"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
@@ -173,6 +210,19 @@ class ImpalaConfig(ActorCriticConfig):
     anneal_env_steps: Positive | None = None
     """The learning rate falls linearly to 0 over this number of environment steps that were learned from; null keeps it
     constant. With a constant rate a policy that has solved its task can become worse again."""
+
+    @classmethod
+    def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
+        """See AlgorithmConfig. For images as in examples/pong_impala.yaml."""
+        if spaces != "images":
+            return {}
+        return {
+            "env.num_envs": 16,
+            "policy.anneal_env_steps": 10_000_000,
+            "learner.segments_per_update": 8,
+            "collector.count": 1,
+            "stop.max_env_steps": 10_000_000,
+        }
 
     @property
     def segment_steps(self) -> int | None:

@@ -1,22 +1,54 @@
-"""What the settings of all algorithms have in common."""
+"""What the settings of all algorithms have in common, and what others ask an algorithm without running it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, JsonValue
 
 from remuda.config.section import Section
 
+Actions = Literal["Discrete", "MultiDiscrete", "Box"]
+"""Spaces of actions."""
+Spaces = Literal["images", "Box actions", "Discrete actions"]
+"""What sensible settings depend on: images are looked at first, whatever the actions are."""
+
 
 class AlgorithmConfig(Section):
-    """The section of an algorithm."""
+    """The section of an algorithm. What a class derived from it says of itself is asked where configs are chosen and
+    loaded, of built-in algorithms and of a user's own alike; what the roles ask is in remuda.config.declaration."""
 
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType({})
     """Defaults of settings in other sections, by dotted key: `{"learner.batch_size": 256}`. They take the place of the
     schema's defaults; a value in the config file always wins. See remuda.config.defaults."""
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({})
+    """Config files that are taken for an environment where nothing but the algorithm is named, by `env.id`."""
+
+    @classmethod
+    def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
+        """Sensible settings, by dotted key as in `defaults`, for environments with such spaces that have no stored
+        config; the defaults are taken for all others. `in_parts`: observations have several parts."""
+        return {}
+
+    def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
+        """Settings that are not read beside the others, as dotted keys, by the reason: {"policy.recurrent is null":
+        ("policy.recurrent_units",)}. Who has set one of them is told."""
+        return {}
+
+
+class BuiltInConfig(AlgorithmConfig):
+    """The section of one of Remuda's own algorithms. Its properties say what its declaration will say: a config is
+    checked before there is one."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type"]})
+    acts_in: ClassVar[tuple[Actions, ...]] = ()
+    """The spaces of actions that it takes, for whoever has tried another algorithm in one of them."""
+
+    type: str
+    """Which algorithm."""
 
     @property
     def segment_steps(self) -> int | None:
@@ -30,15 +62,15 @@ class AlgorithmConfig(Section):
 
     @property
     def learns_from_parts(self) -> bool:
-        """`Declaration.learns_from_parts`, of Remuda's own algorithms."""
+        """`Declaration.learns_from_parts`."""
         return True
 
     @property
     def needs_whole_batches(self) -> str:
-        """Why it does not learn from parts, where that depends on a setting or a declaration; else empty."""
+        """Why it does not learn from parts, where that depends on a setting; else empty."""
         return ""
 
     @property
     def lowers_products(self) -> bool:
-        """Whether `learner.precision` reaches its networks: whether its learning side has `Algorithm.products`."""
+        """`Declaration.lowers_products`."""
         return True

@@ -16,14 +16,12 @@ from pydantic import (
 )
 
 from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.numbers import (
     all_finite,
     as_json,
 )
-
-BUILT_IN = ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3")
-"""The types of Remuda's own algorithms; every other one is custom."""
 
 
 def _as_setting(key: str, value: object) -> JsonValue:
@@ -79,22 +77,22 @@ class CustomConfig(AlgorithmConfig):
 
     @property
     def reanalyzed_share(self) -> float | None:
-        """See AlgorithmConfig; 0 as long as the declaration is not filled in."""
+        """See BuiltInConfig; 0 as long as the declaration is not filled in."""
         if self.declaration is None:
             return 0.0
         return None if self.declaration.reanalyzed is None else self.declaration.reanalyzed.share
 
     @property
     def learns_from_parts(self) -> bool:
-        """See AlgorithmConfig; True as long as the declaration is not filled in."""
+        """See BuiltInConfig; True as long as the declaration is not filled in."""
         return self.declaration is None or self.declaration.learns_from_parts
 
     @property
     def needs_whole_batches(self) -> str:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return "its declaration does not say learns_from_parts"
 
     @property
     def lowers_products(self) -> bool:
-        """See AlgorithmConfig; its networks are its own."""
-        return False
+        """See BuiltInConfig; True as long as the declaration is not filled in."""
+        return self.declaration is None or self.declaration.lowers_products

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
 )
 
-from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.base import Actions, BuiltInConfig
 from remuda.config.numbers import (
     Discount,
     Fraction,
@@ -28,16 +28,16 @@ from remuda.config.numbers import (
     at_least_one_layer,
     no_bool,
 )
+from remuda.config.stored import FOLDER
 
 
-class MuZeroConfig(AlgorithmConfig):
+class MuZeroConfig(BuiltInConfig):
     """MuZero (Schrittwieser et al. 2020): a learned model of the environment, and a search in it for every action.
 
     With the self-supervised consistency of EfficientZero (Ye et al. 2021) and Reanalyse (Schrittwieser et al. 2021).
     Actions must be Discrete.
     """
 
-    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {
             "learner.batch_size": 256,
@@ -50,8 +50,12 @@ class MuZeroConfig(AlgorithmConfig):
     """Ye et al. 2021 (EfficientZero): batches of 256, the first update after 2,000 steps. LightZero's code: 3e-3 for
     Adam (the papers have SGD), a norm of 10, which the schema has already, and one update for each four steps. Rows are
     large, so few batches are fetched at once."""
+    acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete",)
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
+        {"CartPole-v1": FOLDER / "cartpole_gumbel_muzero.yaml", "ALE/Pong-v5": FOLDER / "pong_muzero.yaml"}
+    )
 
-    type: Literal["muzero"] = "muzero"
+    type: Literal["muzero"] = "muzero"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
     simulations: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 50
     """Simulations of each search, in collectors and evaluators: one evaluation of the model each, for all environments
@@ -139,17 +143,37 @@ class MuZeroConfig(AlgorithmConfig):
     convolutions, of which searches compute those in bfloat16 that read the observation. Processors that have
     instructions for it compute them several times as fast; everything else stays float32."""
 
+    def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
+        """See AlgorithmConfig."""
+        found: dict[str, tuple[str, ...]] = {}
+        if self.gumbel:
+            found["policy.gumbel is true"] = (
+                "policy.pb_c_base",
+                "policy.pb_c_init",
+                "policy.root_noise_alpha",
+                "policy.root_noise_fraction",
+                "policy.temperature_start",
+                "policy.temperature_end",
+                "policy.temperature_decay_env_steps",
+            )
+        else:
+            of_gumbel = ("gumbel_considered_actions", "gumbel_c_visit", "gumbel_c_scale")
+            found["policy.gumbel is false"] = tuple(f"policy.{name}" for name in of_gumbel)
+        if not self.consistency_coefficient:
+            found["policy.consistency_coefficient is 0"] = ("policy.projection_units", "policy.projection_bottleneck")
+        return found
+
     @property
     def reanalyzed_share(self) -> float | None:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return self.reanalyze_ratio
 
     @property
     def learns_from_parts(self) -> bool:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return False
 
     @property
     def lowers_products(self) -> bool:
-        """See AlgorithmConfig; it has a `precision` of its own."""
+        """See BuiltInConfig; it has a `precision` of its own."""
         return False

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Union, cast
 
 from pydantic import Discriminator, Tag
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.config.algorithms.base import AlgorithmConfig
-from remuda.config.algorithms.custom import BUILT_IN, CustomConfig
-from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
-from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
+from remuda.config.algorithms.base import BuiltInConfig
+from remuda.config.algorithms.custom import CustomConfig
+from remuda.config.algorithms.registry import BUILT_IN
+
+CUSTOM = "custom"
+"""Stands for every other `type`, in messages of validation and in the documentation."""
 
 
 def _algorithm(value: object) -> str | None:
@@ -22,21 +20,8 @@ def _algorithm(value: object) -> str | None:
     return None if not isinstance(kind, str) else kind if kind in BUILT_IN else CUSTOM
 
 
-CUSTOM = "custom"
-"""Stands for every other `type`, in messages of validation and in the documentation."""
-PolicyConfig = Annotated[
-    Annotated[DqnConfig, Tag("dqn")]
-    | Annotated[RainbowConfig, Tag("rainbow")]
-    | Annotated[PpoConfig, Tag("ppo")]
-    | Annotated[ImpalaConfig, Tag("impala")]
-    | Annotated[MuZeroConfig, Tag("muzero")]
-    | Annotated[R2d2Config, Tag("r2d2")]
-    | Annotated[SacConfig, Tag("sac")]
-    | Annotated[Td3Config, Tag("td3")]
-    | Annotated[CustomConfig, Tag(CUSTOM)],
-    Discriminator(_algorithm),
-]
-SETTINGS: Mapping[str, type[AlgorithmConfig]] = MappingProxyType(
-    {tag.tag: kind for kind, tag in map(get_args, get_args(get_args(PolicyConfig)[0])) if tag.tag != CUSTOM}
-)
-"""The settings of Remuda's own algorithms, by `type`."""
+if TYPE_CHECKING:
+    PolicyConfig = BuiltInConfig | CustomConfig
+else:
+    _TAGGED = [Annotated[one.settings, Tag(name)] for name, one in BUILT_IN.items()]
+    PolicyConfig = Annotated[Union[(*_TAGGED, Annotated[CustomConfig, Tag(CUSTOM)])], Discriminator(_algorithm)]

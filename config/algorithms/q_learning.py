@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
@@ -15,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.base import Actions, BuiltInConfig, Spaces
 from remuda.config.numbers import (
     AnyFloat,
     Convolution,
@@ -31,13 +32,13 @@ from remuda.config.numbers import (
     at_least_one_layer,
     no_bool,
 )
+from remuda.config.stored import FOLDER
 
 
-class QLearningConfig(AlgorithmConfig):
+class QLearningConfig(BuiltInConfig):
     """Settings that all algorithms with action values have."""
 
-    type: Literal["dqn", "rainbow", "r2d2"]
-    """Which algorithm."""
+    acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete",)
     hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
     """Units of each hidden layer, at least one layer. With `dueling`, value and advantages each have a last hidden
     layer of their own. Null is [128, 128, 64], for rainbow [128, 128], and [512] for images."""
@@ -77,15 +78,34 @@ class DqnConfig(QLearningConfig):
     Atari: examples/pong_dqn.yaml is near to them.
     """
 
+    model_config = ConfigDict(json_schema_extra={})  # a config without `type` means this one
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
+        {"CartPole-v1": FOLDER / "cartpole_dqn.yaml", "ALE/Pong-v5": FOLDER / "pong_dqn.yaml"}
+    )
+
     type: Literal["dqn"] = "dqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
+
+    @classmethod
+    def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
+        """See AlgorithmConfig."""
+        if spaces != "images":
+            return {}
+        return {
+            "policy.epsilon_end": 0.01,
+            "policy.target_update_iters": 2_000,
+            "learner.batch_size": 32,
+            "learner.learning_rate": 1e-4,
+            "learner.publish_interval_iters": 100,
+            "buffer.min_rows": 20_000,
+            "stop.max_env_steps": 10_000_000,
+        }
 
 
 class RainbowConfig(QLearningConfig):
     """Rainbow (Hessel et al. 2018): Q-learning of whole distributions of returns, with noisy networks. Actions must be
     Discrete."""
 
-    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {
             "learner.batch_size": 32,
@@ -97,6 +117,7 @@ class RainbowConfig(QLearningConfig):
     )
     """Hessel et al. 2018, table 1, where four frames are a step. Each row is drawn 8 times (32 rows for each 4 steps),
     which the schema has already."""
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": FOLDER / "cartpole_rainbow.yaml"})
 
     type: Literal["rainbow"] = "rainbow"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
@@ -131,6 +152,18 @@ class RainbowConfig(QLearningConfig):
         """Whether collectors take a share epsilon of random actions."""
         return not self.noisy or self.noisy_epsilon
 
+    def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
+        """See AlgorithmConfig."""
+        found: dict[str, tuple[str, ...]] = {}
+        if self.distribution == "quantile":
+            found["policy.distribution is quantile, which needs no bounds"] = ("policy.v_min", "policy.v_max")
+        if not self.noisy:
+            found["policy.noisy is false"] = ("policy.noisy_epsilon", "policy.noisy_sigma")
+        if not self.takes_random_actions:
+            why = "policy.noisy explores instead, unless policy.noisy_epsilon is true"
+            found[why] = tuple(f"policy.epsilon_{of}" for of in ("start", "end", "decay_env_steps", "spread"))
+        return found
+
     @model_validator(mode="after")
     def _bounds_in_order(self) -> RainbowConfig:
         if self.distribution == "categorical" and self.v_min >= self.v_max:
@@ -146,7 +179,6 @@ class R2d2Config(QLearningConfig):
     the sequences of an update. Actions must be Discrete.
     """
 
-    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {
             "learner.learning_rate": 1e-4,
@@ -157,6 +189,7 @@ class R2d2Config(QLearningConfig):
     )
     """Kapturowski et al. 2019, table 2; batches of 64 and 100,000 sequences are the schema's. A sequence is drawn 8
     times, not 0.8 times as in the paper, whose 256 actors bring more experience than a learner can use."""
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": FOLDER / "cartpole_r2d2.yaml"})
 
     type: Literal["r2d2"] = "r2d2"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
@@ -192,7 +225,7 @@ class R2d2Config(QLearningConfig):
 
     @property
     def lowers_products(self) -> bool:
-        """See AlgorithmConfig."""
+        """See BuiltInConfig."""
         return False
 
     @model_validator(mode="after")

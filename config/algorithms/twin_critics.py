@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
-from pydantic import ConfigDict, JsonValue
+from pydantic import JsonValue
 
-from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.base import Actions, BuiltInConfig
 from remuda.config.numbers import (
     Discount,
     Float,
@@ -21,12 +22,12 @@ from remuda.config.numbers import (
     PositiveFloat,
     Share,
 )
+from remuda.config.stored import FOLDER
 
 
-class TwinCriticConfig(AlgorithmConfig):
+class TwinCriticConfig(BuiltInConfig):
     """Settings that both algorithms have."""
 
-    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {
             "env.num_envs": 1,
@@ -46,8 +47,6 @@ class TwinCriticConfig(AlgorithmConfig):
     environment step. The authors act by the newest policy; here it is at most 16 updates old, which costs fewer
     messages."""
 
-    type: Literal["sac", "td3"]
-    """Which algorithm."""
     hidden: Hidden = (256, 256)
     """Units of each hidden layer of the actor and of each critic, with relu between them. An update takes longer in
     proportion to the square of the units."""
@@ -71,6 +70,17 @@ class SacConfig(TwinCriticConfig):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905): reward and entropy together, with two critics and a
     temperature that is learned. Actions are a bounded Box, or Discrete (Christodoulou 2019)."""
 
+    acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete", "Box")
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
+        {
+            "CartPole-v1": FOLDER / "cartpole_sac.yaml",
+            "HalfCheetah-v5": FOLDER / "half_cheetah_sac.yaml",
+            "Hopper-v5": FOLDER / "hopper_sac.yaml",
+            "Pendulum-v1": FOLDER / "pendulum_sac.yaml",
+            "Walker2d-v5": FOLDER / "walker2d_sac.yaml",
+        }
+    )
+
     type: Literal["sac"] = "sac"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
     temperature: PositiveFloat | None = None
@@ -85,9 +95,19 @@ class SacConfig(TwinCriticConfig):
     """Discrete actions only: see `target_entropy`. The default (Christodoulou's) keeps the policy almost uniformly
     random; where a single wrong action can end the episode, use less: CartPole takes 0.7."""
 
+    def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
+        """See AlgorithmConfig."""
+        aims = ("policy.target_entropy", "policy.target_entropy_share")
+        if self.temperature is not None:
+            return {"policy.temperature is given, so none is learned": ("policy.initial_temperature", *aims)}
+        return {} if self.target_entropy is None else {"policy.target_entropy is given": aims[1:]}
+
 
 class Td3Config(TwinCriticConfig):
     """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018). Actions are a bounded Box."""
+
+    acts_in: ClassVar[tuple[Actions, ...]] = ("Box",)
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"Pendulum-v1": FOLDER / "pendulum_td3.yaml"})
 
     type: Literal["td3"] = "td3"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""

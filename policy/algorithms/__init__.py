@@ -1,47 +1,26 @@
-"""The algorithms there are, found by `policy.type` of a config.
+"""Algorithms by `policy.type` of a config: one way for built-in ones and a user's own.
 
-Imports no torch, and a user's own code only where its algorithm is built.
+Imports no torch, a built-in entry when it is first asked, and a user's own only where its algorithm is built.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import cast
 
-from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
 from remuda.config.algorithms.custom import CustomConfig
-from remuda.config.algorithms.policy import SETTINGS
 from remuda.config.custom import CustomSettingsError, find_entry, parsed
 from remuda.config.declaration import Declaration, ReanalyzedColumns
 from remuda.config.errors import Error
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.policy.acting.network import Choice
-from remuda.policy.algorithms.actor_critic.entries import ImpalaEntry, PpoEntry
-from remuda.policy.algorithms.dqn.entry import DqnEntry
-from remuda.policy.algorithms.muzero.entry import MuZeroEntry
-from remuda.policy.algorithms.r2d2.entry import R2d2Entry
-from remuda.policy.algorithms.rainbow.entry import RainbowEntry
-from remuda.policy.algorithms.sac.entry import SacEntry
-from remuda.policy.algorithms.td3.entry import Td3Entry
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
 from remuda.policy.entry import AlgorithmEntry, Chosen, ReanalyzingEntry, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Entry = AlgorithmEntry[AlgorithmConfig]
-ENTRIES = cast(
-    "dict[str, Entry]",
-    {
-        "dqn": DqnEntry(),
-        "rainbow": RainbowEntry(),
-        "ppo": PpoEntry(),
-        "impala": ImpalaEntry(),
-        "muzero": MuZeroEntry(),
-        "r2d2": R2d2Entry(),
-        "sac": SacEntry(),
-        "td3": Td3Entry(),
-    },
-)
-"""Remuda's own algorithms, by `policy.type`."""
 
 
 class UnknownAlgorithmError(Error, ValueError):
@@ -119,7 +98,7 @@ def declaration(config: ExperimentConfig) -> Declaration:
                 "launch, submit or remuda.Client, which import the class and fill it in"
             )
         return policy.declaration
-    return _built_in(policy.type).declaration(config, policy)
+    return built_in_entry(policy.type).declaration(config, policy)
 
 
 def _of(
@@ -127,7 +106,7 @@ def _of(
 ) -> tuple[Entry, Setup[AlgorithmConfig]]:
     """The algorithm's class, and the input for its sides. Imports a custom one."""
     entry, settings = _entry_of(config)
-    if isinstance(settings, tuple(SETTINGS.values())):  # a class derived from a built-in one, too, reads them there
+    if isinstance(settings, BuiltInConfig):  # a class derived from a built-in one, too, reads them there
         config = config.model_copy(update={"policy": settings})
     return entry, Setup(config, settings, observation, action, search)
 
@@ -136,7 +115,7 @@ def _entry_of(config: ExperimentConfig) -> tuple[Entry, AlgorithmConfig]:
     """The algorithm's class and its settings. Imports a custom one."""
     policy = config.policy
     if not isinstance(policy, CustomConfig):
-        return _built_in(policy.type), policy
+        return built_in_entry(policy.type), policy
     try:
         entry = find_entry(policy.type, source_dir=config.source_dir)
         settings = parsed(entry, policy)
@@ -154,8 +133,7 @@ def _entry_of(config: ExperimentConfig) -> tuple[Entry, AlgorithmConfig]:
     return found, settings
 
 
-def _built_in(type: str) -> Entry:
-    entry = ENTRIES.get(type)
-    if entry is None:
-        raise UnknownAlgorithmError(f"policy.type: no algorithm {type!r}; there are {', '.join(ENTRIES)}")
-    return entry
+@cache
+def built_in_entry(type: str) -> Entry:
+    """The entry of one of Remuda's own algorithms."""
+    return cast("Entry", find_entry(type, source_dir=None))

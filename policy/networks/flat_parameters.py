@@ -172,7 +172,8 @@ class FlatParameters:
                 span = slice(ends[order[0]] - parameters[order[0]].numel(), ends[order[-1]])
                 leaf = self.vector.detach()[span].requires_grad_()
                 perceptrons.flatten(leaf, [own.index(number) for number in order])
-                leaf.register_post_accumulate_grad_hook(functools.partial(_hand_on, [parameters[at] for at in order]))
+                hook = functools.partial(_hand_on, [parameters[at] for at in order])
+                leaf.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
                 flattened.append(Leaf(leaf, self.gradient[span], span, perceptrons))
         each = zip(parameters, gradients, ends, strict=True)
         single = [Leaf(one, gradient, slice(end - one.numel(), end)) for one, gradient, end in each]

@@ -450,8 +450,9 @@ def _gelu(rows: Floats) -> Floats:
 
 
 def _gelu_tanh(rows: Floats) -> Floats:
-    inner: Floats = np.float32(math.sqrt(2.0 / math.pi)) * (rows + np.float32(0.044715) * rows * rows * rows)
-    return (rows + rows * np.tanh(inner)) * np.float32(0.5)
+    inner = np.float32(math.sqrt(2.0 / math.pi)) * (rows + np.float32(0.044715) * rows * rows * rows)
+    given: Floats = (rows + rows * np.tanh(inner, dtype=np.float32)) * np.float32(0.5)
+    return given
 
 
 def _erf(rows: Floats) -> NDArray[np.float64]:

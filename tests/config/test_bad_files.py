@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.load import OTHER_WAYS, ConfigError, load_config
 from remuda.tests.config.files import SMALL, write
 
@@ -233,18 +234,15 @@ evaluator, reanalyzer, buffer, checkpoint, stop, log, limits, launch, affinity, 
         [
             (
                 "{type: ppoo}",
-                "policy.type: should be one of dqn, rainbow, ppo, impala, muzero, r2d2, sac, td3, or module:Class, "
-                'not "ppoo"; did you mean ppo?',
+                f'policy.type: should be one of {", ".join(BUILT_IN)}, or module:Class, not "ppoo"; did you mean ppo?',
             ),
             (
                 "{type: [ppo]}",
-                "policy.type: should be one of dqn, rainbow, ppo, impala, muzero, r2d2, sac, td3, or module:Class, "
-                'not ["ppo"]',
+                f'policy.type: should be one of {", ".join(BUILT_IN)}, or module:Class, not ["ppo"]',
             ),
             (
                 "{type: null}",
-                "policy.type: should be one of dqn, rainbow, ppo, impala, muzero, r2d2, sac, td3, or module:Class, "
-                "not null",
+                f"policy.type: should be one of {', '.join(BUILT_IN)}, or module:Class, not null",
             ),
             ("null", "policy: should be a mapping of settings, not null"),
             ("[ppo]", 'policy: should be a mapping of settings, not ["ppo"]'),

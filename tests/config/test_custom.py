@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.config.algorithms.custom import CustomConfig
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.declaration import Segments
 from remuda.config.dump import config_json_text, formatted_total_config_text, yaml_text
 from remuda.config.errors import ConfigError
@@ -142,8 +143,7 @@ def test_it_is_asked_again_whenever_a_config_is_loaded(folder: Path) -> None:
         ("type: mine:TooMuch", "settings.defaults: learner.learning_rate: Input should be greater than 0"),
         (
             "type: ppp",
-            "should be one of dqn, rainbow, ppo, impala, muzero, r2d2, sac, td3, or module:Class, "
-            'not "ppp"; did you mean ppo?',
+            f'should be one of {", ".join(BUILT_IN)}, or module:Class, not "ppp"; did you mean ppo?',
         ),
         ("type: a b", "should match"),
     ],
@@ -213,5 +213,5 @@ def test_an_installed_package_offers_one_by_a_name_of_its_own(folder: Path, monk
     (package / "entry_points.txt").write_text("[remuda.algorithms]\nmy-algorithm = mine:Mine\n")
     monkeypatch.syspath_prepend(str(folder / "site"))
     assert policy_of(loaded(folder, "type: my-algorithm\n  rate: 3")).settings["rate"] == 3.0
-    with pytest.raises(ConfigError, match="impala, muzero, r2d2, sac, td3, my-algorithm, or module:Class"):
+    with pytest.raises(ConfigError, match=f"{', '.join(BUILT_IN)}, my-algorithm, or module:Class"):
         loaded(folder, "type: my-algorithmm")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remuda.config.algorithms.policy import SETTINGS
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.defaults import wrong_default
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config, load_settings
@@ -125,17 +125,17 @@ def test_a_minimal_config_has_the_values_of_the_authors(kind: str, key: str, val
 
 
 def test_the_table_has_every_default_that_is_about_learning() -> None:
-    assert set(AUTHORS) == set(SETTINGS)
+    assert set(AUTHORS) == set(BUILT_IN)
     of_machines = {"env.num_envs", "collector.count", "collector.chunk_env_steps"}
     of_machines |= {"learner.publish_interval_iters", "learner.prefetch_batches"}
-    for kind, settings in SETTINGS.items():
-        assert settings.defaults.keys() - of_machines <= {key for key, _, _ in AUTHORS[kind]}
+    for kind, one in BUILT_IN.items():
+        assert one.settings.defaults.keys() - of_machines <= {key for key, _, _ in AUTHORS[kind]}
 
 
 def test_built_in_defaults_are_settings_and_none_repeats_the_schema() -> None:
     plain = config().model_copy()
     sections = {name: type(inside) for name, inside in plain if isinstance(inside, Section)}
-    for kind in SETTINGS.values():
+    for kind in (one.settings for one in BUILT_IN.values()):
         assert wrong_default(kind, sections) is None
         for key, value in kind.defaults.items():
             section, name = key.split(".")

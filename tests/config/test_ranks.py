@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from remuda.config.declaration import Declaration, Steps
+from remuda.config.algorithms.registry import BUILT_IN
+from remuda.config.declaration import Declaration, Segments, Steps
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms import ENTRIES, declaration
+from remuda.policy.algorithms import declaration
 
 
 def config(policy: object, **learner: object) -> ExperimentConfig:
@@ -49,11 +50,16 @@ def test_a_custom_algorithm_is_judged_once_its_declaration_is_known() -> None:
     assert config({"type": "mine:Mine"}).learner.ranks == 2
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_settings_say_the_same_as_declarations(name: str) -> None:
     """The config is checked by the settings, before there is a declaration."""
     alone = config({"type": name}, ranks=1)
-    assert declaration(alone).learns_from_parts == alone.policy.learns_from_parts
+    policy, told = alone.policy, declaration(alone)
+    assert told.learns_from_parts == policy.learns_from_parts
+    assert told.lowers_products == policy.lowers_products
+    assert (told.reanalyzed.share if told.reanalyzed else None) == policy.reanalyzed_share
+    assert (told.rows.horizon_steps if isinstance(told.rows, Segments) else None) == policy.segment_steps
+    assert (told.reuse == "once") == (policy.segment_steps is not None)
 
 
 def test_every_rank_has_a_row() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from remuda.config.algorithms.registry import BUILT_IN, DEFAULT
 from remuda.config.reference import json_schema_text, markdown_text
 from remuda.config.suggest import all_keys, kinds_at
 
@@ -22,7 +23,7 @@ def test_every_setting_has_a_row_with_type_default_and_meaning() -> None:
     rows = [line for line in sections.splitlines() if line.startswith("| `")]
     keys = {kind: len(all_keys(kind)) for kind in kinds_at(("policy",))}
     shared = sum(not key.startswith("policy.") for key in all_keys())
-    assert len(keys) == 9
+    assert len(keys) == len(BUILT_IN) + 1
     assert len(rows) == shared + sum(count - shared for count in keys.values())
     for row in rows:
         _, setting, kind, default, meaning, _ = row.replace("\\|", "").split("|")
@@ -33,10 +34,7 @@ def test_every_setting_has_a_row_with_type_default_and_meaning() -> None:
 
 def test_sections_that_a_type_chooses_have_a_page_each() -> None:
     text = markdown_text()
-    links = ", ".join(
-        f"[{kind}](#policy-{kind})"
-        for kind in ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3", "custom")
-    )
+    links = ", ".join(f"[{kind}](#policy-{kind})" for kind in (*BUILT_IN, "custom"))
     assert f"| policy | section: {links} |" in text
     assert all(f"\n## policy {kind}\n" in text for kind in kinds_at(("policy",)))
     assert "| `target_kl` | number > 0 or null | `null` |" in text
@@ -48,30 +46,11 @@ def test_editors_choose_the_section_by_its_type() -> None:
     sections = {one["$ref"].removeprefix("#/$defs/"): schema["$defs"][one["$ref"].removeprefix("#/$defs/")]
                 for one in schema["properties"]["policy"]["oneOf"]}  # fmt: skip
     required = {name: section.get("required", []) for name, section in sections.items()}
-    others = (
-        "RainbowConfig",
-        "PpoConfig",
-        "ImpalaConfig",
-        "MuZeroConfig",
-        "R2d2Config",
-        "SacConfig",
-        "Td3Config",
-        "CustomConfig",
-    )
-    assert required == {"DqnConfig": [], **{name: ["type"] for name in others}}
+    default = type(DEFAULT).__name__
+    assert required == {name: [] if name == default else ["type"] for name in sections}
     types = {name: section["properties"]["type"] for name, section in sections.items()}
-    assert [one.get("const") for one in types.values()] == [
-        "dqn",
-        "rainbow",
-        "ppo",
-        "impala",
-        "muzero",
-        "r2d2",
-        "sac",
-        "td3",
-        None,
-    ]
-    assert types["CustomConfig"]["not"] == {"enum": ["dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3"]}
+    assert [one.get("const") for one in types.values()] == [*BUILT_IN, None]
+    assert types["CustomConfig"]["not"] == {"enum": [*BUILT_IN]}
 
 
 def test_types_are_words() -> None:

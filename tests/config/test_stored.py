@@ -1,4 +1,4 @@
-"""The table of stored settings says what the examples are, and all of them are valid and come with the package."""
+"""What algorithms say of the examples is so, and all of them are valid and come with the package."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.load import load_config
-from remuda.config.stored import FOLDER, STORED, stored_config, stored_environments
+from remuda.config.stored import FOLDER
+
+STORED = [
+    (name, env_id, path) for name, one in BUILT_IN.items() for env_id, path in one.settings.stored_configs.items()
+]
 
 
-@pytest.mark.parametrize(("key", "name"), STORED.items(), ids=STORED.values())
-def test_each_file_is_for_its_algorithm_and_its_environment(key: tuple[str, str], name: str) -> None:
-    config = load_config(FOLDER / name).config
-    assert (config.policy.type, config.env.id) == key
-    assert config.name == Path(name).stem
-    assert stored_config(*key) == FOLDER / name
-
-
-def test_what_is_not_there() -> None:
-    assert stored_config("ppo", "Taxi-v3") is None
-    assert stored_environments("nothing") == []
-    assert stored_environments("impala") == ["ALE/Pong-v5", "CartPole-v1"]
+@pytest.mark.parametrize(("algorithm", "env_id", "path"), STORED, ids=[path.stem for _, _, path in STORED])
+def test_each_file_is_for_its_algorithm_and_its_environment(algorithm: str, env_id: str, path: Path) -> None:
+    config = load_config(path).config
+    assert (config.policy.type, config.env.id, config.name) == (algorithm, env_id, path.stem)
 
 
 def test_they_come_with_the_package() -> None:

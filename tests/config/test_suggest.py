@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.document import Loc
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
@@ -92,7 +93,7 @@ def test_what_other_algorithms_have(name: str, kind: str, hint: str) -> None:
 
 
 def test_sections_that_a_type_chooses() -> None:
-    assert kinds_at(("policy",)) == ("dqn", "rainbow", "ppo", "impala", "muzero", "r2d2", "sac", "td3", "custom")
+    assert kinds_at(("policy",)) == (*BUILT_IN, "custom")
     assert kinds_at(("learner",)) == kinds_at(("nothing", "here")) == kinds_at(()) == ()
     assert section_at(("policy",)) is DqnConfig
     assert section_at(("policy",), "mine:Mine") is CustomConfig

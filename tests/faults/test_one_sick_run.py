@@ -61,7 +61,7 @@ def test_a_run_on_a_full_disk_holds_up_no_other(tmp_path: Path, tight: Path, her
     herd.wait_over("sick")
     herd.shut_down()
     for run, user in zip((sick, well), users, strict=True):
-        assert_exact(herd, run, user)
+        assert_exact(herd, run, user, alone=False)  # the sick run may be given collectors of the other one
 
 
 @pytest.mark.parametrize("output", ["a full disk", "a reader that is gone"])

@@ -231,7 +231,10 @@ def test_all_ranks_begin_with_the_precision_of_the_first() -> None:
 # --- what cannot be meant
 
 
-@pytest.mark.parametrize("policy", [{"type": "muzero"}, {"type": "my_package:Mine"}])
+UNREACHED = {"rows": {"kind": "steps", "n_step": 1, "discount": 0.9}, "reuse": "replay", "monitored": ["loss"]}
+
+
+@pytest.mark.parametrize("policy", [{"type": "muzero"}, {"type": "my_package:Mine", "declaration": UNREACHED}])
 def test_bfloat16_is_refused_where_it_does_not_reach(policy: dict[str, object]) -> None:
     asked = {"name": "x", "env": {"id": "CartPole-v1"}, "policy": policy}
     with pytest.raises(ValueError, match=r"learner\.precision is bfloat16, which does not reach"):

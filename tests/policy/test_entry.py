@@ -4,38 +4,61 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
+import gymnasium
 import pytest
+from gymnasium import spaces
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.config.algorithms.custom import BUILT_IN, CustomConfig
-from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.config.algorithms.actor_critic import PpoConfig
+from remuda.config.algorithms.base import Actions
+from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.policy import PolicyConfig
-from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
-from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
+from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.declaration import Declaration, RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy import algorithms
-from remuda.policy.algorithms import ENTRIES, UnknownAlgorithmError, declaration
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.algorithms import UnknownAlgorithmError, built_in_entry, declaration, make_policy
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.test_house import ROOT, product_files
 
 SEQUENCES = Sequences(burn_in_steps=1, sequence_steps=4, overlap_steps=2, n_step=1, discount=0.9)
-SECTIONS: list[PolicyConfig] = [DqnConfig(), RainbowConfig(), PpoConfig(), ImpalaConfig(), MuZeroConfig(), R2d2Config()]
-SECTIONS += [SacConfig(), Td3Config()]
 
 
 def experiment(policy: PolicyConfig) -> ExperimentConfig:
     return ExperimentConfig(name="entry", env=EnvConfig(id="CartPole-v1"), policy=policy)
 
 
-def test_every_section_of_the_config_has_its_entry() -> None:
-    assert {kind: entry.settings for kind, entry in ENTRIES.items()} == {
-        section.type: type(section) for section in SECTIONS
-    }
-    assert set(ENTRIES) == set(BUILT_IN)
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_line_of_the_registry_leads_to_settings_and_an_entry_that_belong_together(name: str) -> None:
+    settings = BUILT_IN[name].settings
+    assert settings.model_validate({}).type == name
+    assert built_in_entry(name).settings is settings
+    assert built_in_entry(name) is built_in_entry(name)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize(
+    ("kind", "space"),
+    [
+        ("Discrete", spaces.Discrete(3)),
+        ("MultiDiscrete", spaces.MultiDiscrete([3, 2])),
+        ("Box", spaces.Box(-1, 1, (2,))),
+    ],
+)
+def test_an_algorithm_acts_in_the_spaces_that_it_says_and_in_no_other(
+    name: str, kind: Actions, space: gymnasium.Space[Any]
+) -> None:
+    config = ExperimentConfig.model_validate({"name": "x", "env": {"id": "CartPole-v1"}, "policy": {"type": name}})
+    observation, action = ObservationSpec.of(spaces.Box(-1, 1, (4,))), ActionSpec.of(space)
+    if kind in BUILT_IN[name].settings.acts_in:
+        make_policy(config, observation, action)
+    else:
+        with pytest.raises(UnsupportedSpaceError):
+            make_policy(config, observation, action)
 
 
 def test_rows_and_reuse_are_said_by_the_entry() -> None:
@@ -43,13 +66,6 @@ def test_rows_and_reuse_are_said_by_the_entry() -> None:
     assert (declaration(dqn).rows, declaration(dqn).reuse) == (Steps(n_step=5, discount=0.9), "replay")
     assert (declaration(ppo).rows, declaration(ppo).reuse) == (Segments(horizon_steps=17, discount=0.8), "once")
     assert (row_plan(dqn).on_policy, row_plan(ppo).on_policy, row_plan(ppo).slots_per_row) == (False, True, 17)
-
-
-def test_an_algorithm_without_an_entry_is_an_error_that_names_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would have been taken for an on-policy one."""
-    monkeypatch.delitem(algorithms.ENTRIES, "impala")
-    with pytest.raises(UnknownAlgorithmError, match="no algorithm 'impala'; there are dqn, rainbow, ppo"):
-        row_plan(experiment(ImpalaConfig()))
 
 
 def custom(rows: RowShape, reuse: Literal["replay", "once"]) -> ExperimentConfig:

@@ -44,6 +44,7 @@ class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
             },
             with_statistics=("total_loss", "policy_loss", "value_loss", "entropy", "value", "grad_norm"),
             learns_from_parts=settings.learns_from_parts,
+            lowers_products=settings.lowers_products,
         )
 
     def make_policy(self, setup: Setup[ActorCriticSettings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

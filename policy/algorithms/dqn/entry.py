@@ -28,7 +28,8 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
             loss_columns=LOSS_COLUMNS,
             with_statistics=WITH_STATISTICS,
             exploration={EPSILON: epsilon_schedule(config, settings)},
-            learns_from_parts=True,
+            learns_from_parts=settings.learns_from_parts,
+            lowers_products=settings.lowers_products,
         )
 
     def make_policy(self, setup: Setup[DqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

@@ -33,7 +33,8 @@ class R2d2Entry(AlgorithmEntry[R2d2Config]):
             loss_columns=LOSS_COLUMNS,
             with_statistics=WITH_STATISTICS,
             exploration={EPSILON: epsilon_schedule(config, settings)},
-            learns_from_parts=True,
+            learns_from_parts=settings.learns_from_parts,
+            lowers_products=settings.lowers_products,
         )
 
     def make_policy(self, setup: Setup[R2d2Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

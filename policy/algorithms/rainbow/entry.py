@@ -27,7 +27,8 @@ class RainbowEntry(AlgorithmEntry[RainbowConfig]):
             loss_columns=LOSS_COLUMNS,
             with_statistics=WITH_STATISTICS,
             exploration=_exploration(config, settings),
-            learns_from_parts=True,
+            learns_from_parts=settings.learns_from_parts,
+            lowers_products=settings.lowers_products,
         )
 
     def make_policy(self, setup: Setup[RainbowConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

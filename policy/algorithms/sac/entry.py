@@ -43,7 +43,8 @@ class SacEntry(AlgorithmEntry[SacConfig]):
             },
             with_statistics=("critic_loss", "policy_loss", "q_value", "td_error", "grad_norm"),
             exploration=random_at_first(config, settings),
-            learns_from_parts=True,
+            learns_from_parts=settings.learns_from_parts,
+            lowers_products=settings.lowers_products,
         )
 
     def make_policy(self, setup: Setup[SacConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

@@ -39,7 +39,8 @@ class Td3Entry(AlgorithmEntry[Td3Config]):
             },
             with_statistics=("critic_loss", "policy_loss", "q_value", "td_error", "grad_norm"),
             exploration={NOISE: ((0, settings.exploration_noise),), **random_at_first(config, settings)},
-            learns_from_parts=True,
+            learns_from_parts=settings.learns_from_parts,
+            lowers_products=settings.lowers_products,
         )
 
     def make_policy(self, setup: Setup[Td3Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

@@ -187,6 +187,7 @@ def test_a_run_is_resumed_with_another_bound(stage: Stage, trained: str, tab: Pa
     tab.click("dialog button", "Resume")
     tab.until("!document.querySelector('dialog')", "it is in the queue again")
     tab.until_text("Finished: it has made 3,000 environment steps.", within=WHY)
+    until(lambda: stage.herd.experiment(trained).state in OVER, "it goes on to the new bound")
     assert stage.herd.experiment(trained).env_step >= 3000
 
 

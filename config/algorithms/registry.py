@@ -1,0 +1,41 @@
+"""The one list of Remuda's own algorithms: what a new one adds outside its settings and its folder is a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.base import BuiltInConfig
+from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """An algorithm that Remuda brings."""
+
+    settings: type[BuiltInConfig]
+    """Its section in a config."""
+    entry: str
+    """`module:Class` of its remuda.policy.entry.AlgorithmEntry, imported where it is needed."""
+
+
+_FOLDER = "remuda.policy.algorithms"
+BUILT_IN: Mapping[str, BuiltIn] = MappingProxyType(
+    {
+        "dqn": BuiltIn(DqnConfig, f"{_FOLDER}.dqn.entry:DqnEntry"),
+        "rainbow": BuiltIn(RainbowConfig, f"{_FOLDER}.rainbow.entry:RainbowEntry"),
+        "ppo": BuiltIn(PpoConfig, f"{_FOLDER}.actor_critic.entries:PpoEntry"),
+        "impala": BuiltIn(ImpalaConfig, f"{_FOLDER}.actor_critic.entries:ImpalaEntry"),
+        "muzero": BuiltIn(MuZeroConfig, f"{_FOLDER}.muzero.entry:MuZeroEntry"),
+        "r2d2": BuiltIn(R2d2Config, f"{_FOLDER}.r2d2.entry:R2d2Entry"),
+        "sac": BuiltIn(SacConfig, f"{_FOLDER}.sac.entry:SacEntry"),
+        "td3": BuiltIn(Td3Config, f"{_FOLDER}.td3.entry:Td3Entry"),
+    }
+)
+"""By `policy.type`; every other type is custom."""
+DEFAULT = DqnConfig()
+"""The section `policy` of a config that has none; its type is that of a section without `type`."""

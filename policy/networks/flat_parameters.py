@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import nn
 from torch.autograd.graph import _engine_run_backward  # pyright: ignore[reportPrivateUsage]
 
 from remuda.policy.networks.lasting_memory import LastingMemory
-from remuda.policy.networks.perceptrons import Perceptrons, perceptrons_of
+from remuda.policy.networks.one_node import OneNode, nodes_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Leaf:
     """A view of the vector of gradients."""
     span: slice
     """The numbers of the vector that it has."""
-    perceptrons: Perceptrons | None = None
+    node: OneNode | None = None
     """Whose parameters these are, if they are recorded as one vector."""
     repeats: bool = False
     """Whether a leaf before it has the same numbers: then both gradients add up."""
@@ -61,8 +62,19 @@ class FlatPart:
                 leaf.gradient.add_(gradient)
             else:
                 leaf.gradient.copy_(gradient)
-                if leaf.perceptrons is not None:
-                    leaf.perceptrons.release()
+                if leaf.node is not None:
+                    leaf.node.release()
+
+    @contextmanager
+    def constant(self) -> Generator[None]:
+        """A context in which networks take these parameters for constants: they get no gradient of what is computed."""
+        for leaf in self.leaves:
+            leaf.tensor.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for leaf in self.leaves:
+                leaf.tensor.requires_grad_(True)
 
     def clip_gradient(self, max_norm: float | None) -> torch.Tensor:
         """Scale the gradient down to `max_norm` and return its norm from before (a scalar tensor)."""
@@ -160,21 +172,21 @@ class FlatParameters:
     def _leaves(
         self, network: nn.Module, parameters: Sequence[nn.Parameter], gradients: Sequence[torch.Tensor]
     ) -> list[Leaf]:
-        """Perceptrons have all their parameters as one leaf, where these lie beside each other. Each parameter is one
-        as well: a loss may use the layers of a perceptron by themselves."""
+        """Layers that are one node have all their parameters as one leaf, where these lie beside each other. Each
+        parameter is one as well: a loss may use the layers by themselves."""
         numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
         ends = list(itertools.accumulate(parameter.numel() for parameter in parameters))
         flattened: list[Leaf] = []
-        for perceptrons in perceptrons_of(network):
-            own = [numbers[id(parameter)] for parameter in perceptrons.parameters]
+        for node in nodes_of(network):
+            own = [numbers[id(parameter)] for parameter in node.parameters]
             order = sorted(own)
             if order == list(range(order[0], order[-1] + 1)):
                 span = slice(ends[order[0]] - parameters[order[0]].numel(), ends[order[-1]])
                 leaf = self.vector.detach()[span].requires_grad_()
-                perceptrons.flatten(leaf, [own.index(number) for number in order])
+                node.flatten(leaf, [own.index(number) for number in order])
                 hook = functools.partial(_hand_on, [parameters[at] for at in order])
                 leaf.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-                flattened.append(Leaf(leaf, self.gradient[span], span, perceptrons))
+                flattened.append(Leaf(leaf, self.gradient[span], span, node))
         each = zip(parameters, gradients, ends, strict=True)
         single = [Leaf(one, gradient, slice(end - one.numel(), end)) for one, gradient, end in each]
         covered = [any(leaf.span.start <= one.span.start < leaf.span.stop for leaf in flattened) for one in single]

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
-from remuda.policy.networks.precision import Lowering, Lowers, Products, rounding
+from remuda.policy.networks.one_node import OneNode, Outputs
+from remuda.policy.networks.precision import Lowering, Products, rounding
 
 Activation = Literal["tanh", "relu"]
-Outputs = tuple[torch.Tensor, ...]
 
 
 @dataclass
@@ -64,7 +64,7 @@ class _Made:
     """Whether the product of each layer read float32 as bfloat16; see `rounding`."""
 
 
-class Perceptrons(Lowers):
+class Perceptrons(OneNode):
     """Heads that read the outputs of shared layers, or the inputs where there are none.
 
     Gives the same numbers as the modules, to rounding, and their gradients by autograd as usual. Networks keep them as
@@ -88,30 +88,15 @@ class Perceptrons(Lowers):
             for index, layer in enumerate(head):
                 layer.lowers = layer.activation is not None and (index > 0 or bool(self._shared))
         every = [*self._shared, *itertools.chain.from_iterable(self._heads)]
-        self.parameters = [tensor for layer in every for tensor in (layer.weight, layer.bias)]
-        """Those of the shared layers, then those of each head: the weight and the bias of each layer."""
-        self._leaf: torch.Tensor | None = None
-        """All parameters as one vector, in any order; see `flatten`."""
-        self._places: list[int] = []
-        """Of the parts of the vector by order, which parameter each is."""
-        self._sizes: list[int] = []
-        """Of each of them."""
-        self._spare: tuple[torch.Tensor, list[torch.Tensor]] | None = None
-        """A vector of gradients that nobody reads any more, and its parts."""
-        self._given: tuple[torch.Tensor, list[torch.Tensor]] | None = None
-        """The newest such vector that was written."""
+        super().__init__([tensor for layer in every for tensor in (layer.weight, layer.bias)])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Perceptrons:
         """Copy the layers, but not the leaf: the parameters of the copy lie elsewhere."""
         shared, *heads = [[layer.copy(memo) for layer in layers] for layers in (self._shared, *self._heads)]
         return Perceptrons(heads, shared, split=self._split, dueling=self._dueling)
 
-    def flatten(self, leaf: torch.Tensor, places: list[int]) -> None:
-        """Record all parameters as one leaf of the graph: a vector on their memory, in which parameter number
-        `places`[k] comes as number k. Its gradient is theirs."""
-        self._leaf, self._places = leaf, places
-        self._sizes = [self.parameters[place].numel() for place in places]
-        values = self._by_parameter(leaf.detach())
+    def fix(self, values: Sequence[torch.Tensor]) -> None:
+        """See OneNode."""
         for index, layer in enumerate([*self._shared, *itertools.chain.from_iterable(self._heads)]):
             weight, bias = values[2 * index : 2 * index + 2]
             layer.fixed = weight, weight.t(), bias
@@ -144,9 +129,7 @@ class Perceptrons(Lowers):
         """The outputs of each head for the inputs float32 [n, inputs]: [n, outputs]; of dueling heads the action
         values alone."""
         if torch.is_grad_enabled():
-            if self._leaf is None:
-                return _recorded(self, inputs, *self.parameters)
-            return _recorded_flat(self, inputs, self._leaf)
+            return self.recorded(inputs)
         return self._joined([self._run(head, part).outputs[-1] for head, part in self._inputs_of_heads(inputs)])
 
     def head(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
@@ -186,108 +169,38 @@ class Perceptrons(Lowers):
 
     # --- backward
 
-    def run(self, inputs: torch.Tensor) -> tuple[Outputs, _Made, list[_Made]]:
-        """The outputs, with everything that the backward pass reads."""
+    def run(self, inputs: torch.Tensor) -> tuple[Outputs, tuple[_Made, list[_Made]]]:
+        """See OneNode: what the shared layers made, and what each head."""
         shared = self._run(self._shared, inputs)
         heads = [self._run(head, part) for head, part in self._parts(shared.outputs[-1])]
-        # The graph keeps the heads, and the outputs keep the graph: in a circle they would wait for Python's collector.
-        return self._joined([made.outputs.pop() for made in heads]), shared, heads
-
-    def flat_gradient(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """A vector like the leaf with any numbers, and its parts: the gradient of each parameter is written there."""
-        assert self._leaf is not None
-        spare, self._spare = self._spare, None
-        if spare is None:
-            vector = torch.empty_like(self._leaf, requires_grad=False)
-            spare = vector, self._by_parameter(vector)
-        self._given = spare
-        return spare
-
-    def release(self) -> None:
-        """Say that nobody reads the newest vector of gradients any more."""
-        self._spare = self._given
-
-    def _by_parameter(self, vector: torch.Tensor) -> list[torch.Tensor]:
-        """View a vector like the leaf as the parameters."""
-        parts = [vector] * len(self._places)
-        for place, part in zip(self._places, torch.split(vector, self._sizes), strict=True):
-            parts[place] = part.view_as(self.parameters[place])
-        return parts
+        return self._joined([made.outputs.pop() for made in heads]), (shared, heads)
 
     def backward(
         self,
-        shared: _Made,
-        heads: Sequence[_Made],
+        made: tuple[_Made, list[_Made]],
         by_outputs: Sequence[torch.Tensor | None],
         out: Sequence[torch.Tensor | None],
         *,
         to_inputs: bool,
     ) -> torch.Tensor | None:
-        """Write a loss's gradient by each parameter to `out`, given that by each output, None for 0; returns that by
-        the inputs, if it is asked for. Where `out` is None, nobody asks."""
+        """See OneNode."""
+        shared, heads = made
         if self._dueling:
             by_outputs = _by_dueling(by_outputs[0], heads)
         before = 2 * len(self._shared)
         to_shared = to_inputs or before > 0
         by_parts: list[torch.Tensor] = []
         first = before
-        for layers, made, by_output in zip(self._heads, heads, by_outputs, strict=True):
+        for layers, of_head, by_output in zip(self._heads, heads, by_outputs, strict=True):
             own = out[first : first + 2 * len(layers)]
-            given = _nothing(layers[-1], made) if by_output is None else by_output
-            by_parts.append(_backward(layers, made, given, own, to_inputs=to_shared))
+            given = _nothing(layers[-1], of_head) if by_output is None else by_output
+            by_parts.append(_backward(layers, of_head, given, own, to_inputs=to_shared))
             first += 2 * len(layers)
         if not to_shared:
             return None
         by_features = torch.cat(by_parts, dim=1) if self._split else _sum(by_parts)
         by_inputs = _backward(self._shared, shared, by_features, out[:before], to_inputs=to_inputs)
         return by_inputs if to_inputs else None
-
-
-class _Node(torch.autograd.Function):
-    """All layers, by their own parameters."""
-
-    @staticmethod
-    def forward(ctx: Any, perceptrons: Perceptrons, inputs: torch.Tensor, *parameters: torch.Tensor) -> Outputs:
-        outputs, ctx.shared, ctx.heads = perceptrons.run(inputs)
-        ctx.perceptrons = perceptrons
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, *by_outputs: torch.Tensor | None) -> Any:
-        _, to_inputs, *needs = ctx.needs_input_grad
-        perceptrons: Perceptrons = ctx.perceptrons
-        each = zip(perceptrons.parameters, needs, strict=True)
-        out = [torch.empty_like(tensor, requires_grad=False) if needed else None for tensor, needed in each]
-        by_inputs = perceptrons.backward(ctx.shared, ctx.heads, by_outputs, out, to_inputs=to_inputs)
-        return None, by_inputs, *out
-
-
-class _FlatNode(torch.autograd.Function):
-    """All layers, by one vector of their parameters: autograd takes some microseconds for each tensor."""
-
-    @staticmethod
-    def forward(ctx: Any, perceptrons: Perceptrons, inputs: torch.Tensor, leaf: torch.Tensor) -> Outputs:
-        outputs, ctx.shared, ctx.heads = perceptrons.run(inputs)
-        ctx.perceptrons = perceptrons
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, *by_outputs: torch.Tensor | None) -> Any:
-        _, to_inputs, to_leaf = ctx.needs_input_grad
-        perceptrons: Perceptrons = ctx.perceptrons
-        vector, out = perceptrons.flat_gradient() if to_leaf else (None, [None] * len(perceptrons.parameters))
-        by_inputs = perceptrons.backward(ctx.shared, ctx.heads, by_outputs, out, to_inputs=to_inputs)
-        return None, by_inputs, vector
-
-
-_recorded = cast("Callable[..., Outputs]", _Node.apply)
-_recorded_flat = cast("Callable[..., Outputs]", _FlatNode.apply)
-
-
-def perceptrons_of(network: nn.Module) -> Iterator[Perceptrons]:
-    """Those that a network's modules keep."""
-    for module in network.modules():
-        yield from (part for part in vars(module).values() if isinstance(part, Perceptrons))
 
 
 def dueling_values(value: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:

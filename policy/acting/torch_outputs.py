@@ -47,7 +47,7 @@ class TorchOutputs:
         self.loaded = True
 
     def forward(self, output: str, *, lower: bool = False) -> Forward:
-        """The forward pass of an output, with `lower` in bfloat16 but for its last layer."""
+        """The forward pass of an output. With `lower` all but its last layer compute in bfloat16."""
         module, device = self._outputs[output], self._device
 
         @torch.inference_mode()

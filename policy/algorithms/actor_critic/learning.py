@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED, recurrent_layout
+from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED
+from remuda.policy.algorithms.actor_critic.layout import recurrent_layout
 from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic, Unrolled, make_network
 from remuda.policy.algorithms.actor_critic.returns import Outcome
 from remuda.policy.algorithms.actor_critic.segments import Seen, Segments

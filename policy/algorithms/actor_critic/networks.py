@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.policy.algorithms.actor_critic.acting import network_shape, recurrent_layout
+from remuda.policy.algorithms.actor_critic.layout import network_shape, recurrent_layout
 from remuda.policy.networks.parts import features_of
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.torch_networks import ActorCriticNetwork

@@ -12,26 +12,15 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
-from remuda.policy.algorithms.q_policy import layout as input_and_hidden
 from remuda.policy.algorithms.q_policy import number_of_actions
-from remuda.policy.networks.parts import features_of
-from remuda.policy.networks.recurrence import RecurrentLayout
+from remuda.policy.algorithms.r2d2.layout import layout
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 if TYPE_CHECKING:
     from torch import nn
 
-HIDDEN = (128,)
-"""Units of the hidden layers where nobody says otherwise."""
 LEAST_SLOPE = 1e-3
 """That of remuda.policy.networks.rescaling, which needs torch."""
-
-
-def layout(config: R2d2Config, observation: ObservationSpec) -> RecurrentLayout:
-    """How the network reads these observations. Raises UnsupportedSpaceError."""
-    image, hidden = input_and_hidden(config, observation, default=HIDDEN)
-    features = features_of(observation, image)
-    return RecurrentLayout(image, features, hidden, "relu", config.recurrent, config.recurrent_units)
 
 
 def head_config(config: R2d2Config) -> DqnConfig:

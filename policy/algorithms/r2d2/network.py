@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.policy.algorithms.q_policy import number_of_actions
-from remuda.policy.algorithms.r2d2.acting import layout
+from remuda.policy.algorithms.r2d2.layout import layout
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.perceptrons import Outputs, Perceptrons, dueling_values
+from remuda.policy.networks.one_node import Outputs
+from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
 
 Activation = Literal["tanh", "relu"]
 Widths = tuple[int, ...]

@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from remuda.policy.networks.images import Convolution, ImageLayout, Pixels
-from remuda.policy.networks.perceptrons import Outputs, Perceptrons
+from remuda.policy.networks.one_node import Outputs
+from remuda.policy.networks.perceptrons import Perceptrons
 from remuda.policy.networks.precision import (
     LEAST_MULTIPLICATIONS,
     Hardware,

@@ -125,7 +125,7 @@ def inference(config: ExperimentConfig, threads: int) -> float:
 
     algorithm = _algorithm(config)
     policy = make_policy(config, algorithm.observation, algorithm.action, chosen=lambda choice: None)
-    policy.load_state(algorithm.acting_state())
+    policy.load_state(algorithm.published_state())
     rng, exploration = np.random.default_rng(0), {"epsilon": 0.05}
     seen = rng.integers(0, 256, (config.env.num_envs, *algorithm.observation.shape), dtype=np.uint8)
     return _seconds(lambda: policy.act_recording(seen, exploration, rng)) / config.env.num_envs

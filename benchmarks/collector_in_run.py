@@ -71,7 +71,7 @@ def bare_loop() -> float:
     vector = make_vector(CONFIG.env, num_envs=num_envs, source_dir=None)
     algorithm = new_algorithm(CONFIG, *single_spaces(vector))
     policy = make_policy(CONFIG, algorithm.observation, algorithm.action)
-    policy.load_state(algorithm.acting_state())
+    policy.load_state(algorithm.published_state())
     rng = np.random.default_rng(0)
     observations = reset_vector(vector, list(range(num_envs)))
     ended = np.zeros(num_envs, np.bool_)

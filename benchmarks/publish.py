@@ -87,7 +87,7 @@ def share_of_training() -> float:
             algorithm.learn(batch)
             if publisher.ready:
                 before_s = time.perf_counter()
-                publisher.offer(algorithm.acting_state(), 1)
+                publisher.offer(algorithm.published_state(), 1)
                 copying_s += time.perf_counter() - before_s
         spent_s = copying_s + _publishing_cpu_s() - thread_s
         publisher.close()
@@ -113,7 +113,7 @@ def _train_until_it_waits(publisher: Publisher, algorithm: Algorithm, batch: dic
         unready += 1
         if publisher.ready:
             unready = 0
-            publisher.offer(algorithm.acting_state(), 1)
+            publisher.offer(algorithm.published_state(), 1)
 
 
 def _publish_often(link: Link, assign: Assign, loaded: np.ndarray) -> list[float]:
@@ -125,7 +125,7 @@ def _publish_often(link: Link, assign: Assign, loaded: np.ndarray) -> list[float
         refs.append(ref)
 
     publisher = _publisher(_policy_file(assign), assign.epoch, tell)
-    publisher.offer(algorithm.acting_state(), 0)
+    publisher.offer(algorithm.published_state(), 0)
     publisher.flush(DEADLINE_S)
     say_ready(link, assign)
     _train_until(partial(_all_have_loaded, loaded, 0), algorithm, batch, link, DEADLINE_S)
@@ -133,7 +133,7 @@ def _publish_often(link: Link, assign: Assign, loaded: np.ndarray) -> list[float
     for version in range(1, WARM_UP + PUBLICATIONS + 1):
         _train_until(lambda: publisher.ready, algorithm, batch, link, LATE_S)
         offered_s = time.monotonic()
-        publisher.offer(algorithm.acting_state(), version)
+        publisher.offer(algorithm.published_state(), version)
         _train_until(partial(_all_have_loaded, loaded, version), algorithm, batch, link, LATE_S)
         latencies_s.append(float(loaded[:, version].max()) - offered_s)
     publisher.close()

@@ -133,7 +133,7 @@ def _vector(config: ExperimentConfig, num_envs: int) -> Vector:
 def _policy(config: ExperimentConfig, algorithm: Algorithm) -> Policy:
     """The acting side, with the algorithm's weights."""
     policy = make_policy(config, algorithm.observation, algorithm.action, device=config.collector.device)
-    policy.load_state(algorithm.acting_state())
+    policy.load_state(algorithm.published_state())
     return policy
 
 

@@ -178,11 +178,11 @@ class LearnerLoop:
         if not np.isfinite(norms).all():
             raise DivergedError(f"of the last {len(norms)} gradients up to update {self.train_iter} one is not finite")
 
-    def acting_state(self) -> Mapping[str, np.ndarray]:
-        """Copy the acting weights to the host. Raises DivergedError if they, or the gradients before them, are not
-        finite."""
+    def published_state(self) -> Mapping[str, np.ndarray]:
+        """Copy what collectors are given to the host; see Algorithm. Raises DivergedError if the weights, or the
+        gradients before them, are not finite."""
         self.require_finite()
-        return finite(self.algorithm.acting_state(), train_iter=self.train_iter)
+        return finite(self.algorithm.published_state(), train_iter=self.train_iter)
 
     @property
     def has_metrics(self) -> bool:

@@ -175,7 +175,7 @@ class LearnerWork:
         last = self._publisher.last
         if last is None or last.train_iter != self._loop.train_iter:
             self._loop.require_finite()
-            self._publisher.offer(self._algorithm.acting_state(), self._loop.train_iter)
+            self._publisher.offer(self._algorithm.published_state(), self._loop.train_iter)
         self._publisher.flush(PUBLISH_DEADLINE_S)
         self._pass_warnings_on()
         self._say_published()
@@ -340,7 +340,7 @@ class LearnerWork:
         self._publish_due = False
         self._pass_warnings_on()
         self._loop.require_finite()
-        self._publisher.offer(self._algorithm.acting_state(), self._loop.train_iter)
+        self._publisher.offer(self._algorithm.published_state(), self._loop.train_iter)
 
     def _offer_target(self) -> None:
         if self._target is not None and self._target.is_due:
@@ -349,7 +349,7 @@ class LearnerWork:
 
     def _publish_first(self, train_iter: int) -> None:
         """Publish the first weights; no collector could begin without them."""
-        self._publisher.offer(self._algorithm.acting_state(), train_iter)
+        self._publisher.offer(self._algorithm.published_state(), train_iter)
         self._publisher.flush(PUBLISH_DEADLINE_S)
         self._pass_warnings_on()
         if self._publisher.last is None:

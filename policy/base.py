@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,6 +37,18 @@ class LearnResult:
     updates: int = 1
     """The number of gradient updates: an on-policy algorithm passes over its batch several times. The same in all
     ranks."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What an update descends, and what it reports."""
+
+    total: torch.Tensor
+    """A scalar with its graph: its gradient by the parameters is followed."""
+    metrics: Mapping[str, float | torch.Tensor]
+    """As LearnResult's. The means of all rows among them are scalars with a graph, or other tensors."""
+    priorities: torch.Tensor | None = None
+    """See LearnResult."""
 
 
 class Actor(ABC):
@@ -206,6 +219,17 @@ class Algorithm(ABC):
         """Copy what Policy.load_state needs to the host: the network's state_dict, by name."""
         state: Mapping[str, torch.Tensor] = self.network.state_dict()
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
+
+    def published_state(self) -> dict[str, np.ndarray]:
+        """`acting_state`, and how the network computes, for collectors that have no torch."""
+        return self.acting_state() | self._programs
+
+    @functools.cached_property
+    def _programs(self) -> dict[str, np.ndarray]:
+        """See remuda.policy.networks.reading."""
+        from remuda.policy.networks.reading import programs
+
+        return programs(self.network)
 
 
 class ReanalyzingAlgorithm(Algorithm):

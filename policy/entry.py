@@ -16,7 +16,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 Settings = TypeVar("Settings", bound=AlgorithmConfig)
 
 Chosen = Callable[[str], None] | None
-"""Called with what an inference chose by timing; None: it does not choose. See remuda.policy.acting.inference."""
+"""Called with what an inference chose by timing; None: it does not choose. See remuda.policy.acting.network."""
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,7 @@ class ActionSpec:
                 f"action space Box{self.shape} is not supported by {by}, since some number has no finite bounds that "
                 "differ: wrap the environment in gymnasium.wrappers.RescaleAction or bound its action space"
             )
-        return UnitBox(self)
+        return _unit_box(self)
 
     def _unsupported(self, by: str, supported: str) -> UnsupportedSpaceError:
         kind: Actions = "MultiDiscrete" if self.counts else "Box" if self.is_box else "Discrete"
@@ -279,6 +279,9 @@ class UnitBox:
         flat = actions.reshape(len(actions), self._action.outputs).astype(np.float32, copy=False)
         units: np.ndarray = (flat - self.center) / self.half
         return units
+
+
+_unit_box = cache(UnitBox)
 
 
 @cache

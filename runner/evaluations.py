@@ -66,7 +66,7 @@ class OwnEvaluations:
         self, numbers: Sequence[int], *, actions: ActionCounts | None, progress: Stepped, finished: Finished
     ) -> list[Episode]:
         """See Evaluations."""
-        self.policy.load_state(self.algorithm.acting_state())
+        self.policy.load_state(self.algorithm.published_state())
         return self.player.play_policy(self.policy, numbers, actions=actions, progress=progress, finished=finished)
 
 
@@ -122,7 +122,7 @@ class JointEvaluations:
             return known[2][name]
         players: dict[str, Player] = {}
         for each, evaluated in self._policies.items():
-            evaluated.policy.load_state(evaluated.algorithm.acting_state())
+            evaluated.policy.load_state(evaluated.algorithm.published_state())
             players[each] = Player(evaluated.policy)
 
         def over(episode: AgentsEpisode, count: int) -> None:

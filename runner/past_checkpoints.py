@@ -28,7 +28,7 @@ class PastCheckpoints:
             return
         self._newest = record.train_iter
         policy = make_policy(self._config, self._algorithm.observation, self._algorithm.action)
-        policy.load_state(self._algorithm.acting_state())
+        policy.load_state(self._algorithm.published_state())
         self._remember(record.train_iter, policy)
 
     def load(self, checkpoints: CheckpointIndex) -> None:

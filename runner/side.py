@@ -111,7 +111,7 @@ class PolicySide:
 
     def begin(self) -> None:
         """The collector gets the first weights."""
-        self.components.acting.load_state(self._learner.acting_state())
+        self.components.acting.load_state(self._learner.published_state())
 
     # --- what holds ---
 
@@ -198,7 +198,7 @@ class PolicySide:
 
     def _publish(self) -> None:
         """Give the collector the newest weights."""
-        state, former = self._learner.acting_state(), self._learning.policy
+        state, former = self._learner.published_state(), self._learning.policy
         self._learning.policy = PolicyRef(former.epoch, former.version + 1, self._learner.train_iter)
         self.components.acting.load_state(state)
         self._replay.settle(self._replay.sampled_rows)

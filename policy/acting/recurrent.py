@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.policy.acting.inference import Inference
-from remuda.policy.acting.weights import Dense, weights_of
+from remuda.policy.acting.network import ActingNetwork
 from remuda.policy.base import Arrays, Policy
-from remuda.policy.networks.normalisation import CLIP, Moments
-from remuda.policy.networks.recurrence import CONVOLUTIONS, CORE, HEAD, MOMENTS, RecurrentLayout
-from remuda.policy.saved_state import require_fit
+from remuda.policy.networks.recurrence import CORE, HEAD, RecurrentLayout
+from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import Numbers, ObservationSpec
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Floats = NDArray[np.float32]
 
@@ -26,33 +28,30 @@ class RecurrentPolicy(Policy):
         layout: RecurrentLayout,
         observation: ObservationSpec,
         head: Policy,
+        make: Callable[[], nn.Module],
         *,
         chosen: Callable[[str], None] | None = None,
         device: str = "cpu",
     ) -> None:
-        """`head` acts on observations like `layout.remembered`; `chosen` and `device` are Inference's, for convolutions
-        and hidden layers."""
+        """`head` acts on observations like `layout.remembered`; `make`, `chosen` and `device` are ActingNetwork's, for
+        convolutions and hidden layers."""
         self._layout, self._observation, self._head = layout, observation, head
         self.state_size = layout.state_size
         self.uses_legal_actions = head.uses_legal_actions
         self.keeps_float64 = layout.normalizes
         self._numbers: Numbers = observation.numbers(normalised=layout.normalizes)
-        self._shapes = layout.shapes()
-        self._inference = Inference(chosen, device)
+        self._network = ActingNetwork(make, observation, timed="encoded", chosen=chosen, device=device)
         self._core: Core | None = None
-        self._mean, self._scale = np.zeros(1, self._numbers), np.ones(1, self._numbers)
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
-        own = {name: array for name, array in state.items() if not name.startswith(HEAD)}
-        require_fit(self._shapes, own, what="policy")
+        try:
+            core = Core(state, self._layout)
+        except KeyError as error:
+            raise StateMismatchError([f"policy: missing {error.args[0]}"]) from error
+        self._network.load_state(state)
         self._head.load_state({name.removeprefix(HEAD): state[name] for name in state if name.startswith(HEAD)})
-        self._core = Core(state, self._layout)
-        image, dense = self._layout.image, tuple(Dense.of(state, name) for name in self._layout.dense)
-        self._inference.load(weights_of(state, dense, self._layout.activation, image, CONVOLUTIONS))
-        if self._layout.normalizes:
-            moments = Moments(state[f"{MOMENTS}.mean"], state[f"{MOMENTS}.variance"], count=0.0)
-            self._mean, self._scale = moments.mean.astype(self._numbers), moments.scale.astype(self._numbers)
+        self._core = core
 
     def take_place(self, first: int, of: int) -> None:
         """See Policy."""
@@ -102,13 +101,7 @@ class RecurrentPolicy(Policy):
         return self._core.step(self._encoded(observations), state)
 
     def _encoded(self, observations: np.ndarray) -> np.ndarray:
-        seen = self._observation.encode(observations, self._numbers)
-        if self._layout.normalizes:
-            seen = ((seen - self._mean) * self._scale).clip(-CLIP, CLIP).astype(np.float32, copy=False)
-        encoded = self._inference(seen)
-        if self._layout.activation == "tanh":
-            return np.tanh(encoded)
-        return np.maximum(encoded, np.float32(0.0))
+        return self._network("encoded", self._observation.encode(observations, self._numbers))
 
 
 class Core:

@@ -11,6 +11,7 @@ import torch
 from remuda.config.algorithms.q_learning import QLearningConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.target_learner import Network, TargetLearner
+from remuda.policy.base import LearnResult, Loss
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -43,10 +44,18 @@ class QLearner(TargetLearner[Network, Adam]):
         )
         super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
 
-    def _step(self, rows: int, loss: torch.Tensor) -> torch.Tensor:
-        """Take a step down the gradient that the parameters have, which is the mean of so many rows, as `loss` is (both
-        become those of all ranks). Returns the gradient's norm before clipping."""
-        self.ranks.average(rows, self._parameters.gradient, loss)
+    def _descend(self, loss: Loss, rows: int) -> LearnResult:
+        """Take a step down a loss, which is the mean of so many rows, and becomes that of all ranks."""
+        self._parameters.backward(loss.total)
+        with torch.no_grad():
+            total = loss.total.detach()
+            self.ranks.average(rows, self._parameters.gradient, total)
+            grad_norm = self._step()
+        metrics = {"cur_lr": self._learner.learning_rate, "total_loss": total, **loss.metrics, "grad_norm": grad_norm}
+        return LearnResult(metrics, loss.priorities)
+
+    def _step(self) -> torch.Tensor:
+        """Take a step down the gradient; returns its norm before clipping."""
         grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
         self._optimizer.step()
         self._updates += 1

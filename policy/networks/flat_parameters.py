@@ -5,13 +5,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import itertools
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import nn
+from torch.autograd.graph import _engine_run_backward  # pyright: ignore[reportPrivateUsage]
 
 from remuda.policy.networks.lasting_memory import LastingMemory
+from remuda.policy.networks.one_node import OneNode, nodes_of
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor of the graph, and the place of its gradient."""
+
+    tensor: torch.Tensor
+    gradient: torch.Tensor
+    """A view of the vector of gradients."""
+    span: slice
+    """The numbers of the vector that it has."""
+    node: OneNode | None = None
+    """Whose parameters these are, if they are recorded as one vector."""
+    repeats: bool = False
+    """Whether a leaf before it has the same numbers: then both gradients add up."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +44,37 @@ class FlatPart:
     """A view of the parameters, without a graph."""
     gradient: torch.Tensor
     """A view of their gradient."""
+    leaves: Sequence[Leaf]
+    """Everything that a loss's graph may begin with."""
+
+    @functools.cached_property
+    def _tensors(self) -> tuple[torch.Tensor, ...]:
+        return tuple(leaf.tensor for leaf in self.leaves)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Write the gradient of a loss (a scalar) in place of the former one. Parameters that have no part in the loss
+        get 0."""
+        for leaf, gradient in zip(self.leaves, _gradients(loss, self._tensors), strict=True):
+            if gradient is None:
+                if not leaf.repeats:
+                    leaf.gradient.zero_()
+            elif leaf.repeats:
+                leaf.gradient.add_(gradient)
+            else:
+                leaf.gradient.copy_(gradient)
+                if leaf.node is not None:
+                    leaf.node.release()
+
+    @contextmanager
+    def constant(self) -> Generator[None]:
+        """A context in which networks take these parameters for constants: they get no gradient of what is computed."""
+        for leaf in self.leaves:
+            leaf.tensor.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for leaf in self.leaves:
+                leaf.tensor.requires_grad_(True)
 
     def clip_gradient(self, max_norm: float | None) -> torch.Tensor:
         """Scale the gradient down to `max_norm` and return its norm from before (a scalar tensor)."""
@@ -35,6 +87,22 @@ class FlatPart:
         """Move this share of the way to another vector of the same layout, as target networks do (Polyak averaging); 1
         copies it."""
         self.vector.lerp_(source, share)
+
+
+def _hand_on(parameters: Sequence[nn.Parameter], leaf: torch.Tensor) -> None:
+    """Give parameters the gradient that torch's own `backward` added to their leaf, for other optimizers."""
+    assert leaf.grad is not None
+    for parameter, part in zip(parameters, torch.split(leaf.grad, [one.numel() for one in parameters]), strict=True):
+        own = part.view_as(parameter)
+        parameter.grad = own.clone() if parameter.grad is None else parameter.grad.add_(own)
+    leaf.grad = None
+
+
+def _gradients(loss: torch.Tensor, tensors: tuple[torch.Tensor, ...]) -> Sequence[torch.Tensor | None]:
+    """Those of a loss by each tensor; None where it has no part in the loss. As torch.autograd.grad, whose checks take
+    a tenth of the update of a small network."""
+    ones = (torch.ones_like(loss),)
+    return _engine_run_backward((loss,), ones, False, False, tensors, allow_unreachable=True, accumulate_grad=False)
 
 
 class FlatParameters:
@@ -52,13 +120,12 @@ class FlatParameters:
         self.vector = nn.Parameter(torch.cat(flat, out=memory.empty((numbers,), like=flat[0])))
         self.gradient = memory.empty((numbers,), like=flat[0]).zero_()
         self.vector.grad = self.gradient
-        self._whole = FlatPart(self.vector.detach(), self.gradient)
         self._layout = [(name, parameter.shape) for name, parameter in network.named_parameters()]
-        for parameter, value, gradient in zip(
-            parameters, self._views(self.vector.detach()), self._views(self.gradient), strict=True
-        ):
+        gradients = self._views(self.gradient)
+        for parameter, value, gradient in zip(parameters, self._views(self.vector.detach()), gradients, strict=True):
             parameter.data = value
             parameter.grad = gradient
+        self._whole = FlatPart(self.vector.detach(), self.gradient, self._leaves(network, parameters, gradients))
 
     def layers(self, *prefixes: str) -> list[str]:
         """Names of the layers that have a weight and begin with one of these, in the order of the vector."""
@@ -80,6 +147,10 @@ class FlatParameters:
             start = end
         return named
 
+    def backward(self, loss: torch.Tensor) -> None:
+        """See FlatPart, of all parameters."""
+        self._whole.backward(loss)
+
     def clip_gradient(self, max_norm: float | None) -> torch.Tensor:
         """See FlatPart, of all parameters."""
         return self._whole.clip_gradient(max_norm)
@@ -94,7 +165,32 @@ class FlatParameters:
             raise ValueError(f"no parameters beside each other have names that begin with {prefix!r}")
         sizes = [shape.numel() for _, shape in self._layout]
         span = slice(sum(sizes[:first]), sum(sizes[:end]))
-        return FlatPart(self.vector.detach()[span], self.gradient[span])
+        whole = self._whole
+        leaves = [leaf for leaf in whole.leaves if span.start <= leaf.span.start and leaf.span.stop <= span.stop]
+        return FlatPart(whole.vector[span], whole.gradient[span], leaves)
+
+    def _leaves(
+        self, network: nn.Module, parameters: Sequence[nn.Parameter], gradients: Sequence[torch.Tensor]
+    ) -> list[Leaf]:
+        """Layers that are one node have all their parameters as one leaf, where these lie beside each other. Each
+        parameter is one as well: a loss may use the layers by themselves."""
+        numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
+        ends = list(itertools.accumulate(parameter.numel() for parameter in parameters))
+        flattened: list[Leaf] = []
+        for node in nodes_of(network):
+            own = [numbers[id(parameter)] for parameter in node.parameters]
+            order = sorted(own)
+            if order == list(range(order[0], order[-1] + 1)):
+                span = slice(ends[order[0]] - parameters[order[0]].numel(), ends[order[-1]])
+                leaf = self.vector.detach()[span].requires_grad_()
+                node.flatten(leaf, [own.index(number) for number in order])
+                hook = functools.partial(_hand_on, [parameters[at] for at in order])
+                leaf.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+                flattened.append(Leaf(leaf, self.gradient[span], span, node))
+        each = zip(parameters, gradients, ends, strict=True)
+        single = [Leaf(one, gradient, slice(end - one.numel(), end)) for one, gradient, end in each]
+        covered = [any(leaf.span.start <= one.span.start < leaf.span.stop for leaf in flattened) for one in single]
+        return flattened + [replace(one, repeats=twice) for one, twice in zip(single, covered, strict=True)]
 
     def _views(self, vector: torch.Tensor) -> list[torch.Tensor]:
         sizes = [shape.numel() for _, shape in self._layout]

@@ -85,12 +85,3 @@ class ImageLayout:
             layers.append(Convolution(channels, filters, kernel, stride))
             channels, sides = filters, [(side - kernel) // stride + 1 for side in sides]
         return cls(pixels, tuple(layers), channels * sides[0] * sides[1])
-
-    def shapes(self, prefix: str) -> dict[str, tuple[int, ...]]:
-        """The tensors of a ConvolutionTrunk by name (a test compares the two)."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for index, layer in enumerate(self.layers):
-            name = f"{prefix}.{2 * index}"
-            shapes[f"{name}.weight"] = (layer.filters, layer.channels, layer.kernel, layer.kernel)
-            shapes[f"{name}.bias"] = (layer.filters,)
-        return shapes

@@ -18,6 +18,8 @@ from remuda.policy.spaces import ObservationSpec
 class ImagePart:
     """A part that convolutions read."""
 
+    index: int
+    """Of the part among all."""
     part: PackedPart
     observation: ObservationSpec
     """The part as an observation of its own."""
@@ -36,13 +38,13 @@ class PartsLayout:
         """Lay out an observation with parts; all images have the same `convolution`s. Raises UnsupportedSpaceError."""
         vectors: list[PackedPart] = []
         images: list[ImagePart] = []
-        for part in observation.parts:
+        for index, part in enumerate(observation.parts):
             own = ObservationSpec(part.shape, part.dtype, part.low, part.high)
             layout = ImageLayout.of(own, convolution) if own.is_image and not part.counts else None
             if layout is None:
                 vectors.append(part)
             else:
-                images.append(ImagePart(part, own, layout))
+                images.append(ImagePart(index, part, own, layout))
         if convolution is not None and not images:
             raise UnsupportedSpaceError("policy.convolution reads images, and no part of the observations is one")
         return cls(tuple(vectors), tuple(images))
@@ -51,13 +53,6 @@ class PartsLayout:
     def features(self) -> int:
         """Numbers that the layers after it read."""
         return sum(map(width, self.vectors)) + sum(image.layout.features for image in self.images)
-
-    def shapes(self, prefix: str) -> dict[str, tuple[int, ...]]:
-        """The tensors of a PartsTrunk by name (a test compares the two)."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for index, image in enumerate(self.images):
-            shapes |= image.layout.shapes(f"{prefix}.images.{index}")
-        return shapes
 
 
 InputLayout = ImageLayout | PartsLayout

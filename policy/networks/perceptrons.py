@@ -1,7 +1,8 @@
-"""Perceptrons forward and backward, written out, for any update rule on small networks.
+"""Perceptrons made of torch's layers, as one node of autograd's graph.
 
-At the sizes of reinforcement learning, torch's modules and the graph that it records take as long as the matrix
-products between them: docs/architecture.md has the figures.
+The layers stay torch's own: they learn, are saved and are exported as modules. Recording each of their operations takes
+as long as the small products of reinforcement learning themselves, so all layers are recorded at once, with a backward
+pass written for the whole.
 """
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
@@ -9,87 +10,317 @@ products between them: docs/architecture.md has the figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from torch import nn
 
-from remuda.policy.networks.dense import Activation, DenseLayer, Perceptron
-from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.precision import Products
+from remuda.policy.networks.one_node import OneNode, Outputs
+from remuda.policy.networks.precision import Lowering, Products, rounding
 
-Outputs = tuple[torch.Tensor, ...]
+Activation = Literal["tanh", "relu"]
 
 
-class Perceptrons:
-    """Perceptrons that begin with the same layers, or with none. Nothing here is recorded: call it under `no_grad`."""
+@dataclass
+class _Dense:
+    """A fully connected layer, and what follows it."""
+
+    weight: nn.Parameter
+    """[outputs, inputs]."""
+    bias: nn.Parameter
+    activation: Activation | None
+    lowers: bool = False
+    """Whether the product may be computed in bfloat16."""
+    fixed: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+    """The parameters as `values` gives them, where their memory stays the same."""
+
+    def copy(self, memo: dict[int, Any]) -> _Dense:
+        """The layer in a copy of the network; `memo` is deepcopy's."""
+        return _Dense(copy.deepcopy(self.weight, memo), copy.deepcopy(self.bias, memo), self.activation)
+
+    def values(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The weight, its transpose and the bias, without a graph."""
+        if self.fixed is not None:
+            return self.fixed
+        weight = self.weight.detach()
+        return weight, weight.t(), self.bias.detach()
+
+
+@dataclass
+class _Made:
+    """Everything that the backward pass of some layers reads."""
+
+    outputs: list[torch.Tensor]
+    """The inputs [n, inputs], then the outputs of each layer, but of the last of a head. Between the layers they may be
+    bfloat16."""
+    weights: list[torch.Tensor]
+    """The weight of each layer as the product read it: the parameter, or a rounded copy."""
+    rounded: list[bool]
+    """Whether the product of each layer read float32 as bfloat16; see `rounding`."""
+
+
+class Perceptrons(OneNode):
+    """Heads that read the outputs of shared layers, or the inputs where there are none.
+
+    Gives the same numbers as the modules, to rounding, and their gradients by autograd as usual. Networks keep them as
+    an attribute and call them in their `forward`. Derivatives of gradients are not available. The first layer, which
+    reads observations, and the last of each head are never computed in bfloat16.
+    """
 
     def __init__(
         self,
-        parameters: FlatParameters,
-        activation: Activation,
+        heads: Sequence[Sequence[_Dense]],
+        shared: Sequence[_Dense] = (),
         *,
-        heads: Sequence[Sequence[str]],
-        shared: Sequence[str] = (),
         split: bool = False,
-        products: Products | None = None,
+        dueling: bool = False,
     ) -> None:
-        """Find the layers in a network's parameters.
+        self._shared, self._heads = list(shared), [list(head) for head in heads]
+        self._split, self._dueling = split, dueling
+        for index, layer in enumerate(self._shared):
+            layer.lowers = index > 0
+        for head in self._heads:
+            for index, layer in enumerate(head):
+                layer.lowers = layer.activation is not None and (index > 0 or bool(self._shared))
+        every = [*self._shared, *itertools.chain.from_iterable(self._heads)]
+        super().__init__([tensor for layer in every for tensor in (layer.weight, layer.bias)])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Perceptrons:
+        """Copy the layers, but not the leaf: the parameters of the copy lie elsewhere."""
+        shared, *heads = [[layer.copy(memo) for layer in layers] for layers in (self._shared, *self._heads)]
+        return Perceptrons(heads, shared, split=self._split, dueling=self._dueling)
+
+    def fix(self, values: Sequence[torch.Tensor]) -> None:
+        """See OneNode."""
+        for index, layer in enumerate([*self._shared, *itertools.chain.from_iterable(self._heads)]):
+            weight, bias = values[2 * index : 2 * index + 2]
+            layer.fixed = weight, weight.t(), bias
+
+    @classmethod
+    def of(
+        cls,
+        heads: Sequence[nn.Module],
+        shared: Sequence[nn.Module] = (),
+        *,
+        split: bool = False,
+        dueling: bool = False,
+    ) -> Perceptrons | None:
+        """Read fully connected layers with tanh or relu between them; None where other modules are among them.
 
         Args:
-            parameters: Where weights are read and gradients written.
-            activation: Follows every layer but the last of each head.
-            heads: Names of the layers of each perceptron, at least one layer each.
-            shared: Names of the layers before them.
-            split: Each head reads an equal share of what the shared layers make; otherwise each reads all of it.
-            products: Which layers are computed in bfloat16; None: none. Outputs have the precision of the parameters.
+            heads: One module for each output.
+            shared: Modules before them, one after the other.
+            split: Each head reads an equal share of what the shared layers give; otherwise each reads all of it.
+            dueling: The heads are a value [n, 1] and advantages [n, actions], which become action values (Wang et al.
+                2016, equation 9).
         """
-        weights, gradients = (
-            parameters.by_name(vector) for vector in (parameters.vector.detach(), parameters.gradient)
-        )
+        of_heads = [_layers((head,)) for head in heads]
+        before = _layers(shared)
+        if before is None or not all(of_heads):
+            return None
+        return cls([head for head in of_heads if head], before, split=split, dueling=dueling)
 
-        def layers(names: Sequence[str]) -> list[DenseLayer]:
-            return [DenseLayer.of(weights, gradients, name) for name in names]
-
-        self._shared = Perceptron(layers(shared), activation, activates_last=True, products=products)
-        self._heads = [
-            Perceptron(layers(names), activation, reads_observations=not shared, products=products) for names in heads
-        ]
-        self._split = split
-
-    def forward(self, inputs: torch.Tensor) -> Outputs:
-        """The outputs of each head for the inputs [n, inputs]: [n, outputs]."""
-        parts = self._parts(self._shared.forward(inputs).last)
-        return tuple([head.forward(part).last for head, part in zip(self._heads, parts, strict=True)])
+    def __call__(self, inputs: torch.Tensor) -> Outputs:
+        """The outputs of each head for the inputs float32 [n, inputs]: [n, outputs]; of dueling heads the action
+        values alone."""
+        if torch.is_grad_enabled():
+            return self.recorded(inputs)
+        return self._joined([self._run(head, part).outputs[-1] for head, part in self._inputs_of_heads(inputs)])
 
     def head(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
-        """The outputs of one head for the inputs."""
-        return self._heads[index].forward(self._parts(self._shared.forward(inputs).last)[index]).last
+        """The outputs of one head alone, without a graph: [n, outputs]."""
+        head, part = self._inputs_of_heads(inputs)[index]
+        return self._run(head, part).outputs[-1]
 
-    def vjp(self, inputs: torch.Tensor) -> tuple[Outputs, Callable[[Outputs], None]]:
-        """What `forward` gives, and the vector-Jacobian product: a function that is given a loss's gradient by each
-        output, [n, outputs], and writes that by the layers' parameters. It is called before these change."""
-        shared = self._shared.forward(inputs)
-        made = [head.forward(part) for head, part in zip(self._heads, self._parts(shared.last), strict=True)]
+    # --- forward
 
-        def backward(gradients: Outputs) -> None:
-            by_parts = [
-                head.backward(computed, gradient, to_inputs=len(shared.weights) > 0)
-                for head, computed, gradient in zip(self._heads, made, gradients, strict=True)
-            ]
-            if shared.weights:
-                self._shared.backward(shared, self._whole(by_parts), to_inputs=False)
+    def _inputs_of_heads(self, inputs: torch.Tensor) -> list[tuple[list[_Dense], torch.Tensor]]:
+        return self._parts(self._run(self._shared, inputs).outputs[-1])
 
-        return tuple([computed.last for computed in made]), backward
+    def _parts(self, features: torch.Tensor) -> list[tuple[list[_Dense], torch.Tensor]]:
+        parts = features.chunk(len(self._heads), dim=1) if self._split else [features] * len(self._heads)
+        return list(zip(self._heads, parts, strict=True))
 
-    def _parts(self, features: torch.Tensor) -> Sequence[torch.Tensor]:
-        """The inputs of each head."""
-        return features.chunk(len(self._heads), dim=1) if self._split else [features] * len(self._heads)
+    def _joined(self, outputs: list[torch.Tensor]) -> Outputs:
+        return (dueling_values(*outputs),) if self._dueling else tuple(outputs)
 
-    def _whole(self, by_parts: list[torch.Tensor]) -> torch.Tensor:
-        """The gradient by all inputs of the heads, given that by the inputs of each."""
-        if self._split:
-            return torch.cat(by_parts, dim=1)
-        whole, *others = by_parts
-        for other in others:
-            whole.add_(other)
-        return whole
+    def _run(self, layers: Sequence[_Dense], inputs: torch.Tensor) -> _Made:
+        made = _Made([inputs], [], [])
+        for layer in layers:
+            given = made.outputs[-1]
+            if layer.lowers and self.products is not None and self.products.lowers(len(inputs), *layer.weight.shape):
+                outputs, weight, rounds = _lowered_product(self.products, layer, given)
+            else:
+                weight, transposed, bias = layer.values()
+                rounds, outputs = False, torch.addmm(bias, _as(weight, given), transposed)
+            made.weights.append(weight)
+            made.rounded.append(rounds)
+            if layer.activation == "tanh":
+                outputs = _tanh_(_as(layer.weight, outputs))
+            elif layer.activation == "relu":
+                outputs = outputs.relu_()
+            made.outputs.append(outputs)
+        return made
+
+    # --- backward
+
+    def run(self, inputs: torch.Tensor) -> tuple[Outputs, tuple[_Made, list[_Made]]]:
+        """See OneNode: what the shared layers made, and what each head."""
+        shared = self._run(self._shared, inputs)
+        heads = [self._run(head, part) for head, part in self._parts(shared.outputs[-1])]
+        return self._joined([made.outputs.pop() for made in heads]), (shared, heads)
+
+    def backward(
+        self,
+        made: tuple[_Made, list[_Made]],
+        by_outputs: Sequence[torch.Tensor | None],
+        out: Sequence[torch.Tensor | None],
+        *,
+        to_inputs: bool,
+    ) -> torch.Tensor | None:
+        """See OneNode."""
+        shared, heads = made
+        if self._dueling:
+            by_outputs = _by_dueling(by_outputs[0], heads)
+        before = 2 * len(self._shared)
+        to_shared = to_inputs or before > 0
+        by_parts: list[torch.Tensor] = []
+        first = before
+        for layers, of_head, by_output in zip(self._heads, heads, by_outputs, strict=True):
+            own = out[first : first + 2 * len(layers)]
+            given = _nothing(layers[-1], of_head) if by_output is None else by_output
+            by_parts.append(_backward(layers, of_head, given, own, to_inputs=to_shared))
+            first += 2 * len(layers)
+        if not to_shared:
+            return None
+        by_features = torch.cat(by_parts, dim=1) if self._split else _sum(by_parts)
+        by_inputs = _backward(self._shared, shared, by_features, out[:before], to_inputs=to_inputs)
+        return by_inputs if to_inputs else None
+
+
+def dueling_values(value: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """Values [n, actions] of states worth `value` [n, 1] (Wang et al. 2016, equation 9)."""
+    return value + advantage - advantage.mean(dim=1, keepdim=True)
+
+
+def _layers(modules: Iterable[nn.Module]) -> list[_Dense] | None:
+    """The layers of modules one after the other; None where something else is among them."""
+    found: list[_Dense] = []
+    for module in modules:
+        for part in module if isinstance(module, nn.Sequential) else (module,):
+            parameters = dict(part.named_parameters())
+            if isinstance(part, nn.Linear) and len(parameters) == 2:
+                found.append(_Dense(parameters["weight"], parameters["bias"], None))
+            elif isinstance(part, nn.Tanh | nn.ReLU) and found and found[-1].activation is None:
+                found[-1].activation = "tanh" if isinstance(part, nn.Tanh) else "relu"
+            else:
+                return None
+    return found
+
+
+def _lowered_product(
+    products: Products, layer: _Dense, inputs: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    """The outputs of a layer in bfloat16, the weight that the product read, and whether float32 was rounded."""
+    rounds = products.lowering is not Lowering.COPIED
+    number = layer.weight.dtype if rounds else torch.bfloat16
+    with rounding(rounds) as read:
+        weight = read(layer.weight.detach().to(number))
+        return torch.addmm(layer.bias.to(number), read(inputs.to(number)), weight.t()), weight, rounds
+
+
+def _backward(
+    layers: Sequence[_Dense],
+    made: _Made,
+    gradient: torch.Tensor,
+    out: Sequence[torch.Tensor | None],
+    *,
+    to_inputs: bool,
+) -> torch.Tensor:
+    """Write a loss's gradient by the parameters of some layers; returns that by their inputs, if it is asked for."""
+    for index in reversed(range(len(layers))):
+        layer, weight, rounds = layers[index], made.weights[index], made.rounded[index]
+        if layer.activation is not None:
+            gradient = _before_activation(layer.activation, made.outputs[index + 1], gradient)
+        inputs, gradient = _as(weight, made.outputs[index]), _as(weight, gradient)
+        goes_on = index > 0 or to_inputs
+        if rounds:
+            with rounding(True) as read:
+                gradient = _through(weight, read(inputs), read(gradient), out[2 * index :], goes_on=goes_on)
+        else:
+            gradient = _through(weight, inputs, gradient, out[2 * index :], goes_on=goes_on)
+    return gradient
+
+
+def _through(
+    weight: torch.Tensor,
+    inputs: torch.Tensor,
+    gradient: torch.Tensor,
+    out: Sequence[torch.Tensor | None],
+    *,
+    goes_on: bool,
+) -> torch.Tensor:
+    """Write the gradient of a layer; returns that by its inputs if the way back `goes_on`, else the one given."""
+    by_weight, by_bias = out[:2]
+    if by_weight is not None:
+        if inputs.dtype is not by_weight.dtype:
+            by_weight.copy_(torch.mm(gradient.t(), inputs))
+        elif 4 * inputs.shape[1] <= gradient.shape[1]:  # products with few columns are slow, those with few rows not
+            by_weight.copy_(torch.mm(inputs.t(), gradient).t())
+        else:
+            torch.mm(gradient.t(), inputs, out=by_weight)
+    if by_bias is not None:
+        torch.sum(gradient, 0, dtype=by_bias.dtype, out=by_bias)
+    return gradient @ weight if goes_on else gradient
+
+
+def _nothing(layer: _Dense, made: _Made) -> torch.Tensor:
+    """A gradient of 0 by the outputs of a head's last layer."""
+    return layer.weight.new_zeros(len(made.outputs[0]), len(layer.weight))
+
+
+def _before_activation(activation: Activation, outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    gradient = _as(outputs, gradient)
+    before: torch.Tensor = (
+        torch.ops.aten.tanh_backward(gradient, outputs)
+        if activation == "tanh"
+        else torch.ops.aten.threshold_backward(gradient, outputs, 0.0)
+    )
+    return before
+
+
+def _by_dueling(by_values: torch.Tensor | None, heads: Sequence[_Made]) -> list[torch.Tensor | None]:
+    """The gradient by the inputs of `dueling_values`, given that by the action values [n, actions]."""
+    if by_values is None:
+        return [None] * len(heads)
+    by_value = by_values.sum(dim=1, keepdim=True)
+    return [by_value, by_values - by_value / by_values.shape[1]]
+
+
+def _sum(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    first, *others = parts
+    for other in others:
+        first = first + other
+    return first
+
+
+def _as(like: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The values in the precision of `like`. Most have it; asking torch to convert them takes several times as long as
+    a look."""
+    return values if values.dtype is like.dtype else values.to(like.dtype)
+
+
+def _tanh_(values: torch.Tensor) -> torch.Tensor:
+    """Take the hyperbolic tangent in place, of float32 or float64. torch's is MKL's, which on an AMD processor takes
+    ten times as long as numpy's: for two layers of 64 and a batch of 256, as long as the matrix products."""
+    if values.device.type == "cpu":
+        array = values.numpy()
+        np.tanh(array, out=array)
+    else:
+        values.tanh_()
+    return values

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum, IntEnum
 from typing import Protocol, cast
 
 import torch
+from torch import nn
 
 from remuda.config.learning import Precision
 
@@ -116,6 +117,13 @@ def hardware(device: torch.device) -> Hardware:
     return Hardware.INSTRUCTIONS if has.get("bf16") else Hardware.NOTHING
 
 
+class Lowers:
+    """Something whose products may be computed in bfloat16 while it learns."""
+
+    products: Products | None = None
+    """Decides which; None: none."""
+
+
 class Products:
     """How the products of one algorithm's networks are computed while they learn. Its networks share it.
 
@@ -168,9 +176,18 @@ class Products:
                 torch.mm(one.t(), other, out=product)
         return out
 
+    def reach(self, network: nn.Module) -> Products:
+        """Decide from now on how a network is computed, with everything in it that `Lowers`."""
+        for module in network.modules():
+            for part in (module, *vars(module).values()):
+                if isinstance(part, Lowers):
+                    part.products = self
+        return self
+
     def of_modules(self) -> AbstractContextManager[object]:
         """A context in which torch's modules compute in this precision; those that end with an OutputLayer give float32
         all the same."""
-        lower = self.precision == "bfloat16"
-        self.lowered |= lower
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=lower)
+        if self.precision != "bfloat16":
+            return nullcontext()
+        self.lowered = True
+        return torch.autocast(self.device.type, torch.bfloat16)

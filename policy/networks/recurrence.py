@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,29 +52,6 @@ class RecurrentLayout:
     def remembered(self) -> ObservationSpec:
         """What the core gives, as the head reads it: like observations of a Box."""
         return ObservationSpec((self.units,), "float32")
-
-    @property
-    def dense(self) -> list[str]:
-        """The names of the encoder's hidden layers in a network's state."""
-        return [f"{ENCODER}layers.{2 * index}" for index in range(len(self.hidden))]
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The tensors of encoder and core by name, in the order of RecurrentNetwork (a test compares the two)."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        if self.normalizes:
-            moments = {"mean": self.features, "variance": self.features, "count": 1}
-            shapes |= {f"{MOMENTS}.{name}": (size,) for name, size in moments.items()}
-        if self.image is not None:
-            shapes |= self.image.shapes(CONVOLUTIONS)
-        for name, (before, after) in zip(self.dense, itertools.pairwise(self._widths), strict=True):
-            shapes |= {f"{name}.weight": (after, before), f"{name}.bias": (after,)}
-        rows = GATES[self.core] * self.units
-        shapes |= {f"{CORE}weight_ih": (rows, self.encoded), f"{CORE}weight_hh": (rows, self.units)}
-        return shapes | {f"{CORE}bias_ih": (rows,), f"{CORE}bias_hh": (rows,)}
-
-
-CONVOLUTIONS, MOMENTS = f"{ENCODER}convolutions", f"{ENCODER}observations"
-"""The names of the convolutions and of the running moments in a network's state."""
 
 
 def begins_of(valid: np.ndarray) -> np.ndarray:

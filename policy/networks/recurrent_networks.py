@@ -107,6 +107,12 @@ class RecurrentNetwork(nn.Module, Generic[Head]):
         self.encoder, self.core = Encoder(layout), Core(layout)
         self.head = head
 
+    def acting(self) -> dict[str, nn.Module]:
+        """See remuda.policy.networks.reading: what the core reads, `encoded`. The head has outputs of its own."""
+        encoder = self.encoder
+        first = [part for part in (encoder.observations, encoder.convolutions) if part is not None]
+        return {"encoded": nn.Sequential(*first, encoder.layers)}
+
     def unroll(
         self, normalised: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:

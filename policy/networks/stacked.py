@@ -1,23 +1,23 @@
-"""Perceptrons of one shape as one: their weights lie in one tensor per layer, so that each layer is one product.
-
-Forward and backward are written out, as in remuda.policy.networks.perceptrons, and for the same reason.
-"""
+"""Perceptrons of one shape as one: their weights lie in one tensor per layer, so that each layer is one product."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.lasting_memory import LastingMemory
+from remuda.policy.networks.one_node import OneNode, Outputs
 from remuda.policy.networks.precision import Products
+from remuda.policy.networks.program import Apply, Dense, Steps
+from remuda.policy.networks.reading import Names
 
 
 class StackedLayer(nn.Module):
@@ -47,117 +47,152 @@ class StackedPerceptron(nn.Sequential):
     [count, n, widths[-1]]. All read the same inputs."""
 
     def __init__(self, count: int, widths: Sequence[int]) -> None:
-        layers: list[nn.Module] = []
-        for inputs, outputs in itertools.pairwise(widths):
-            layers += [StackedLayer(count, inputs, outputs), nn.ReLU()]
+        dense = [StackedLayer(count, inputs, outputs) for inputs, outputs in itertools.pairwise(widths)]
+        layers = [module for layer in dense for module in (layer, nn.ReLU())]
         super().__init__(*layers[:-1])
+        self._fused = _Fused([tensor for layer in dense for tensor in (layer.weight, layer.bias)])
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """See above."""
+        if not self.training:
+            plain: torch.Tensor = super().forward(input)  # type: ignore[no-untyped-call]
+            return plain
+        (outputs,) = self._fused.recorded(input) if torch.is_grad_enabled() else self._fused.run(input)[0]
+        return outputs
+
+
+class StackSlice(nn.Module):
+    """One of the perceptrons of a stack: [n, inputs] -> [n, outputs]."""
+
+    def __init__(self, stack: StackedPerceptron, index: int) -> None:
+        super().__init__()
+        self.stack, self._index = stack, index
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Compute all, and take one."""
+        outputs: torch.Tensor = self.stack(inputs)[self._index]
+        return outputs
+
+    def steps(self, names: Names) -> Steps:
+        """See remuda.policy.networks.reading."""
+        layers = [layer for layer in self.stack if isinstance(layer, StackedLayer)]
+        steps: Steps = ()
+        for layer in layers:
+            steps += (Dense(names.of(layer.weight), names.of(layer.bias), self._index), Apply("relu"))
+        return steps[:-1]
 
 
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input
 
-Made = list[torch.Tensor]
-"""What a Stack made: its inputs [n, inputs], then the outputs of each layer [count, n, outputs]."""
+
+class _Layer(NamedTuple):
+    """A StackedLayer without a graph."""
+
+    weight: torch.Tensor
+    transposed: torch.Tensor
+    bias: torch.Tensor
+    narrow: bool
+    """Whether it has few outputs: products with few rows are up to four times as fast as those with few columns."""
+    lowers: bool
+    """Whether it may be computed in bfloat16."""
 
 
-class Stack:
-    """A StackedPerceptron on the parameters of a network. Nothing here is recorded: call it under `no_grad`.
+class _Fused(OneNode):
+    """All layers of a StackedPerceptron. The first, which reads observations, and the last are never computed in
+    bfloat16."""
 
-    What lies between the layers is written into the same memory each time: for tensors of half a megabyte and more the
-    operating system would be asked again in every update, which takes longer than some of the products.
-    """
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        super().__init__(parameters)
+        self._layers: list[_Layer] | None = None
 
-    def __init__(self, parameters: FlatParameters, prefix: str, products: Products) -> None:
-        """Find the layers whose names begin with `prefix`; weights are read and gradients written where `parameters`
-        keeps them. `products` says which layers between the first and the last are computed in bfloat16."""
-        self._products = products
-        weights, gradients = (
-            parameters.by_name(vector) for vector in (parameters.vector.detach(), parameters.gradient)
-        )
-        names = parameters.layers(prefix)
-        self._layers = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names]
-        self._gradients = [(gradients[f"{name}.weight"], gradients[f"{name}.bias"]) for name in names]
-        self._transposed = [weight.transpose(1, 2) for weight, _ in self._layers]
-        self._count = len(self._layers[0][0])
-        self._memory = LastingMemory()
-        self._spaces: dict[tuple[str, int, int], torch.Tensor] = {}
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Fused:
+        """Copy the layers, but not the leaf: the parameters of the copy lie elsewhere."""
+        return _Fused(copy.deepcopy(self.parameters, memo))
 
-    def forward(self, inputs: torch.Tensor) -> Made:
-        """Compute all layers for the inputs [n, inputs]. All but the last outputs are good until the next call."""
-        made = [inputs]
-        for index, (weight, bias) in enumerate(self._layers):
-            if index:
-                made[-1].relu_()
-            read = self._each(made[-1])
-            if index < len(self._layers) - 1:
-                given = self._product(index, read, weight, out=self._space("forward", index, len(inputs)))
-            elif weight.shape[2] == 1:  # a product with one row is several times as fast as one with one column
-                given = torch.bmm(self._transposed[index], read.transpose(1, 2)).transpose(1, 2)
+    def fix(self, values: Sequence[torch.Tensor]) -> None:
+        """See OneNode."""
+        self._layers = _layers(values)
+
+    def _current(self) -> tuple[list[_Layer], Products | None]:
+        """The layers, and what multiplies in bfloat16 now."""
+        layers = self._layers or _layers([parameter.detach() for parameter in self.parameters])
+        lowered = self.products is not None and self.products.precision == "bfloat16"
+        return layers, self.products if lowered else None
+
+    def run(self, inputs: torch.Tensor) -> tuple[Outputs, list[torch.Tensor]]:
+        """See OneNode: what each layer read [count, n, inputs]."""
+        layers, products = self._current()
+        made = [inputs.expand(len(layers[0].weight), -1, -1)]
+        for layer in layers:
+            read = made[-1]
+            if layer.narrow:
+                turned = torch.baddbmm(layer.bias.transpose(1, 2), layer.transposed, read.transpose(1, 2))
+                made.append(turned.transpose(1, 2))
+            elif products is not None and layer.lowers:
+                made.append(_product(products, read, layer.weight).add_(layer.bias))
             else:
-                given = torch.bmm(read, weight)
-            made.append(given.add_(bias))
-        return made
+                made.append(torch.baddbmm(layer.bias, read, layer.weight))
+            if layer is not layers[-1]:
+                made[-1].relu_()
+        return (made.pop(),), made
 
-    def backward(self, made: Made, gradient: torch.Tensor, *, learned: int) -> torch.Tensor:
-        """Write the gradient of every layer, given what `forward` made and a loss's gradient by the last of it, [count,
-        n, outputs], of all its rows or the first ones. It is called before the parameters change.
-
-        Only the first `learned` rows count for it. Returns, of the rows that `gradient` has, the loss's gradient by
-        what the first layer gave [count, n, outputs of the first layer]; `input_gradient` goes on from there.
-        """
-        rows = gradient.shape[1]
-        for index in reversed(range(len(self._layers))):
-            inputs = self._each(made[index])
-            self._write_gradient(index, _first(inputs, learned), _first(gradient, learned))
+    def backward(
+        self,
+        made: list[torch.Tensor],
+        by_outputs: Sequence[torch.Tensor | None],
+        out: Sequence[torch.Tensor | None],
+        *,
+        to_inputs: bool,
+    ) -> torch.Tensor | None:
+        """See OneNode."""
+        (layers, products), gradient = self._current(), by_outputs[0]
+        assert gradient is not None, "torch runs no backward pass without a gradient by the only output"
+        for index in reversed(range(len(layers))):
+            layer, inputs = layers[index], made[index]
+            lower = products if layer.lowers else None
+            _write_gradient(layer, lower, inputs, gradient, *out[2 * index : 2 * index + 2])
             if index:
-                by_inputs = self._space("backward", index - 1, rows)
-                back = self._transposed[index]
-                if back.shape[1] == 1:  # with one number the product is that of each number with each
-                    torch.mul(gradient, back, out=by_inputs)
+                if layer.weight.shape[2] == 1:  # with one number the product is that of each number with each
+                    gradient = gradient * layer.transposed
+                elif lower is not None:
+                    gradient = _product(lower, gradient, layer.transposed)
                 else:
-                    self._product(index, gradient, back, out=by_inputs)
-                gradient = _threshold_backward(by_inputs, _first(inputs, rows), 0, grad_input=by_inputs)
-        return gradient
+                    gradient = torch.bmm(gradient, layer.transposed)
+                _threshold_backward(gradient, inputs, 0, grad_input=gradient)
+        if not to_inputs:
+            return None
+        return torch.bmm(layers[0].weight, gradient.transpose(1, 2)).sum(0).t()  # few columns, as in narrow layers
 
-    def _write_gradient(self, index: int, inputs: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Of layer `index`, which read the inputs [count, n, inputs] and has a loss's gradient [count, n, outputs]."""
-        by_weight, by_bias = self._gradients[index]
-        if by_weight.shape[2] == 1:
-            torch.bmm(gradient.transpose(1, 2), inputs, out=by_weight.transpose(1, 2))
-        elif self._rounds(index):
-            self._products.multiply_transposed(inputs, gradient, out=by_weight)
-        else:
-            torch.bmm(inputs.transpose(1, 2), gradient, out=by_weight)
+
+def _write_gradient(
+    layer: _Layer,
+    products: Products | None,
+    inputs: torch.Tensor,
+    gradient: torch.Tensor,
+    by_weight: torch.Tensor | None,
+    by_bias: torch.Tensor | None,
+) -> None:
+    """Of a layer that read the inputs [count, n, inputs] and has a loss's gradient [count, n, outputs]."""
+    if by_bias is not None:
         torch.sum(gradient, 1, keepdim=True, out=by_bias)
-
-    def _space(self, way: str, index: int, n: int) -> torch.Tensor:
-        """Memory for what layer `index` gives, or the gradient by it, for n rows: [count, n, outputs]."""
-        space = self._spaces.get((way, index, n))
-        if space is None:
-            weight = self._layers[index][0]
-            space = self._memory.empty((self._count, n, weight.shape[2]), like=weight)
-            self._spaces[way, index, n] = space
-        return space
-
-    def input_gradient(self, gradient: torch.Tensor, *, first: int) -> torch.Tensor:
-        """From what `backward` returned to the loss's gradient by the inputs from number `first` on, [n, inputs -
-        first]: of all perceptrons together."""
-        weight = self._layers[0][0][:, first:]
-        return torch.bmm(weight, gradient.transpose(1, 2)).sum(0).t()  # products with few columns are slow
-
-    def _product(self, index: int, left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-        if self._rounds(index):
-            return self._products.multiply(left, right, out=out)
-        return torch.bmm(left, right, out=out)
-
-    def _rounds(self, index: int) -> bool:
-        """Whether layer `index` may be computed in bfloat16: the first, which reads observations, and the last are
-        float32 always."""
-        return 0 < index < len(self._layers) - 1
-
-    def _each(self, inputs: torch.Tensor) -> torch.Tensor:
-        return inputs if inputs.dim() == 3 else inputs.expand(self._count, -1, -1)
+    if by_weight is None:
+        return
+    if layer.narrow:
+        by_weight.copy_(torch.bmm(gradient.transpose(1, 2), inputs).transpose(1, 2))
+    elif products is not None:
+        products.multiply_transposed(inputs, gradient, out=by_weight)
+    else:
+        torch.bmm(inputs.transpose(1, 2), gradient, out=by_weight)
 
 
-def _first(each: torch.Tensor, rows: int) -> torch.Tensor:
-    """The first rows of [count, n, k]."""
-    return each if each.shape[1] == rows else each[:, :rows]
+def _product(products: Products, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return products.multiply(left, right, out=left.new_empty(len(left), left.shape[1], right.shape[2]))
+
+
+def _layers(values: Sequence[torch.Tensor]) -> list[_Layer]:
+    """Given weights and biases, one after the other."""
+    pairs = list(zip(values[::2], values[1::2], strict=True))
+    return [
+        _Layer(weight, weight.transpose(1, 2), bias, 4 * weight.shape[2] < weight.shape[1], 0 < index < len(pairs) - 1)
+        for index, (weight, bias) in enumerate(pairs)
+    ]

@@ -14,7 +14,11 @@ from torch import nn
 
 from remuda.policy.networks.normalisation import CLIP, Moments
 from remuda.policy.networks.parts import InputLayout
-from remuda.policy.networks.trunks import trunk_of
+from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
+from remuda.policy.networks.precision import Lowers
+from remuda.policy.networks.program import Dueling, Normalise, Steps
+from remuda.policy.networks.reading import Names, steps_of
+from remuda.policy.networks.trunks import ConvolutionTrunk, lowered, trunk_of
 
 
 class OutputLayer(nn.Linear):
@@ -32,7 +36,7 @@ class OutputLayer(nn.Linear):
         return "Linear"  # which it is, in the log
 
 
-class QNetwork(nn.Module):
+class QNetwork(nn.Module, Lowers):
     """Action values by a multilayer perceptron: float32 [n, features] -> float32 [n, actions].
 
     With an `image` layout, convolutions come first: they read images [n, …].
@@ -54,25 +58,51 @@ class QNetwork(nn.Module):
         self.streams = _layers((before, 2 * width if dueling else width), nn.ReLU)
         self.advantage = OutputLayer(width, actions)
         self.value = OutputLayer(width, 1) if dueling else None
+        self._fused = None if image is not None else self._perceptrons()
+
+    def _perceptrons(self) -> Perceptrons | None:
+        heads = [self.advantage] if self.value is None else [self.value, self.advantage]
+        return Perceptrons.of(heads, (self.torso, self.streams), split=self.dueling, dueling=self.dueling)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Value the actions of each observation."""
-        if self.trunk is not None:
-            observations = self.trunk(observations)
-        hidden: torch.Tensor = self.streams(self.torso(observations))
-        if self.value is None:
-            values: torch.Tensor = self.advantage(hidden)
-            return values
-        of_state, of_actions = hidden.chunk(2, dim=1)
+        if self._fused is not None and self.training:
+            return self._fused(observations)[0]
+        with lowered(self, self.trunk):
+            return self._values(observations if self.trunk is None else self.trunk(observations))
+
+    def acting(self) -> dict[str, nn.Module]:
+        """See remuda.policy.networks.reading: `values` of all actions."""
+        head = self.advantage if self.value is None else DuelingHead(self.value, self.advantage)
+        return {"values": nn.Sequential(*_present(self.trunk), self.torso, self.streams, head)}
+
+    def _values(self, features: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.streams(self.torso(features))
+        values: torch.Tensor = (
+            self.advantage(hidden) if self.value is None else DuelingHead(self.value, self.advantage)(hidden)
+        )
+        return values
+
+
+class DuelingHead(nn.Module):
+    """Action values by a state's value and advantages, each of which reads a half of the inputs."""
+
+    def __init__(self, value: nn.Module, advantage: nn.Module) -> None:
+        super().__init__()
+        self.value, self.advantage = value, advantage
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """[n, inputs] -> [n, actions]."""
+        of_state, of_actions = inputs.chunk(2, dim=1)
         return dueling_values(self.value(of_state), self.advantage(of_actions))
 
+    def steps(self, names: Names) -> Steps | None:
+        """See remuda.policy.networks.reading."""
+        value, advantage = steps_of(self.value, names), steps_of(self.advantage, names)
+        return None if value is None or advantage is None else (Dueling(value, advantage),)
 
-def dueling_values(value: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """Values [n, actions] of states worth `value` [n, 1] (Wang et al. 2016, equation 9)."""
-    return value + advantage - advantage.mean(dim=1, keepdim=True)
 
-
-class ActorCriticNetwork(nn.Module):
+class ActorCriticNetwork(nn.Module, Lowers):
     """A policy and a value by two perceptrons beside each other, on normalised observations.
 
     With an `image` layout both read what the same convolutions make of it, and with `shared` both are linear in the
@@ -114,6 +144,8 @@ class ActorCriticNetwork(nn.Module):
         self.log_std = nn.Parameter(torch.full((outputs,), log_std_start)) if gaussian else None
         self.returns = RunningMoments(1)
         self.normalizes = normalizes
+        shared_layers = () if self.trunk is None else (self.trunk,)
+        self._fused = None if image is not None else Perceptrons.of([self.policy, self.value], shared_layers)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The policy's outputs for observations [n, …] as the environment gives them: logits, or means, [n,
@@ -127,6 +159,38 @@ class ActorCriticNetwork(nn.Module):
         if self.observations is None or not self.normalizes:
             return observations
         return self.observations.normalised(observations)
+
+    def acting(self) -> dict[str, nn.Module]:
+        """See remuda.policy.networks.reading: the outputs of the `policy`, and the `value`."""
+        shared = _present(self.observations if self.normalizes else None, self.trunk)
+        return {"policy": nn.Sequential(*shared, self.policy), "value": nn.Sequential(*shared, self.value)}
+
+    def evaluate(self, normalised: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The policy's outputs [n, outputs] and the values [n] of observations [n, …] that are normalised."""
+        if self._fused is not None and self.training:
+            policy, values = self._fused(normalised)
+            return policy, values.squeeze(1)
+        with lowered(self, self._images):
+            features = self.features(normalised)
+            return self.policy(features), self.value(features).squeeze(1)
+
+    @torch.no_grad()
+    def values(self, normalised: torch.Tensor) -> torch.Tensor:
+        """The values [n] of observations [n, …] that are normalised, without a graph."""
+        if self._fused is not None and self.training:
+            return self._fused.head(1, normalised).squeeze(1)
+        with lowered(self, self._images):
+            values: torch.Tensor = self.value(self.features(normalised))
+        return values.squeeze(1)
+
+    def prepared(self, normalised: torch.Tensor) -> torch.Tensor:
+        """Observations [n, …] in the form in which the other methods read them fastest, [n, …]; they take either."""
+        images = self._images
+        return images.folded(normalised) if isinstance(images, ConvolutionTrunk) else normalised
+
+    @property
+    def _images(self) -> nn.Module | None:
+        return None if self.trunk is None else self.trunk[0]
 
     def features(self, normalised: torch.Tensor) -> torch.Tensor:
         """The inputs of both policy and value: normalised observations, or the outputs of the layers that they
@@ -157,6 +221,12 @@ class RunningMoments(nn.Module):
         exact = numbers.dtype
         return ((numbers - mean.to(exact)) * scale.to(exact)).clamp(-CLIP, CLIP).float()
 
+    forward = normalised
+
+    def steps(self, names: Names) -> Steps:
+        """See remuda.policy.networks.reading."""
+        return (Normalise(names.of(self.mean), names.of(self.variance)),)
+
     def load(self) -> Moments:
         """Copy the moments to the host."""
         mean, variance, count = (buffer.cpu().numpy().copy() for buffer in (self.mean, self.variance, self.count))
@@ -167,6 +237,10 @@ class RunningMoments(nn.Module):
         self.mean.copy_(torch.from_numpy(moments.mean))
         self.variance.copy_(torch.from_numpy(moments.variance))
         self.count.fill_(moments.count)
+
+
+def _present(*modules: nn.Module | None) -> list[nn.Module]:
+    return [module for module in modules if module is not None]
 
 
 def _layers(widths: tuple[int, ...], between: type[nn.Module]) -> nn.Sequential:

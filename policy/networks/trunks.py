@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -18,6 +19,9 @@ from remuda.environments.packed_part import PackedPart
 from remuda.policy.networks.folding import Folding
 from remuda.policy.networks.images import ImageLayout, Pixels
 from remuda.policy.networks.parts import ImagePart, InputLayout, PartsLayout, one_hot_places, scale, width
+from remuda.policy.networks.precision import Lowers
+from remuda.policy.networks.program import Flatten, Parts, ReadPixels, Steps
+from remuda.policy.networks.reading import Names, joined
 
 _BYTES_AT_ONCE = 128 * 4 * 84 * 84 * 4
 """Of images as numbers. More at once need tensors for which the operating system is asked again each time: on a CPU 672
@@ -38,6 +42,12 @@ class ConvolutionTrunk(nn.Sequential):
         self._pixels = layout.pixels
         self._folding = Folding.of(layout.pixels, layout.layers[0]) if layout.layers else None
         self._compiled: Callable[[torch.Tensor, torch.dtype], torch.Tensor] | None = None
+
+    def steps(self, names: Names) -> Steps:
+        """See remuda.policy.networks.reading."""
+        convolutions = joined(list(self), names)
+        assert convolutions is not None
+        return (ReadPixels(self._pixels.channels_last, self._pixels.scale), *convolutions, Flatten())
 
     def compile_learning(self, *, backend: str = "inductor") -> None:
         """Learn from now on by what torch.compile makes of the convolutions and their way back. Acting and traces stay
@@ -60,9 +70,14 @@ class ConvolutionTrunk(nn.Sequential):
             return self._learn(input, number) if self._compiled is None else self._compiled(input, number)
 
     def _read(self, images: torch.Tensor) -> torch.Tensor:
-        hidden = as_channels(images, self._pixels)
-        for layer in self:
-            hidden = layer(hidden)
+        floats = images.float()
+        hidden = floats.permute(0, 3, 1, 2) if self._pixels.channels_last else floats  # a view
+        for index, layer in enumerate(self):
+            if isinstance(layer, nn.Conv2d):  # the first filters get the scale of the pixels: they are smaller
+                weight = layer.weight if index else layer.weight * self._pixels.scale
+                hidden = functional.conv2d(hidden, weight, layer.bias, layer.stride)
+            else:
+                hidden = layer(hidden)
         return hidden.flatten(1)
 
     def _learn(self, images: torch.Tensor, number: torch.dtype) -> torch.Tensor:
@@ -113,6 +128,12 @@ class PartsTrunk(nn.Module):
         self.images = nn.ModuleList(ConvolutionTrunk(image.layout) for image in layout.images)
         self._places = [torch.from_numpy(one_hot_places(part)) if part.counts else None for part in layout.vectors]
 
+    def steps(self, names: Names) -> Steps:
+        """See remuda.policy.networks.reading."""
+        own = zip(self._layout.images, self.images, strict=True)
+        read = [(image.index, trunk.steps(names)) for image, trunk in own if isinstance(trunk, ConvolutionTrunk)]
+        return (Parts(tuple(read)),)
+
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Under autocast the images are computed in the lower precision."""
         read = [_vector(part, places, rows) for part, places in zip(self._layout.vectors, self._places, strict=True)]
@@ -121,10 +142,14 @@ class PartsTrunk(nn.Module):
         return torch.cat(read, dim=1)
 
 
-def reads_parts(network: nn.Module) -> bool:
-    """Whether a network reads observations of several parts: then layers that read vectors read what images became,
-    too, and none of them may be computed in a lower precision."""
-    return any(isinstance(module, PartsTrunk) for module in network.modules())
+def lowered(network: Lowers, trunk: nn.Module | None) -> AbstractContextManager[object]:
+    """The precision in which a network computes its modules while it learns, where `trunk` reads its observations.
+
+    Only that of networks that read images may be lower. Those of several parts are not among them: their layers read
+    vectors beside the features of images."""
+    if network.products is None or not isinstance(trunk, ConvolutionTrunk) or not trunk.training:
+        return nullcontext()
+    return network.products.of_modules()
 
 
 def trunk_of(layout: InputLayout) -> ConvolutionTrunk | PartsTrunk:

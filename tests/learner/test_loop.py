@@ -55,7 +55,7 @@ class Echo(Algorithm):
     def load_weights(self, state: Mapping[str, object]) -> None:
         raise NotImplementedError
 
-    def acting_state(self) -> dict[str, np.ndarray]:
+    def published_state(self) -> dict[str, np.ndarray]:
         return {"weight": np.zeros(2)}
 
 
@@ -160,13 +160,13 @@ def test_the_same_batches_through_the_loop_and_by_hand_give_the_same_weights() -
     )
     while learner.step().trained:
         pass
-    for name, array in by_hand.acting_state().items():
-        np.testing.assert_array_equal(array, looped.acting_state()[name])
+    for name, array in by_hand.published_state().items():
+        np.testing.assert_array_equal(array, looped.published_state()[name])
     assert tuple(learner.take_metrics()) == declared.told
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("look", [LearnerLoop.require_finite, LearnerLoop.acting_state, LearnerLoop.take_metrics])
+@pytest.mark.parametrize("look", [LearnerLoop.require_finite, LearnerLoop.published_state, LearnerLoop.take_metrics])
 def test_a_gradient_that_is_not_finite_is_told_at_the_next_look(
     bad: float, look: Callable[[LearnerLoop], object]
 ) -> None:
@@ -185,7 +185,7 @@ def test_weights_that_are_not_finite_never_act() -> None:
         next(iter(algorithm.network.parameters())).fill_(math.inf)
     learner = LearnerLoop(algorithm, Listed([]), publish_interval_iters=1, report_interval_iters=1, train_iter=5)
     with pytest.raises(DivergedError, match="after update 5, weights are NaN or infinite: torso"):
-        learner.acting_state()
+        learner.published_state()
 
 
 @pytest.mark.parametrize(("policy", "publishes_at"), [("dqn", [4, 8]), ("ppo", [1, 2, 3, 4, 5, 6, 7, 8])])

@@ -10,7 +10,7 @@ ROOMS = Rooms(
         {"ranks", "saved_state", "schedules", "spaces"},
         {"networks"},
         {"base"},
-        {"acting"},
+        {"acting", "transitions"},
         {"entry"},
         {"algorithms"},
         {"files", "row_plan"},

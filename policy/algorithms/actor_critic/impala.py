@@ -10,12 +10,13 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic, explained_variance
-from remuda.policy.algorithms.actor_critic.outputs import Outputs
 from remuda.policy.algorithms.actor_critic.returns import divergence, vtrace
+from remuda.policy.algorithms.actor_critic.segments import Losses, Segments
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -30,19 +31,9 @@ def policy_loss(log_prob: torch.Tensor, advantages: torch.Tensor) -> torch.Tenso
     return -(advantages * log_prob).mean()
 
 
-def policy_slope(advantages: torch.Tensor) -> torch.Tensor:
-    """The gradient of `policy_loss` by `log_prob`."""
-    return advantages / -max(1, len(advantages))
-
-
 def value_loss(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The mean squared error; targets are constant. All [n]."""
-    return (values - targets).square().mean()
-
-
-def value_slope(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The gradient of `value_loss` by `values`."""
-    return 2.0 / max(1, len(values)) * (values - targets)
+    return functional.mse_loss(values, targets)
 
 
 class Impala(ActorCritic):
@@ -56,53 +47,55 @@ class Impala(ActorCritic):
         assert isinstance(config.policy, ImpalaConfig), config.policy.type
         self._policy = config.policy
 
-    @torch.no_grad()
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of Adam down the losses of section 4.2 of the paper."""
+        """Take one step of the optimizer down `loss`."""
         self._anneal()
         segments = self._prepare(batch)
-        valid = segments.outcome.valid
         if not segments.whole:
             return self._result()
+        losses = self.loss(segments)
+        means, moved = losses.means, self._moved(losses.log_ratio.cpu().numpy())
+        grad_norm = self._descend(losses.total, len(segments.steps), *means, moved)
+        explained = explained_variance(self.ranks, losses.values.cpu().numpy(), losses.targets.cpu().numpy())
+        return self._result(
+            means,
+            approx_kl=moved[0],
+            clip_fraction=moved[1],
+            explained_variance=explained,
+            value=losses.values / segments.reward_scale,
+            grad_norm=grad_norm,
+        )
 
-        outputs, backward = self._outputs.vjp(segments.observations)
-        distribution = self._distribution(outputs.policy.index_select(0, segments.steps), segments.legal)
-        log_prob = distribution.log_prob(segments.actions)
-        values = outputs.values.index_select(0, segments.steps)
+    def loss(self, segments: Segments) -> Losses:
+        """The losses of section 4.2 of the paper, for a batch."""
+        outputs, of_all = self._evaluate(segments.observations)
+        distribution = self._distribution(outputs.index_select(0, segments.steps), segments.legal)
+        log_prob, entropies = distribution.of(segments.actions)
+        values = of_all.index_select(0, segments.steps)
+        log_ratio = log_prob.detach() - segments.log_prob
+        advantages, targets = self._traced(segments, of_all, log_ratio)
+        of_policy, of_values = policy_loss(log_prob, advantages), value_loss(values, targets)
+        entropy = self._mean_entropy(entropies)
+        total = self._total(of_policy, of_values, entropy)
+        return Losses(total, of_policy, of_values, entropy, log_ratio, values.detach(), targets)
 
-        log_ratio = np.zeros(valid.shape, np.float32)
-        log_ratio[valid] = (log_prob - segments.log_prob).cpu().numpy()
+    def _traced(
+        self, segments: Segments, values: torch.Tensor, log_ratio: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Advantages and value targets [n] by V-trace, given the values of all observations [B * (T + 1)]."""
+        valid = segments.outcome.valid
+        of_slots = np.zeros(valid.shape, np.float32)
+        of_slots[valid] = log_ratio.cpu().numpy()
         trace = vtrace(
             segments.outcome,
-            segments.per_slot(outputs.values),
-            log_ratio,
+            segments.per_slot(values),
+            of_slots,
             discount=self._policy.discount,
             rho_clip=self._policy.rho_clip,
             c_clip=self._policy.c_clip,
         )
         advantages, targets = (to_tensor(column[valid], self._device) for column in trace)
-
-        losses = self._losses(
-            policy_loss(log_prob, advantages), value_loss(values, targets), distribution.entropy().mean()
-        )
-        slopes = self._slopes(policy_slope(advantages), value_slope(values, targets))
-        moved = self._moved(log_ratio[valid])
-        grad_norm = self._descend(
-            distribution,
-            segments.actions,
-            slopes,
-            lambda of_steps: backward(Outputs(*map(segments.per_observation, of_steps))),
-            *losses,
-            moved,
-        )
-        return self._result(
-            losses,
-            approx_kl=moved[0],
-            clip_fraction=moved[1],
-            explained_variance=explained_variance(self.ranks, values.cpu().numpy(), targets.cpu().numpy()),
-            value=values / segments.reward_scale,
-            grad_norm=grad_norm,
-        )
+        return advantages, targets
 
     def _moved(self, log_ratio: NDArray[np.float32]) -> torch.Tensor:
         """The divergence of the newest policy from the one that acted, and the share of clipped weights, both means

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -14,16 +14,11 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED, network_shape, recurrent_layout
-from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic, make_network
-from remuda.policy.algorithms.actor_critic.outputs import (
-    Backward,
-    Outputs,
-    Unrolled,
-    actor_critic_outputs,
-)
+from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED
+from remuda.policy.algorithms.actor_critic.layout import recurrent_layout
+from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic, Unrolled, make_network
 from remuda.policy.algorithms.actor_critic.returns import Outcome
-from remuda.policy.algorithms.actor_critic.segments import Losses, Segments, Slopes
+from remuda.policy.algorithms.actor_critic.segments import Seen, Segments
 from remuda.policy.algorithms.actor_critic.torch_distributions import Distribution, Gaussian, categorical
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
@@ -32,7 +27,7 @@ from remuda.policy.networks.masking import masked
 from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
 from remuda.policy.networks.portable import Portable, PortableActorCritic
 from remuda.policy.networks.precision import Products
-from remuda.policy.networks.recurrence import HEAD, begins_of
+from remuda.policy.networks.recurrence import begins_of
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.recurrent_portable import RecurrentPortablePolicy
 from remuda.policy.networks.tensors import model_misfits, to_tensor, weights_from
@@ -43,7 +38,7 @@ from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 
 
 class ActorCritic(Algorithm):
-    """Network, optimizer, normalisation and counters; a subclass has `learn`.
+    """Network, optimizer, normalisation and counters; a subclass has `loss` and `learn`.
 
     Observations are normalised in `learn` by the moments that the policy acted with, and only then are the moments
     brought up to date, so that a probability changes by learning alone. Rewards are scaled by the newest moments.
@@ -61,13 +56,7 @@ class ActorCritic(Algorithm):
         self._head = self._network.head if isinstance(self._network, RecurrentNetwork) else self._network
         self._reads = self._network.encoder if isinstance(self._network, RecurrentNetwork) else self._network
         self._parameters = FlatParameters(self._network)
-        activation = network_shape(config.policy, observation).activation
-        self.products = None if recurrent else Products(self._device)
-        self._outputs = actor_critic_outputs(self._network, self._parameters, activation, self.products)
-        self._log_std, self._log_std_gradient = (
-            self._parameters.by_name(vector).get(f"{HEAD}log_std" if recurrent else "log_std")
-            for vector in (self._parameters.vector.detach(), self._parameters.gradient)
-        )
+        self.products = None if recurrent else Products(self._device).reach(self._network)
         self._optimizer = Adam(
             self._parameters.vector.detach(),
             self._parameters.gradient,
@@ -114,7 +103,7 @@ class ActorCritic(Algorithm):
         if self._shared.normalize_observations and moments is not None:  # after they were used, see the class
             moments.store(moments.load().joined(Moments.of_all(self.ranks, encoded[steps])))
         return Segments(
-            self._in_order(observations, batch) if self._shared.recurrent else self._outputs.prepared(observations),
+            self._in_order(observations, batch) if self._shared.recurrent else self._head.prepared(observations),
             outcome,
             to_tensor(steps, self._device),
             to_tensor(self._as_drawn(batch["action"][valid]), self._device),
@@ -149,48 +138,50 @@ class ActorCritic(Algorithm):
 
     def _distribution(self, outputs: torch.Tensor, legal: torch.Tensor | None) -> Distribution:
         """The policy's distribution over the legal actions [n, actions], given the network's outputs [n, outputs]."""
-        if self._log_std is not None:
-            return Gaussian(outputs, self._log_std)
+        if self._head.log_std is not None:
+            return Gaussian(outputs, self._head.log_std)
         return categorical(masked(outputs, legal), self.action.counts)
 
-    def _losses(self, policy: torch.Tensor, value: torch.Tensor, entropy: torch.Tensor) -> Losses:
+    def _evaluate(self, seen: Seen) -> tuple[torch.Tensor, torch.Tensor]:
+        """The policy's outputs [n, outputs] and the values [n] of prepared observations."""
+        if isinstance(self._network, RecurrentNetwork):
+            assert isinstance(seen, Unrolled)
+            return self._network.evaluate(seen)
+        assert isinstance(seen, torch.Tensor)
+        return self._network.evaluate(seen)
+
+    def _values(self, seen: Seen) -> torch.Tensor:
+        """The values [n] alone, without a graph."""
+        if isinstance(self._network, RecurrentNetwork):
+            assert isinstance(seen, Unrolled)
+            return self._network.values(seen)
+        assert isinstance(seen, torch.Tensor)
+        return self._network.values(seen)
+
+    def _mean_entropy(self, entropies: torch.Tensor) -> torch.Tensor:
+        """The mean entropy, which has a graph where it is a part of the loss."""
+        return (entropies if self._shared.entropy_coefficient else entropies.detach()).mean()
+
+    def _total(self, policy: torch.Tensor, value: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
         """Weigh the parts of the loss."""
-        total = policy + self._shared.value_coefficient * value - self._shared.entropy_coefficient * entropy
-        return Losses(total, policy, value, entropy)
+        return policy + self._shared.value_coefficient * value - self._shared.entropy_coefficient * entropy
 
-    def _slopes(self, policy: torch.Tensor, value: torch.Tensor) -> Slopes:
-        """Weigh their gradients likewise: of the policy's loss by each log probability, of the value's by each value,
-        both [n], and of the mean entropy."""
-        by_entropy = -self._shared.entropy_coefficient / max(1, len(policy))
-        return Slopes(policy, self._shared.value_coefficient * value, by_entropy)
+    def _descend(self, total: torch.Tensor, rows: int, *means: torch.Tensor) -> torch.Tensor:
+        """Take one step of the optimizer down a loss of so many actions; return the gradient's norm before clipping.
 
-    def _descend(
-        self,
-        distribution: Distribution,
-        actions: torch.Tensor,
-        slopes: Slopes,
-        backward: Backward,
-        *means: torch.Tensor,
-    ) -> torch.Tensor:
-        """Take one step of Adam down a loss of these actions [n]; return the gradient's norm before clipping.
-
-        `backward` leads from the gradient by the distributions and values, [n, …], to that by the parameters. `means`
-        over the actions become those over the actions of all ranks.
+        `means` over the actions become those over the actions of all ranks.
         """
-        backward(Outputs(distribution.gradient(actions, slopes.log_prob, slopes.entropy), slopes.values))
-        if isinstance(distribution, Gaussian):
-            assert self._log_std_gradient is not None
-            self._log_std_gradient.copy_(distribution.log_std_gradient(actions, slopes.log_prob, slopes.entropy))
-        self.ranks.average(len(actions), self._parameters.gradient, *means)
+        self._parameters.backward(total)
+        self.ranks.average(rows, self._parameters.gradient, *means)
         norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
         self._optimizer.step()
         return norm
 
     def _result(
-        self, losses: Losses | None = None, /, *, updates: int = 1, **metrics: float | torch.Tensor
+        self, losses: Sequence[torch.Tensor] = (), /, *, updates: int = 1, **metrics: float | torch.Tensor
     ) -> LearnResult:
         """The gradient updates done, and the metrics that there are, in the declared order."""
-        if losses is not None:
+        if losses:
             metrics.update(zip(("total_loss", "policy_loss", "value_loss", "entropy"), losses, strict=True))
         metrics["cur_lr"] = self._optimizer.learning_rate
         told = {name: metrics[name] for name in PPO_MONITORED if name in metrics}
@@ -227,9 +218,8 @@ class ActorCritic(Algorithm):
 
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy parameters (in one transfer) and running moments to the host."""
-        return self._parameters.snapshot() | {
-            name: buffer.cpu().numpy().copy() for name, buffer in self._network.named_buffers()
-        }
+        buffers = {name: buffer.cpu().numpy().copy() for name, buffer in self._network.named_buffers()}
+        return self._parameters.snapshot() | buffers
 
     def _make_network(self, seed: int) -> ActorCriticNetwork | RecurrentActorCritic:
         with weights_from(seed):

@@ -11,20 +11,21 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic, explained_variance
-from remuda.policy.algorithms.actor_critic.outputs import Seen, Unrolled
+from remuda.policy.algorithms.actor_critic.networks import Unrolled
 from remuda.policy.algorithms.actor_critic.returns import Floats, generalized_advantages
-from remuda.policy.algorithms.actor_critic.segments import Losses, Segments
+from remuda.policy.algorithms.actor_critic.segments import Losses, Seen, Segments
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
-class _Steps(NamedTuple):
+class Steps(NamedTuple):
     """The valid slots of a batch, or a minibatch of them; each [n, …]."""
 
     observations: Seen
@@ -36,39 +37,37 @@ class _Steps(NamedTuple):
     legal: torch.Tensor | None
     """bool [n, actions]; None: all are legal."""
 
-    def at(self, observations: Seen, indices: torch.Tensor) -> _Steps:
+    def at(self, observations: Seen, indices: torch.Tensor) -> Steps:
         """Some of the steps, with their observations."""
         actions, log_prob, advantages, returns, values = (column[indices] for column in self[1:6])
         legal = None if self.legal is None else self.legal[indices]
-        return _Steps(observations, actions, log_prob, advantages, returns, values, legal)
+        return Steps(observations, actions, log_prob, advantages, returns, values, legal)
 
-    def split(self, sizes: list[int]) -> Iterator[_Steps]:
+    def split(self, sizes: list[int]) -> Iterator[Steps]:
         """Neighbouring steps, so many in each."""
         assert isinstance(self.observations, torch.Tensor)
         columns = (torch.split(column, sizes) for column in (self.observations, *self[1:6]))
         legal = repeat(None) if self.legal is None else torch.split(self.legal, sizes)
-        return map(_Steps, *columns, legal)
+        return map(Steps, *columns, legal)
 
 
 class _Taken(NamedTuple):
     """A gradient step that was taken."""
 
-    losses: Losses
+    losses: tuple[torch.Tensor, ...]
+    """See Losses.means."""
     log_ratio: torch.Tensor
-    """float32 [n]: log ratio of the policy to the one that acted."""
     grad_norm: torch.Tensor
 
 
 def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) -> torch.Tensor:
-    """Equation 7 of the paper, to be descended: a ratio of probabilities beyond 1 ± `clip` gains nothing. All [n]."""
-    return -torch.minimum(ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip) * advantages).mean()
+    """Equation 7 of the paper, to be descended: a ratio of probabilities beyond 1 ± `clip` gains nothing. All [n].
 
-
-def policy_slope(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) -> torch.Tensor:
-    """The gradient of `policy_loss` by the logarithm of `ratio`: 0 where the clipped gain is smaller."""
-    gain = ratio * advantages  # and its own derivative, as the ratio is
-    clipped = ratio.clamp(1.0 - clip, 1.0 + clip) * advantages
-    return torch.where(gain <= clipped, gain, 0.0) / -max(1, len(gain))
+    Of ratio * A and the clipped ratio * A the smaller is ratio * A, but at most (1 + clip) A for A > 0 and (1 - clip) A
+    for A < 0.
+    """
+    most = advantages + clip * advantages.abs()
+    return -(ratio * advantages).clamp(max=most).mean()
 
 
 def value_loss(
@@ -76,24 +75,10 @@ def value_loss(
 ) -> torch.Tensor:
     """The mean squared error, as in equation 9. With `clip`, the larger of two errors: that of the value, and that of
     the value held within `clip` of the old one. All [n]."""
-    squares = (values - returns).square()
-    if clip is not None:
-        held = old_values + (values - old_values).clamp(-clip, clip)
-        squares = torch.maximum(squares, (held - returns).square())
-    return squares.mean()
-
-
-def value_slope(
-    values: torch.Tensor, returns: torch.Tensor, old_values: torch.Tensor, *, clip: float | None
-) -> torch.Tensor:
-    """The gradient of `value_loss` by `values`: 0 where the held value has the larger error."""
-    errors = values - returns
-    if clip is not None:
-        moved = values - old_values
-        held = old_values + moved.clamp(-clip, clip)
-        held_errs_more = (held - returns).square() > errors.square()
-        errors = torch.where((moved.abs() > clip) & held_errs_more, 0.0, errors)
-    return 2.0 / max(1, len(errors)) * errors
+    if clip is None:
+        return functional.mse_loss(values, returns)
+    held = old_values + (values - old_values).clamp(-clip, clip)
+    return torch.maximum((values - returns).square(), (held - returns).square()).mean()
 
 
 class Ppo(ActorCritic):
@@ -107,7 +92,6 @@ class Ppo(ActorCritic):
         assert isinstance(config.policy, PpoConfig), config.policy.type
         self._policy, self._seed = config.policy, seed
 
-    @torch.no_grad()
     def learn(self, batch: Arrays) -> LearnResult:
         """Do a whole iteration: advantages, then `epochs` passes over `minibatches` shares of the batch."""
         clip = self._policy.clip * self._anneal()
@@ -132,7 +116,7 @@ class Ppo(ActorCritic):
         approx_kl, clip_fraction = _divergence(log_ratio), ((log_ratio.exp() - 1.0).abs() > clip).float().mean()
         self.ranks.average(len(log_ratio), approx_kl, clip_fraction)
         return self._result(
-            Losses(*(torch.stack(parts) for parts in zip(*losses, strict=True))),
+            [torch.stack(parts) for parts in zip(*losses, strict=True)],
             updates=len(taken),
             approx_kl=approx_kl,
             clip_fraction=clip_fraction,
@@ -140,39 +124,39 @@ class Ppo(ActorCritic):
             **of_batch,
         )
 
-    def _step(self, steps: _Steps, *, clip: float) -> _Taken | None:
-        """Take one gradient step on a minibatch; None if the policy has moved too far already."""
-        config = self._policy
-        outputs, backward = self._outputs.vjp(steps.observations)
-        distribution = self._distribution(outputs.policy, steps.legal)
-        log_ratio = distribution.log_prob(steps.actions) - steps.log_prob
-        if config.target_kl is not None:
-            divergence = _divergence(log_ratio)
-            self.ranks.average(len(log_ratio), divergence)
-            if divergence > 1.5 * config.target_kl:
-                return None
-        ratio = log_ratio.exp()
-        losses = self._losses(
-            policy_loss(ratio, steps.advantages, clip=clip),
-            value_loss(outputs.values, steps.returns, steps.values, clip=config.value_clip),
-            distribution.entropy().mean(),
-        )
-        slopes = self._slopes(
-            policy_slope(ratio, steps.advantages, clip=clip),
-            value_slope(outputs.values, steps.returns, steps.values, clip=config.value_clip),
-        )
-        return _Taken(losses, log_ratio, self._descend(distribution, steps.actions, slopes, backward, *losses))
+    def loss(self, steps: Steps, *, clip: float) -> Losses:
+        """Equation 9 of the paper, for a minibatch."""
+        outputs, values = self._evaluate(steps.observations)
+        log_prob, entropies = self._distribution(outputs, steps.legal).of(steps.actions)
+        log_ratio = log_prob - steps.log_prob
+        of_policy = policy_loss(log_ratio.exp(), steps.advantages, clip=clip)
+        of_values = value_loss(values, steps.returns, steps.values, clip=self._policy.value_clip)
+        entropy = self._mean_entropy(entropies)
+        total = self._total(of_policy, of_values, entropy)
+        return Losses(total, of_policy, of_values, entropy, log_ratio.detach(), values.detach(), steps.returns)
 
-    def _valued(self, segments: Segments) -> tuple[_Steps, float]:
+    def _step(self, steps: Steps, *, clip: float) -> _Taken | None:
+        """Take one gradient step on a minibatch; None if the policy has moved too far already."""
+        losses = self.loss(steps, clip=clip)
+        if self._policy.target_kl is not None:
+            divergence = _divergence(losses.log_ratio)
+            self.ranks.average(len(losses.log_ratio), divergence)
+            if divergence > 1.5 * self._policy.target_kl:
+                return None
+        means = losses.means
+        grad_norm = self._descend(losses.total, len(losses.log_ratio), *means)
+        return _Taken(means, losses.log_ratio, grad_norm)
+
+    def _valued(self, segments: Segments) -> tuple[Steps, float]:
         """The valid slots with their advantages and returns, and what of the returns the values had explained."""
         advantages, returns, values = self._estimates(segments)
         of_actions, brought, valued = (to_tensor(column, self._device) for column in (advantages, returns, values))
-        steps = _Steps(
+        steps = Steps(
             segments.of_steps, segments.actions, segments.log_prob, of_actions, brought, valued, segments.legal
         )
         return steps, explained_variance(self.ranks, values, returns)
 
-    def _revalued(self, steps: _Steps, segments: Segments) -> _Steps:
+    def _revalued(self, steps: Steps, segments: Segments) -> Steps:
         """The same with the newest values. `steps.values` stay: changes are clipped from before the update."""
         advantages, returns, _ = self._estimates(segments)
         device = self._device
@@ -181,7 +165,7 @@ class Ppo(ActorCritic):
     def _estimates(self, segments: Segments) -> tuple[Floats, Floats, Floats]:
         """Advantages, returns and values of the valid slots by the values that the network gives now, each [n]."""
         config, valid = self._policy, segments.outcome.valid
-        values = segments.per_slot(self._outputs.values(segments.observations))
+        values = segments.per_slot(self._values(segments.observations))
         advantages: Floats = generalized_advantages(
             segments.outcome, values, discount=config.discount, gae_lambda=config.gae_lambda
         )[valid]
@@ -192,7 +176,7 @@ class Ppo(ActorCritic):
             advantages = ((advantages - whole.mean) / (np.sqrt(whole.variance) + 1e-8)).astype(np.float32)
         return advantages, returns, of_steps
 
-    def _minibatches(self, steps: _Steps, segments: Segments, rng: np.random.Generator) -> Iterator[_Steps]:
+    def _minibatches(self, steps: Steps, segments: Segments, rng: np.random.Generator) -> Iterator[Steps]:
         """Every step once per epoch, in shares of the whole batch whose sizes differ by at most one, shuffled again
         each epoch. Of each share the steps that this rank has, which may be none."""
         minibatches = min(self._policy.minibatches, segments.whole)
@@ -211,7 +195,7 @@ class Ppo(ActorCritic):
             drawn = to_tensor(order[own], self._device)
             yield from steps.at(steps.observations.index_select(0, drawn), drawn).split(sizes)
 
-    def _of_segments(self, steps: _Steps, seen: Unrolled, rng: np.random.Generator) -> Iterator[_Steps]:
+    def _of_segments(self, steps: Steps, seen: Unrolled, rng: np.random.Generator) -> Iterator[Steps]:
         """One epoch of a recurrent network: every segment once, in shares of whole segments."""
         assert seen.steps is not None
         segments, slots = seen.begins.shape

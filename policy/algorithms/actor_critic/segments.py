@@ -12,8 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remuda.policy.algorithms.actor_critic.outputs import Seen, Unrolled
+from remuda.policy.algorithms.actor_critic.networks import Unrolled
 from remuda.policy.algorithms.actor_critic.returns import Outcome
+
+Seen = torch.Tensor | Unrolled
+"""Observations [n, …], each by itself, or segments to unroll."""
 
 
 @dataclass(frozen=True)
@@ -52,27 +55,22 @@ class Segments:
         array: NDArray[np.float32] = values.detach().cpu().numpy()
         return array.reshape(len(self.outcome.valid), -1)
 
-    def per_observation(self, of_steps: torch.Tensor) -> torch.Tensor:
-        """Numbers [n, …] of the valid slots as [B * (T + 1), …] of all observations, 0 for the others."""
-        return of_steps.new_zeros(len(self.observations), *of_steps.shape[1:]).index_copy_(0, self.steps, of_steps)
-
 
 class Losses(NamedTuple):
-    """The loss of an update and its parts: policy + value_coefficient * value - entropy_coefficient * entropy. Scalars,
-    or [steps] for several gradient steps."""
+    """The loss of an update and its parts: policy + value_coefficient * value - entropy_coefficient * entropy."""
 
     total: torch.Tensor
+    """A scalar with its graph; the same for `policy`, `value` and `entropy`. Each is a mean over the actions."""
     policy: torch.Tensor
     value: torch.Tensor
     entropy: torch.Tensor
-
-
-class Slopes(NamedTuple):
-    """The gradient of the total loss by the numbers that the policy and the network gave."""
-
-    log_prob: torch.Tensor
-    """By the log probability of each action: float32 [n]."""
+    log_ratio: torch.Tensor
+    """float32 [n]: log ratio of the policy to the one that acted, for each action."""
     values: torch.Tensor
-    """By each value: float32 [n]."""
-    entropy: float
-    """By the entropy of each distribution."""
+    """float32 [n]: of the observations in which the actions were taken; the same for `targets`."""
+    targets: torch.Tensor
+
+    @property
+    def means(self) -> tuple[torch.Tensor, ...]:
+        """The four losses, without a graph."""
+        return tuple(loss.detach() for loss in self[:4])

@@ -1,46 +1,45 @@
-"""The distributions of policy/acting for learning: log probabilities and entropies, and their gradients.
+"""Distributions of actions for learning. For acting see remuda.policy.acting.distributions.
 
-The gradients are written out, so that an update needs no graph beyond the network's. Nothing here is recorded.
+Each gives log probabilities and entropies together, as one node of autograd's graph: recorded operation by operation
+they would take a third of an update of PPO.
 """
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import torch
 
 from remuda.policy.acting.components import runs_of
 
 _LOG_2_PI = math.log(2.0 * math.pi)
+_SMALLEST = torch.finfo(torch.float32).min
+"""Keeps 0 * log 0 from being no number."""
+
+
+class Likelihood(NamedTuple):
+    """What a distribution says of the actions that were taken."""
+
+    log_prob: torch.Tensor
+    """Of each action: float32 [rows]."""
+    entropy: torch.Tensor
+    """Of each distribution, in nats: float32 [rows]."""
 
 
 class Categorical:
     """One of n indices per row, by logits float32 [rows, n]."""
 
     def __init__(self, logits: torch.Tensor) -> None:
-        self._log_probs = torch.log_softmax(logits, dim=1)
-        self._probs = self._log_probs.exp()
+        self._logits = logits
 
-    def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
-        """Log probability of indices int64 [rows]: float32 [rows]."""
-        return self._log_probs.gather(1, actions.unsqueeze(1)).squeeze(1)
-
-    def entropy(self) -> torch.Tensor:
-        """In nats: float32 [rows]."""
-        return -(self._probs * self._log_probs.clamp(min=_SMALLEST)).sum(dim=1)
-
-    def gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
-        """A loss's gradient by the logits, [rows, n], given that by the log probability of `actions`, [rows], and that
-        by the entropy of every row."""
-        chosen = by_log_prob.unsqueeze(1)
-        gradient = (self._probs * -chosen).scatter_add_(1, actions.unsqueeze(1), chosen)
-        if by_entropy:
-            surprise = self._log_probs.clamp(min=_SMALLEST) + self.entropy().unsqueeze(1)
-            gradient.addcmul_(self._probs, surprise, value=-by_entropy)
-        return gradient
+    def of(self, actions: torch.Tensor) -> Likelihood:
+        """The likelihood of indices int64 [rows]."""
+        return Likelihood(*_of_categorical(self._logits, actions))
 
 
 class MultiCategorical:
@@ -52,25 +51,13 @@ class MultiCategorical:
         self._rows = len(logits)
         self._runs = [(Categorical(logits[:, run.logits].reshape(-1, run.values)), run) for run in runs_of(counts)]
 
-    def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
-        """Log probability of indices int64 [rows, components], the sum over the components: float32 [rows]."""
-        return self._summed([one.log_prob(actions[:, run.components].reshape(-1)) for one, run in self._runs])
+    def of(self, actions: torch.Tensor) -> Likelihood:
+        """The likelihood of indices int64 [rows, components]: log probabilities and entropies are sums over the
+        components."""
+        each = [one.of(actions[:, run.components].reshape(-1)) for one, run in self._runs]
+        return Likelihood(*(self._summed(numbers) for numbers in zip(*each, strict=True)))
 
-    def entropy(self) -> torch.Tensor:
-        """In nats, the sum over the components: float32 [rows]."""
-        return self._summed([one.entropy() for one, _ in self._runs])
-
-    def gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
-        """As Categorical's: [rows, sum of counts]. Every component's part of a sum has the gradient of the sum."""
-        parts = [
-            one.gradient(
-                actions[:, run.components].reshape(-1), by_log_prob.repeat_interleave(run.number), by_entropy
-            ).reshape(self._rows, run.number * run.values)
-            for one, run in self._runs
-        ]
-        return torch.cat(parts, dim=1)
-
-    def _summed(self, numbers: list[torch.Tensor]) -> torch.Tensor:
+    def _summed(self, numbers: tuple[torch.Tensor, ...]) -> torch.Tensor:
         own = zip(numbers, self._runs, strict=True)
         return torch.cat([each.reshape(self._rows, run.number) for each, (_, run) in own], dim=1).sum(dim=1)
 
@@ -84,34 +71,75 @@ class Gaussian:
     """Independent normal numbers: mean float32 [rows, k], logarithm of the standard deviation float32 [k]."""
 
     def __init__(self, mean: torch.Tensor, log_std: torch.Tensor) -> None:
-        self._mean = mean
-        self._log_std = log_std
+        self._mean, self._log_std = mean, log_std
 
-    def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
-        """Log density of numbers [rows, k], summed over k: float32 [rows]."""
-        normaliser = self._log_std.sum() + 0.5 * len(self._log_std) * _LOG_2_PI
-        return -0.5 * self._distance(actions).square().sum(dim=1) - normaliser
-
-    def entropy(self) -> torch.Tensor:
-        """Differential entropy in nats: float32 [rows]."""
-        total = self._log_std.sum() + 0.5 * len(self._log_std) * (1.0 + _LOG_2_PI)
-        return total.expand(len(self._mean))
-
-    def gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
-        """As Categorical's, by the mean: [rows, k]; the entropy does not depend on it."""
-        return by_log_prob.unsqueeze(1) * self._distance(actions) * torch.exp(-self._log_std)
-
-    def log_std_gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
-        """The same loss's gradient by the logarithm of the standard deviation: [k]."""
-        by_each = by_log_prob.unsqueeze(1) * (self._distance(actions).square() - 1.0)
-        return by_each.sum(dim=0) + by_entropy * len(self._mean)
-
-    def _distance(self, actions: torch.Tensor) -> torch.Tensor:
-        """From the mean, in standard deviations."""
-        return (actions - self._mean) * torch.exp(-self._log_std)
+    def of(self, actions: torch.Tensor) -> Likelihood:
+        """The likelihood of numbers [rows, k]: log densities and differential entropies, summed over k."""
+        return Likelihood(*_of_gaussian(self._mean, self._log_std, actions))
 
 
-_SMALLEST = torch.finfo(torch.float32).min
-"""Keeps 0 * log 0 from being no number."""
 Distribution = Categorical | MultiCategorical | Gaussian
 """What a policy may be."""
+
+
+class _CategoricalNode(torch.autograd.Function):
+    """log p of an index, and -sum p log p. With p = softmax(logits): d log p_a / d logit_i = [a = i] - p_i, and
+    d entropy / d logit_i = -p_i (log p_i + entropy)."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        log_probs = torch.log_softmax(logits, dim=1)
+        probs, indices = log_probs.exp(), actions.unsqueeze(1)
+        log_probs.clamp_(min=_SMALLEST)
+        entropy = torch.linalg.vecdot(probs, log_probs).neg_()
+        ctx.set_materialize_grads(False)
+        ctx.parts = log_probs, probs, indices
+        return log_probs.gather(1, indices).squeeze(1), entropy
+
+    @staticmethod
+    def backward(ctx: Any, *by: torch.Tensor | None) -> Any:
+        by_log_prob, by_entropy = by
+        log_probs, probs, indices = ctx.parts
+        gradient = None
+        if by_log_prob is not None:
+            chosen = by_log_prob.unsqueeze(1)
+            gradient = (probs * -chosen).scatter_add_(1, indices, chosen)
+        if by_entropy is not None:
+            surprise = log_probs - torch.linalg.vecdot(probs, log_probs).unsqueeze(1)
+            of_entropy = surprise.mul_(probs).mul_(-by_entropy.unsqueeze(1))
+            gradient = of_entropy if gradient is None else gradient.add_(of_entropy)
+        return gradient, None
+
+
+class _GaussianNode(torch.autograd.Function):
+    """The log density of numbers, and the entropy. With z = (x - mean) / std: d log p / d mean = z / std, and
+    d log p / d log std = z² - 1; d entropy / d log std = 1."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, mean: torch.Tensor, log_std: torch.Tensor, actions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        inverse = torch.exp(-log_std)
+        distance = (actions - mean).mul_(inverse)
+        constant = log_std.sum() + 0.5 * len(log_std) * _LOG_2_PI
+        ctx.set_materialize_grads(False)
+        ctx.parts = inverse, distance
+        log_prob = torch.linalg.vecdot(distance, distance).mul_(-0.5).sub_(constant)
+        return log_prob, (constant + 0.5 * len(log_std)).expand(len(mean))
+
+    @staticmethod
+    def backward(ctx: Any, *by: torch.Tensor | None) -> Any:
+        by_log_prob, by_entropy = by
+        inverse, distance = ctx.parts
+        by_mean, by_log_std = None, distance.new_zeros(len(inverse))
+        if by_log_prob is not None:
+            by_each = by_log_prob.unsqueeze(1) * distance
+            by_log_std = (by_each * distance).sum(0).sub_(by_log_prob.sum())
+            by_mean = by_each.mul_(inverse)
+        if by_entropy is not None:
+            by_log_std.add_(by_entropy.sum())
+        return by_mean, by_log_std, None
+
+
+_of_categorical = cast("Callable[..., tuple[torch.Tensor, torch.Tensor]]", _CategoricalNode.apply)
+_of_gaussian = cast("Callable[..., tuple[torch.Tensor, torch.Tensor]]", _GaussianNode.apply)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,23 +12,15 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
-from remuda.policy.algorithms.q_policy import layout as input_and_hidden
 from remuda.policy.algorithms.q_policy import number_of_actions
-from remuda.policy.networks.parts import features_of
-from remuda.policy.networks.recurrence import RecurrentLayout
+from remuda.policy.algorithms.r2d2.layout import layout
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
-HIDDEN = (128,)
-"""Units of the hidden layers where nobody says otherwise."""
+if TYPE_CHECKING:
+    from torch import nn
+
 LEAST_SLOPE = 1e-3
 """That of remuda.policy.networks.rescaling, which needs torch."""
-
-
-def layout(config: R2d2Config, observation: ObservationSpec) -> RecurrentLayout:
-    """How the network reads these observations. Raises UnsupportedSpaceError."""
-    image, hidden = input_and_hidden(config, observation, default=HIDDEN)
-    features = features_of(observation, image)
-    return RecurrentLayout(image, features, hidden, "relu", config.recurrent, config.recurrent_units)
 
 
 def head_config(config: R2d2Config) -> DqnConfig:
@@ -42,12 +36,19 @@ def make_r2d2_policy(
     chosen: Callable[[str], None] | None = None,
     device: str = "cpu",
 ) -> RecurrentPolicy:
-    """`chosen` and `device` are Inference's. Raises UnsupportedSpaceError."""
+    """`chosen` and `device` are ActingNetwork's. Raises UnsupportedSpaceError."""
     number_of_actions(config, action)
     laid_out = layout(config, observation)
     acts = RescaledDqnPolicy if config.value_rescaling else DqnPolicy
     head = acts(head_config(config), laid_out.remembered, action)
-    return RecurrentPolicy(laid_out, observation, head, chosen=chosen, device=device)
+    make = functools.partial(_network, config, observation, action)
+    return RecurrentPolicy(laid_out, observation, head, make, chosen=chosen, device=device)
+
+
+def _network(config: R2d2Config, observation: ObservationSpec, action: ActionSpec) -> nn.Module:
+    from remuda.policy.algorithms.r2d2.network import make_network  # not above: most collectors need no torch
+
+    return make_network(config, observation, action)
 
 
 class RescaledDqnPolicy(DqnPolicy):

@@ -5,26 +5,23 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_learner import QLearner
-from remuda.policy.algorithms.q_policy import number_of_actions
-from remuda.policy.algorithms.r2d2.acting import layout
+from remuda.policy.algorithms.r2d2.network import Network, make_network
 from remuda.policy.algorithms.r2d2.portable import PortableR2d2
 from remuda.policy.algorithms.r2d2.targets import n_step_returns, sequence_priorities
-from remuda.policy.base import Arrays, LearnResult
+from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.masking import legal_in, masked
 from remuda.policy.networks.recurrence import begins_of
-from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.rescaling import scaled, unscaled
 from remuda.policy.networks.tensors import to_tensor, weights_from
-from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-
-Network = RecurrentNetwork[QNetwork]
 
 
 class R2d2(QLearner[Network]):
@@ -38,68 +35,71 @@ class R2d2(QLearner[Network]):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, R2d2Config), config.policy.type
         self._policy = config.policy
-        online, target = (_network(config, observation, action, seed) for _ in range(2))
+        with weights_from(seed):
+            online = make_network(config.policy, observation, action).to(config.learner.device)
+        target = copy.deepcopy(online)
         super().__init__(config, observation, action, online=online, target=target)
 
     def portable(self) -> PortableR2d2:
         """See Algorithm."""
         return PortableR2d2(self._online, self.observation, self.action, self._policy)
 
+    def learn(self, batch: Arrays) -> LearnResult:
+        """Take one step of the optimizer down `loss`."""
+        return self._descend(self.loss(batch), len(batch["weights"]))
+
     # --- the update rule
 
-    @torch.no_grad()
-    def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of Adam down the weighted mean of half the squared temporal difference errors."""
+    def loss(self, batch: Arrays) -> Loss:
+        """The weighted mean of half the squared temporal difference errors, over the steps of each sequence."""
         burn_in, steps = self._policy.burn_in_steps, self._policy.sequence_steps
-        learned = slice(burn_in, burn_in + steps)
+        learned, after = slice(burn_in, burn_in + steps), slice(burn_in + steps, None)
         observations, begins = self._observations(batch["obs"]), self._tensor(begins_of(batch["valid"]))
+        indices = batch["action"][:, learned].astype(np.int64) - self.action.start
+        action, valid = self._tensor(indices).unsqueeze(2), self._tensor(batch["valid"][:, learned])
+        with torch.no_grad():
+            state, target_state = (
+                self._burnt_in(network, observations[:, :burn_in], self._tensor(batch["state"]), begins[:, :burn_in])
+                for network in (self._online, self._target)
+            )
+        values, state = _values(self._online, observations[:, learned], state, begins[:, learned])
+        with torch.no_grad():
+            ahead, _ = _values(self._online, observations[:, after], state, begins[:, after])
+            of_target, _ = _values(self._target, observations[:, burn_in:], target_state, begins[:, burn_in:])
+            chooses = torch.cat((values, ahead), dim=1) if self._policy.double else of_target
+            target = self._targets(batch, chooses, of_target)
+        q_value = values.gather(2, action).squeeze(2)
+        error = (target - q_value) * valid
+        of_sequences = 0.5 * error.square().sum(1) / valid.sum(1).clamp(min=1)
+        error = error.detach()
+        metrics: dict[str, float | torch.Tensor] = {
+            "q_value": self._unscaled(q_value.detach()[valid]),
+            "target_q_value": self._unscaled(target[valid]),
+            "td_error": error[valid].abs(),
+        }
+        priorities = sequence_priorities(error, valid, eta=self._policy.priority_eta)
+        return Loss((self._tensor(batch["weights"]) * of_sequences).mean(), metrics, priorities)
+
+    def _targets(self, batch: Arrays, chooses: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """n-step returns [B, steps] on the scale of the values: those of the best legal actions by `chooses`. Both are
+        [B, L + 1 - burn-in, actions]."""
+        burn_in, steps = self._policy.burn_in_steps, self._policy.sequence_steps
         returns = n_step_returns(
             *(batch[name][:, burn_in:] for name in ("reward", "terminated", "done")),
             n_step=self._policy.n_step,
             discount=self._policy.discount,
         )
-        indices = batch["action"][:, learned].astype(np.int64) - self.action.start
-        action, valid = self._tensor(indices).unsqueeze(2), self._tensor(batch["valid"][:, learned])
         reward, length, discount = (self._tensor(column) for column in returns)
-
-        state, target_state = (
-            network.unroll(observations[:, :burn_in], self._tensor(batch["state"]), begins[:, :burn_in])[1]
-            if burn_in
-            else self._tensor(batch["state"])
-            for network in (self._online, self._target)
-        )
-        with torch.enable_grad():
-            values, state = _values(self._online, observations[:, learned], state, begins[:, learned])
-        after = slice(burn_in + steps, None)
-        ahead, _ = _values(self._online, observations[:, after], state.detach(), begins[:, after])
-        target_values, _ = _values(self._target, observations[:, burn_in:], target_state, begins[:, burn_in:])
-
-        chooses = torch.cat((values.detach(), ahead), dim=1) if self._policy.double else target_values
         legal = legal_in(batch, "legal", self._device)
         best = masked(chooses, None if legal is None else legal[:, burn_in:]).argmax(2, True)
-        bootstraps = target_values.gather(2, best).squeeze(2).gather(1, length + self._tensor(np.arange(steps)))
-        target = self._scaled(reward + discount * self._unscaled(bootstraps))
+        bootstraps = values.gather(2, best).squeeze(2).gather(1, length + self._tensor(np.arange(steps)))
+        return self._scaled(reward + discount * self._unscaled(bootstraps))
 
-        with torch.enable_grad():
-            q_value = values.gather(2, action).squeeze(2)
-            error = (target - q_value) * valid
-            of_sequences = 0.5 * error.square().sum(1) / valid.sum(1).clamp(min=1)
-            loss = (self._tensor(batch["weights"]) * of_sequences).mean()
-        self._parameters.gradient.zero_()
-        torch.autograd.backward(loss)
-        loss = loss.detach()
-        grad_norm = self._step(len(error), loss)
-
-        error = error.detach()
-        metrics: dict[str, float | torch.Tensor] = {
-            "cur_lr": self._learner.learning_rate,
-            "total_loss": loss,
-            "q_value": self._unscaled(q_value.detach()[valid]),
-            "target_q_value": self._unscaled(target[valid]),
-            "td_error": error[valid].abs(),
-            "grad_norm": grad_norm,
-        }
-        return LearnResult(metrics, sequence_priorities(error, valid, eta=self._policy.priority_eta))
+    def _burnt_in(
+        self, network: Network, observations: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
+    ) -> torch.Tensor:
+        """The state after the burn-in's observations [B, steps, …], which may be none."""
+        return network.unroll(observations, state, begins)[1] if observations.shape[1] else state
 
     def _scaled(self, values: torch.Tensor) -> torch.Tensor:
         return scaled(values) if self._policy.value_rescaling else values
@@ -114,17 +114,6 @@ class R2d2(QLearner[Network]):
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return to_tensor(array, self._device)
-
-
-def _network(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Network:
-    policy = config.policy
-    assert isinstance(policy, R2d2Config), policy.type
-    laid_out = layout(policy, observation)
-    actions = number_of_actions(policy, action)
-    with weights_from(seed):
-        head = QNetwork(laid_out.units, actions, policy.head_hidden, dueling=policy.dueling)
-        network = RecurrentNetwork(laid_out, head)
-    return network.to(config.learner.device)
 
 
 def _values(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from remuda.config.algorithms.q_learning import R2d2Config
-from remuda.policy.algorithms.r2d2.acting import layout
+from remuda.policy.algorithms.r2d2.layout import layout
 from remuda.policy.networks.portable import PortableQ
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.recurrent_portable import RecurrentPortablePolicy

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import RainbowConfig
-from remuda.policy.acting.inference import Inference
-from remuda.policy.acting.weights import Dense, weights_of
-from remuda.policy.algorithms.q_policy import QPolicy, layout
+from remuda.policy.acting.network import ActingNetwork
+from remuda.policy.algorithms.q_policy import QPolicy
 from remuda.policy.base import Arrays
-from remuda.policy.networks.parts import InputLayout, features_of
-from remuda.policy.saved_state import require_fit
+from remuda.policy.networks.parts import features_of, input_layout
+from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+if TYPE_CHECKING:
+    from torch import nn
 
 NOISE = "noise"
 """The exploration of Policy.act that is the size of the noise, relative to what was learned."""
 NOISE_SIGMA = "noise_sigma"
 """The metric that says how large the learned noise is now, as RainbowConfig.noisy_sigma says how large it was first."""
-HIDDEN = (128, 128)
-"""Units of the hidden layers where nobody says otherwise."""
 
 _Floats = NDArray[np.float32]
 
@@ -71,22 +72,24 @@ class RainbowPolicy(QPolicy):
         chosen: Callable[[str], None] | None = None,
         device: str = "cpu",
     ) -> None:
-        """`chosen` and `device` are Inference's, which computes the layers before the streams."""
+        """`chosen` and `device` are ActingNetwork's, for layers before the streams. Raises UnsupportedSpaceError."""
         super().__init__(config, observation, action)
+        features_of(observation, input_layout(observation, config.convolution))
         self._config = config
-        self._image, self._hidden = layout(config, observation, default=HIDDEN)
-        self._shapes = _shapes(config, self._image, self._hidden, features_of(observation, self._image), self._actions)
-        self._inference = Inference(chosen, device)
+        make = functools.partial(_network, config, observation, action)
+        self._network = ActingNetwork(make, observation, timed="features", chosen=chosen, device=device)
         self._layers: dict[str, NoisyDense] = {}
         self._returns = np.linspace(config.v_min, config.v_max, config.atoms, dtype=np.float32)
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
-        require_fit(self._shapes, state, what="policy")
-        torso = [Dense.of(state, f"torso.{2 * index}") for index in range(len(self._hidden) - 1)]
-        self._inference.load(weights_of(state, torso, "relu", self._image, "trunk"))
         names = ("streams", "advantage", "value") if self._config.dueling else ("streams", "advantage")
-        self._layers = {name: NoisyDense.of(state, name) for name in names}
+        try:
+            layers = {name: NoisyDense.of(state, name) for name in names}
+        except KeyError as error:
+            raise StateMismatchError([f"policy: missing {error.args[0]}"]) from error
+        self._network.load_state(state)
+        self._layers = layers
 
     def q_values(self, observations: np.ndarray) -> _Floats:
         """See QPolicy: expected returns, without noise."""
@@ -99,9 +102,7 @@ class RainbowPolicy(QPolicy):
         return self._values(observations, exploration.get(NOISE, 0.0), rng)
 
     def _values(self, observations: np.ndarray, noise: float, rng: np.random.Generator) -> _Floats:
-        features = self._inference(self._observation.encode(observations))
-        if len(self._hidden) > 1:  # Inference leaves its last layer linear
-            features = np.maximum(features, np.float32(0.0))
+        features = self._network("features", self._observation.encode(observations))
         hidden = np.maximum(self._layers["streams"](features, noise, rng), np.float32(0.0))
         if not self._config.dueling:
             return self._expectation(self._advantage(hidden, noise, rng))
@@ -128,23 +129,7 @@ def _noise(rng: np.random.Generator, shape: tuple[int, ...]) -> _Floats:
     return np.copysign(np.sqrt(np.abs(drawn)), drawn)
 
 
-def _shapes(
-    config: RainbowConfig, image: InputLayout | None, hidden: tuple[int, ...], features: int, actions: int
-) -> dict[str, tuple[int, ...]]:
-    """The tensors of RainbowNetwork by name (a test compares the two)."""
-    *torso, last = hidden
-    widths = [features, *torso]
-    shapes = {} if image is None else image.shapes("trunk")
-    for index, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
-        shapes |= {f"torso.{2 * index}.weight": (outputs, inputs), f"torso.{2 * index}.bias": (outputs,)}
-    layers = {
-        "streams": (widths[-1], 2 * last if config.dueling else last),
-        "advantage": (last, actions * config.atoms),
-    }
-    if config.dueling:
-        layers["value"] = (last, config.atoms)
-    for name, (inputs, outputs) in layers.items():
-        shapes |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-        if config.noisy:
-            shapes |= {f"{name}.weight_sigma": (outputs, inputs), f"{name}.bias_sigma": (outputs,)}
-    return shapes
+def _network(config: RainbowConfig, observation: ObservationSpec, action: ActionSpec) -> nn.Module:
+    from remuda.policy.algorithms.rainbow.network import make_network  # not above: most collectors need no torch
+
+    return make_network(config, observation, action)

@@ -5,26 +5,23 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import copy
 
-import numpy as np
 import torch
 
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_learner import QLearner
-from remuda.policy.algorithms.q_policy import layout, number_of_actions
-from remuda.policy.algorithms.rainbow.acting import HIDDEN, NOISE_SIGMA
+from remuda.policy.algorithms.rainbow.acting import NOISE_SIGMA
 from remuda.policy.algorithms.rainbow.distribution import return_distribution
-from remuda.policy.algorithms.rainbow.network import Noise, RainbowNetwork
+from remuda.policy.algorithms.rainbow.network import Noise, RainbowNetwork, make_network
 from remuda.policy.algorithms.rainbow.portable import PortableRainbow
-from remuda.policy.base import Arrays, LearnResult
-from remuda.policy.networks.masking import legal_in, masked
-from remuda.policy.networks.parts import features_of
+from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.networks.masking import masked
 from remuda.policy.networks.precision import Products
-from remuda.policy.networks.tensors import to_tensor, weights_from
-from remuda.policy.networks.trunks import reads_parts
+from remuda.policy.networks.tensors import weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.transitions import Transitions
 
 
 class Rainbow(QLearner[RainbowNetwork]):
@@ -38,7 +35,9 @@ class Rainbow(QLearner[RainbowNetwork]):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, RainbowConfig), config.policy.type
         self._policy = config.policy
-        online, target = (_network(config, observation, action, seed) for _ in range(2))
+        with weights_from(seed):
+            online = make_network(config.policy, observation, action).to(config.learner.device)
+        target = copy.deepcopy(online)
         generator = torch.Generator(config.learner.device).manual_seed(seed)
         super().__init__(
             config,
@@ -49,7 +48,7 @@ class Rainbow(QLearner[RainbowNetwork]):
             adam_epsilon=config.policy.adam_epsilon,
             generator=generator,
         )
-        self.products = Products(self._device)
+        self.products = Products(self._device).reach(online)
         self._distribution = return_distribution(config.policy, self._device)
         self._noise: Noise = self._draw if config.policy.noisy else None
 
@@ -58,76 +57,41 @@ class Rainbow(QLearner[RainbowNetwork]):
         epsilon = self._policy.epsilon_end if self._policy.takes_random_actions else 0.0
         return PortableRainbow(self._online, self.observation, self.action, self._distribution, epsilon=epsilon)
 
+    def learn(self, batch: Arrays) -> LearnResult:
+        """Take one step of the optimizer down `loss`."""
+        rows = Transitions.of(batch, self.observation, self.action, self._device, as_vector=False)
+        return self._descend(self.loss(rows), len(rows))
+
     # --- the update rule
 
-    def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of Adam down the weighted losses of the distributions."""
-        obs, next_obs = (to_tensor(self.observation.encode(batch[name]), self._device) for name in ("obs", "next_obs"))
-        action = to_tensor(batch["action"].astype(np.int64, copy=False) - self.action.start, self._device)
-        reward, discount, weights = (to_tensor(batch[name], self._device) for name in ("reward", "discount", "weights"))
-
-        next_outputs = self._next_outputs(next_obs, legal_in(batch, "next_legal", self._device))
-        target = self._distribution.target(next_outputs, reward, discount)
-        with self._precision():
-            outputs = of_actions(self._online(obs, self._noise), action)
+    def loss(self, rows: Transitions) -> Loss:
+        """The weighted mean of the losses of the distributions."""
+        target = self._distribution.target(self._next_outputs(rows), rows.reward, rows.discount)
+        outputs = of_actions(self._online(rows.obs, self._noise), rows.action)
         losses = self._distribution.losses(outputs, target)
-        loss = (weights * losses).mean()
-
-        self._parameters.gradient.zero_()
-        torch.autograd.backward(loss)
-        loss, losses, outputs = loss.detach(), losses.detach(), outputs.detach()
-        grad_norm = self._step(len(losses), loss)
-
-        q_value, target_q_value = self._distribution.expectation(outputs), self._distribution.target_expectation(target)
+        q_value = self._distribution.expectation(outputs.detach())
+        target_q_value = self._distribution.target_expectation(target)
         metrics: dict[str, float | torch.Tensor] = {
-            "cur_lr": self._learner.learning_rate,
-            "total_loss": loss,
             "q_value": q_value,
             "target_q_value": target_q_value,
             "td_error": (q_value - target_q_value).abs(),
-            "grad_norm": grad_norm,
         }
         if self._policy.noisy:
             metrics[NOISE_SIGMA] = self._online.relative_sigma()
-        return LearnResult(metrics, losses.clamp(min=0.0))
+        return Loss(torch.dot(rows.weights, losses) / len(rows), metrics, losses.detach().clamp(min=0.0))
 
     @torch.no_grad()
-    def _next_outputs(self, next_obs: torch.Tensor, legal: torch.Tensor | None) -> torch.Tensor:
-        """The target network's outputs for the best next action, of the `legal` ones: [n, atoms]."""
-        outputs = self._target(next_obs, self._noise)
-        chooses = outputs
-        if self._policy.double:
-            with self._precision():
-                chooses = self._online(next_obs, self._noise)
-        return of_actions(outputs, masked(self._distribution.expectation(chooses), legal).argmax(dim=1))
+    def _next_outputs(self, rows: Transitions) -> torch.Tensor:
+        """The target network's outputs for the best legal action in the next observations: [n, atoms]."""
+        outputs = self._target(rows.next_obs, self._noise)
+        chooses = self._online(rows.next_obs, self._noise) if self._policy.double else outputs
+        values = masked(self._distribution.expectation(chooses), rows.next_legal)
+        return of_actions(outputs, values.argmax(dim=1))
 
     # --- parts
 
-    def _precision(self) -> AbstractContextManager[object]:
-        """That of `learner.precision` for networks that read images alone; others are computed in float32."""
-        assert self.products is not None
-        exact = self._online.trunk is None or reads_parts(self._online)
-        return nullcontext() if exact else self.products.of_modules()
-
     def _draw(self, like: torch.Tensor) -> torch.Tensor:
         return torch.randn(like.shape, generator=self._generator, device=like.device)
-
-
-def _network(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> RainbowNetwork:
-    policy = config.policy
-    assert isinstance(policy, RainbowConfig), policy.type
-    image, hidden = layout(policy, observation, default=HIDDEN)
-    with weights_from(seed):
-        network = RainbowNetwork(
-            features_of(observation, image),
-            number_of_actions(policy, action),
-            policy.atoms,
-            hidden,
-            dueling=policy.dueling,
-            noisy_sigma=policy.noisy_sigma if policy.noisy else None,
-            image=image,
-        )
-    return network.to(config.learner.device)
 
 
 def of_actions(outputs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:

@@ -13,8 +13,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from remuda.policy.networks.parts import InputLayout
-from remuda.policy.networks.trunks import trunk_of
+from remuda.config.algorithms.q_learning import RainbowConfig
+from remuda.policy.algorithms.q_policy import layout, number_of_actions
+from remuda.policy.networks.parts import InputLayout, features_of
+from remuda.policy.networks.precision import Lowers
+from remuda.policy.networks.trunks import lowered, trunk_of
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+HIDDEN = (128, 128)
+"""Units of the hidden layers where nobody says otherwise."""
 
 Noise = Callable[[torch.Tensor], torch.Tensor] | None
 """Draws normal numbers of a tensor's shape, where that is, for noisy layers; None: no noise."""
@@ -51,7 +58,7 @@ def _shaped(drawn: torch.Tensor) -> torch.Tensor:
     return drawn.sign() * drawn.abs().sqrt()
 
 
-class RainbowNetwork(nn.Module):
+class RainbowNetwork(nn.Module, Lowers):
     """Encoded observations [n, …] -> float32 [n, actions, atoms].
 
     Layers before the streams are plain; each stream has a hidden layer and a last one, noisy if `noisy_sigma` is given.
@@ -83,10 +90,15 @@ class RainbowNetwork(nn.Module):
 
     def forward(self, observations: torch.Tensor, noise: Noise = None) -> torch.Tensor:
         """What the distribution of returns is, of each action; see ReturnDistribution."""
-        hidden = observations if self.trunk is None else self.trunk(observations)
-        hidden = torch.relu(_apply(self.streams, self.torso(hidden), noise))
+        with lowered(self, self.trunk):
+            hidden = observations if self.trunk is None else self.trunk(observations)
+            hidden = torch.relu(_apply(self.streams, self.torso(hidden), noise))
         with torch.autocast(hidden.device.type, enabled=False):  # the last layers are float32 always
             return self._outputs(hidden.float(), noise)
+
+    def acting(self) -> dict[str, nn.Module]:
+        """See remuda.policy.networks.reading: the `features` that the streams read. Those are noisy."""
+        return {"features": nn.Sequential(*([] if self.trunk is None else [self.trunk]), self.torso)}
 
     def relative_sigma(self) -> torch.Tensor:
         """The mean of that of its noisy layers; it has some."""
@@ -109,3 +121,17 @@ def _layer(inputs: int, outputs: int, noisy_sigma: float | None) -> nn.Linear | 
 def _apply(layer: nn.Linear | NoisyLinear, inputs: torch.Tensor, noise: Noise) -> torch.Tensor:
     outputs: torch.Tensor = layer(inputs, noise) if isinstance(layer, NoisyLinear) else layer(inputs)
     return outputs
+
+
+def make_network(config: RainbowConfig, observation: ObservationSpec, action: ActionSpec) -> RainbowNetwork:
+    """A network as torch's generator begins it. Raises UnsupportedSpaceError."""
+    image, hidden = layout(config, observation, default=HIDDEN)
+    return RainbowNetwork(
+        features_of(observation, image),
+        number_of_actions(config, action),
+        config.atoms,
+        hidden,
+        dueling=config.dueling,
+        noisy_sigma=config.noisy_sigma if config.noisy else None,
+        image=image,
+    )

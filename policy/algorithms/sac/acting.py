@@ -64,7 +64,7 @@ def make_sac_policy(
     chosen: Callable[[str], None] | None = None,
     device: str = "cpu",
 ) -> TwinCriticPolicy:
-    """`chosen` and `device` are Inference's. Raises UnsupportedSpaceError."""
+    """`chosen` and `device` are ActingNetwork's. Raises UnsupportedSpaceError."""
     layout = sac_layout(config, observation, action)
     if action.n is not None:
         return DiscreteSacPolicy(layout, observation, action, chosen=chosen, device=device)

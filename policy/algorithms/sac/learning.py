@@ -8,58 +8,50 @@ from __future__ import annotations
 import torch
 
 from remuda.policy.algorithms.sac.portable import PortableSac
-from remuda.policy.algorithms.sac.squashed import draw, slope
-from remuda.policy.algorithms.sac.tempered import Found, TemperedLearner
-from remuda.policy.base import Arrays, LearnResult
+from remuda.policy.algorithms.sac.squashed import draw
+from remuda.policy.algorithms.sac.tempered import TemperedLearner
+from remuda.policy.algorithms.twin_critics.learning import CRITICS, critics_loss, squared
+from remuda.policy.algorithms.twin_critics.networks import values_of
+from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.transitions import Transitions
 
 
 class Sac(TemperedLearner):
     """Learns values of actions with the entropy that follows them, and a policy of much of both, for a Box.
 
-    Critics descend the weighted squared distance (equation 5) from reward + discount * (lower target critic - alpha *
-    log probability), at an action that the policy draws for the next observation. The actor descends alpha * log
-    probability - lower critic (equation 9), at an action that it draws for the observation. The temperature descends
-    equation 18; see TemperedLearner.
+    A subclass changes it by overriding `critic_loss`, `actor_loss` or `temperature_loss`.
     """
 
     def portable(self) -> PortableSac:
         """See Algorithm."""
         return PortableSac(self._network, self.observation, self.action)
 
-    @torch.no_grad()
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step of Adam each with critics, actor and temperature."""
-        rows, alpha = self._rows(batch), self._alpha()
-        n, numbers = len(rows), self.action.outputs
-        noise = self._normal(n, 2 * numbers)
+        rows = self._rows(batch)
+        noise, next_noise = self._normal(len(rows), 2 * self.action.outputs).chunk(2, dim=1)
+        return self._update(rows, self.critic_loss(rows, next_noise), self.actor_loss(rows, noise))
 
-        # One pass of the actor: the first n rows are the observations, the others the next ones.
-        acted = self._actor.forward(torch.cat((rows.obs, rows.next_obs)))
-        drawn = draw(acted[-1][0], torch.cat((noise[:, :numbers], noise[:, numbers:])))
-        log_prob, next_log_prob = drawn.log_prob.chunk(2)
-        next_values = self._target_critics.forward(torch.cat((rows.next_obs, drawn.action[n:]), dim=1))[-1]
-        target = rows.reward + rows.discount * (next_values.amin(dim=0)[:, 0] - alpha * next_log_prob)
+    # --- the update rule
 
-        # One pass of the critics: the first n rows are the actions taken, the others those that were drawn.
-        actions = torch.cat((rows.action, drawn.action[:n]))
-        valued = self._critics.forward(torch.cat((torch.cat((rows.obs, rows.obs)), actions), dim=1))
-        values, own = valued[-1][..., 0].chunk(2, dim=1)
-        least, lower = own.min(dim=0)
-        error = values - target
-        by_taken = error * (rows.weights / n)
-        found = Found(
-            values,
-            target,
-            error,
-            critic_loss=0.5 * (by_taken * error).sum(),
-            policy_loss=(alpha * log_prob - least).mean(),
-            entropy=-log_prob.mean(),
-        )
+    def critic_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
+        """Half the weighted squared distance (equation 5) from reward + discount * (lower target critic - alpha * log
+        probability), at an action that the policy draws for the next observation by normal numbers [n, k]."""
+        with torch.no_grad():
+            next_action, next_log_prob = draw(self._network(rows.next_obs), noise)
+            next_value = values_of(self._target, rows.next_obs, next_action).amin(dim=0)
+            target = rows.reward + rows.discount * (next_value - self.alpha * next_log_prob)
+        values = values_of(self._network.critics, rows.obs, rows.action)
+        loss = (squared(values, target) @ rows.weights).sum() * (0.5 / len(rows))
+        return critics_loss(loss, values, target)
 
-        by_own = torch.zeros_like(own).scatter_(0, lower.unsqueeze(0), -1.0 / n)
-        by_values = torch.cat((by_taken, by_own), dim=1).unsqueeze(2)
-        by_first = self._critics.backward(valued, by_values, learned=n)
-        by_action = self._critics.input_gradient(by_first[:, n:], first=rows.obs.shape[1])
-        by_outputs = slope(drawn, by_action, alpha / n, rows=n)
-        self._actor.backward(acted, by_outputs.unsqueeze(0), learned=n)
-        return self._update(found, alpha, self._target_entropy)
+    def actor_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
+        """alpha * log probability - lower critic (equation 9), at an action that the policy draws for the observation
+        by normal numbers [n, k]."""
+        action, log_prob = draw(self._network(rows.obs), noise)
+        with self._parts[CRITICS].constant():
+            value = values_of(self._network.critics, rows.obs, action).min(dim=0).values
+        alpha = self.alpha
+        loss = (alpha * log_prob - value).mean()
+        entropy = -log_prob.detach().mean()
+        return Loss(loss, {"policy_loss": loss.detach(), "temperature": alpha, "entropy": entropy})

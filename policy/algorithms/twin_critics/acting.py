@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +14,14 @@ from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.config.declaration import Schedule
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.distributions import masked
-from remuda.policy.acting.inference import Inference
+from remuda.policy.acting.network import ActingNetwork
 from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, least
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.parts import flat
-from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnitBox
+
+if TYPE_CHECKING:
+    from torch import nn
 
 RANDOM = "random"
 """The exploration of Policy.act that is the share of actions drawn evenly from all that are legal."""
@@ -35,18 +39,22 @@ class TwinCriticPolicy(Policy):
         chosen: Callable[[str], None] | None = None,
         device: str = "cpu",
     ) -> None:
-        """`actions` brings the network's actions to the environment; `chosen` and `device` are Inference's."""
+        """`actions` brings the network's actions to the environment; `chosen` and `device` are ActingNetwork's."""
         self._layout, self._observation, self._actions = layout, observation, actions
-        self._shapes = layout.shapes()
-        self._actor = Inference(chosen, device)
-        self._critics = [Inference(device=device) for _ in range(CRITICS)]
+        critics = {f"critic_{index}": layout.critic[0] for index in range(CRITICS)}
+        self._network = ActingNetwork(
+            functools.partial(_network, layout),
+            observation,
+            timed="actor",
+            inputs={"actor": layout.actor[0], **critics},
+            chosen=chosen,
+            device=device,
+        )
+        self._critics = list(critics)
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
-        require_fit(self._shapes, state, what="policy")
-        self._actor.load(self._layout.actor_weights(state))
-        for critic, weights in zip(self._critics, self._layout.critic_weights(state), strict=True):
-            critic.load(weights)
+        self._network.load_state(state)
 
     def act(
         self,
@@ -87,14 +95,14 @@ class TwinCriticPolicy(Policy):
 
     def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
         """The actor's outputs for observations [n, …]: float32 [n, outputs]."""
-        return self._actor(flat(self._observation, observations))
+        return self._network("actor", flat(self._observation, observations))
 
     def least_values(self, observations: np.ndarray, actions: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """The smaller of both critics' values of observations [n, …], and of actions in -1 … 1, float32 [n, k], where
         the critics read those: float32 [n, values]."""
         seen = flat(self._observation, observations)
         inputs = seen if actions is None else np.concatenate((seen, actions), axis=1)
-        return least([critic(inputs) for critic in self._critics])
+        return least([self._network(critic, inputs) for critic in self._critics])
 
 
 class BoxPolicy(TwinCriticPolicy):
@@ -109,6 +117,12 @@ class BoxPolicy(TwinCriticPolicy):
     def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator, legal: NDArray[np.bool_] | None) -> np.ndarray:
         """See TwinCriticPolicy."""
         return rng.uniform(-1.0, 1.0, like.shape).astype(np.float32)
+
+
+def _network(layout: TwinCriticLayout) -> nn.Module:
+    from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork  # not above: it needs torch
+
+    return TwinCriticNetwork(layout, 1.0 if layout.has_temperature else None)
 
 
 def random_at_first(config: ExperimentConfig, settings: TwinCriticConfig) -> dict[str, Schedule]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.environments.unsupported import UnsupportedSpaceError
-from remuda.policy.acting.weights import Dense, Weights
-from remuda.policy.base import Arrays
 from remuda.policy.networks.parts import PartsLayout
 from remuda.policy.spaces import ObservationSpec
 
@@ -27,19 +24,6 @@ class TwinCriticLayout:
     actor: tuple[int, ...]
     critic: tuple[int, ...]
     has_temperature: bool
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The tensors of TwinCriticNetwork by name (a test compares the two)."""
-        temperature: dict[str, tuple[int, ...]] = {"log_temperature": (1,)} if self.has_temperature else {}
-        return temperature | _shapes("actor", 1, self.actor) | _shapes("critics", CRITICS, self.critic)
-
-    def actor_weights(self, state: Arrays) -> Weights:
-        """Take the actor out of a network's state."""
-        return _weights(state, "actor", 0, len(self.actor) - 1)
-
-    def critic_weights(self, state: Arrays) -> list[Weights]:
-        """Take each critic out of a network's state."""
-        return [_weights(state, "critics", index, len(self.critic) - 1) for index in range(CRITICS)]
 
 
 def numbers_of(observation: ObservationSpec, *, by: str) -> int:
@@ -64,19 +48,3 @@ def numbers_of(observation: ObservationSpec, *, by: str) -> int:
 def least(values: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """The smaller of the critics' values, each float32 [n, k]."""
     return np.minimum(*values)
-
-
-def _shapes(name: str, count: int, widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
-    for index, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
-        layer = f"{name}.{2 * index}"
-        shapes |= {f"{layer}.weight": (count, inputs, outputs), f"{layer}.bias": (count, 1, outputs)}
-    return shapes
-
-
-def _weights(state: Arrays, name: str, index: int, layers: int) -> Weights:
-    dense = [
-        Dense(state[f"{name}.{2 * layer}.weight"][index].T, state[f"{name}.{2 * layer}.bias"][index, 0])
-        for layer in range(layers)
-    ]
-    return Weights(tuple(dense), "relu")

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -17,34 +18,15 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.target_learner import TargetLearner
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
-from remuda.policy.base import Arrays
+from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.adam import Adam, Adams
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
-from remuda.policy.networks.parts import flat
 from remuda.policy.networks.precision import Products
-from remuda.policy.networks.stacked import Stack
 from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.transitions import Transitions
 
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "log_temperature"
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A batch of n transitions on the learner's device."""
-
-    obs: torch.Tensor
-    """float32 [n, features], encoded; the same for `next_obs`."""
-    next_obs: torch.Tensor
-    action: torch.Tensor
-    """Numbers in -1 … 1, float32 [n, k]; or indices, int64 [n, 1]."""
-    reward: torch.Tensor
-    """float32 [n]; the same for `discount` and `weights`."""
-    discount: torch.Tensor
-    weights: torch.Tensor
-
-    def __len__(self) -> int:
-        return len(self.reward)
 
 
 class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
@@ -70,15 +52,11 @@ class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
         assert isinstance(config.policy, TwinCriticConfig), config.policy.type
         self._learner, self._shares, self._seed = config.learner, config.policy, seed
         self._device = torch.device(config.learner.device)
-        self._box = action.bounded(by=config.policy.type) if action.n is None else None
         with weights_from(seed):
             self._network = TwinCriticNetwork(layout, temperature).to(self._device)
         target = copy.deepcopy(self._network.get_submodule(followed))
         self._parameters, self._target_parameters = FlatParameters(self._network), FlatParameters(target)
-        self.products = self._products = Products(self._device)
-        self._actor, self._critics = (
-            Stack(self._parameters, prefix, self._products) for prefix in ("actor.", "critics.")
-        )
+        self.products = Products(self._device).reach(self._network).reach(target)
         self._followed = self._parameters.part(followed)
         self._following = self._target_parameters.part("")
         rates = {CRITICS: config.learner.learning_rate, ACTOR: self._shares.actor_learning_rate}
@@ -95,22 +73,9 @@ class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
 
     # --- parts of an update
 
-    def _target_stack(self, prefix: str) -> Stack:
-        """A part of the target networks."""
-        return Stack(self._target_parameters, prefix, self._products)
-
-    def _rows(self, batch: Arrays) -> Rows:
+    def _rows(self, batch: Arrays) -> Transitions:
         """Move a batch to the device."""
-
-        def given(column: np.ndarray) -> torch.Tensor:
-            return to_tensor(column, self._device)
-
-        obs, next_obs = (given(flat(self.observation, batch[name])) for name in ("obs", "next_obs"))
-        if self._box is not None:
-            action = given(self._box.from_environment(batch["action"]))
-        else:
-            action = given(batch["action"].astype(np.int64, copy=False) - self.action.start).unsqueeze(1)
-        return Rows(obs, next_obs, action, given(batch["reward"]), given(batch["discount"]), given(batch["weights"]))
+        return Transitions.of(batch, self.observation, self.action, self._device, as_vector=True)
 
     def _normal(self, rows: int, each: int) -> torch.Tensor:
         """Draw normal numbers float32 [rows, each] of this update: a resumed run draws the same, and several ranks draw
@@ -120,15 +85,31 @@ class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
         drawn = np.random.default_rng((self._seed, self._updates)).standard_normal((whole, each), np.float32)
         return to_tensor(drawn[before : before + rows], self._device)
 
-    def _step(self, name: str) -> torch.Tensor:
-        """Take a step with one of the optimizers; returns the norm of its gradient before clipping."""
-        norm = self._parts[name].clip_gradient(self._learner.max_grad_norm)
-        self._optimizer[name].step()
-        return norm
+    def _descend(self, losses: Mapping[str, Loss], rows: int) -> LearnResult:
+        """Take a step with each of these parts down its loss, which is the mean of so many rows and becomes that of all
+        ranks. Each loss states what is constant in it: the gradient is that of their sum. Target networks follow when
+        the actor has moved."""
+        self._parameters.backward(functools.reduce(torch.add, (loss.total for loss in losses.values())))
+        metrics: dict[str, float | torch.Tensor] = {"cur_lr": self._learner.learning_rate}
+        for loss in losses.values():
+            metrics |= loss.metrics
+        means = [value for value in metrics.values() if isinstance(value, torch.Tensor) and not value.dim()]
+        with torch.no_grad():
+            self.ranks.average(rows, self._parameters.gradient, *means)
+            metrics["grad_norm"] = norm = self._clip(CRITICS)
+            if ACTOR in losses:
+                metrics["actor_grad_norm"] = actor_norm = self._clip(ACTOR)
+                metrics["grad_norm"] = norm.hypot(actor_norm)
+            for name in losses:
+                self._optimizer[name].step()
+            if ACTOR in losses:
+                self._following.follow(self._followed.vector, self._shares.target_share)
+        self._updates += 1
+        return LearnResult(metrics, losses[CRITICS].priorities)
 
-    def _follow(self) -> None:
-        """Let the target networks follow."""
-        self._following.follow(self._followed.vector, self._shares.target_share)
+    def _clip(self, name: str) -> torch.Tensor:
+        """Clip the gradient of a part; returns its norm from before."""
+        return self._parts[name].clip_gradient(self._learner.max_grad_norm)
 
     # --- state
 
@@ -139,3 +120,18 @@ class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy the network to the host, in one transfer."""
         return self._parameters.snapshot()
+
+
+def squared(values: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The square of the distance of each value [critics, n] from the target [n]."""
+    squares: torch.Tensor = torch.ops.aten.mse_loss(values, target, 0)  # one node of the graph
+    return squares
+
+
+def critics_loss(total: torch.Tensor, values: torch.Tensor, target: torch.Tensor) -> Loss:
+    """The loss of critics that give so many values [critics, n] where they should give the target [n], with what is
+    reported of it."""
+    found = values.detach()
+    td_error = (found - target).abs().mean(dim=0)
+    metrics = {"critic_loss": total.detach(), "q_value": found[0], "target_q_value": target, "td_error": td_error}
+    return Loss(total, metrics, td_error)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout
-from remuda.policy.networks.stacked import StackedPerceptron
+from remuda.policy.networks.stacked import StackedPerceptron, StackSlice
 
 
 class TwinCriticNetwork(nn.Module):
@@ -29,10 +29,21 @@ class TwinCriticNetwork(nn.Module):
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The actor's outputs for encoded observations [n, features]: [n, outputs]."""
-        outputs: torch.Tensor = self.actor(observations)[0]
+        outputs: torch.Tensor = self.actor(observations).squeeze(0)
         return outputs
 
     def least_value(self, inputs: torch.Tensor) -> torch.Tensor:
         """The smaller of both critics' values for what they read [n, inputs]: [n, values]."""
         values: torch.Tensor = self.critics(inputs).amin(0)
         return values
+
+    def acting(self) -> dict[str, nn.Module]:
+        """See remuda.policy.networks.reading: the outputs of the `actor`, and the values of each critic."""
+        critics = {f"critic_{index}": StackSlice(self.critics, index) for index in range(CRITICS)}
+        return {"actor": StackSlice(self.actor, 0), **critics}
+
+
+def values_of(critics: nn.Module, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    """Each critic's values of the actions, numbers in -1 … 1 [n, k]: [critics, n]."""
+    values: torch.Tensor = critics(torch.cat((observations, actions), dim=1)).squeeze(2)
+    return values

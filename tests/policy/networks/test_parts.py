@@ -21,16 +21,13 @@ from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.packing import PackObservations, packed_space
 from remuda.environments.unsupported import UnsupportedSpaceError
-from remuda.policy.acting.plain_forward import plain_forward
-from remuda.policy.acting.torch_forward import torch_forward
-from remuda.policy.acting.weights import weights_of
 from remuda.policy.algorithms import make_algorithm, make_policy
-from remuda.policy.algorithms.dqn.q_values import q_values
 from remuda.policy.algorithms.twin_critics.layout import numbers_of
 from remuda.policy.files.model_artifact import traced_policy
-from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.parts import PartsLayout, features_of, flat, input_layout, vector_of
 from remuda.policy.networks.precision import Products
+from remuda.policy.networks.program import compiled
+from remuda.policy.networks.reading import Names
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.networks.trunks import PartsTrunk, from_bytes
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -84,18 +81,14 @@ def test_switches_in_rows_are_no_image() -> None:
 def test_the_trunk_reads_vectors_and_images_as_acting_does() -> None:
     layout = PartsLayout.of(SPEC, None)
     trunk = PartsTrunk(layout)
-    assert {name: tuple(value.shape) for name, value in trunk.state_dict(prefix="trunk.").items()} == (
-        layout.shapes("trunk")
-    )
     with torch.no_grad():
         learned = trunk(torch.from_numpy(ROWS)).numpy()
         acted = trunk.eval()(torch.from_numpy(ROWS)).numpy()
     assert learned.shape == (5, layout.features)
     assert layout.features == VECTORS + 16 * 5 * 5
-    state = {name: value.numpy() for name, value in trunk.state_dict(prefix="trunk.").items()}
-    weights = weights_of(state, (), "relu", layout, "trunk")
-    for forward in (plain_forward(weights), torch_forward(weights)):
-        np.testing.assert_allclose(forward(ROWS), learned, atol=1e-5)
+    state = {name: value.numpy() for name, value in trunk.state_dict().items()}
+    forward = compiled(trunk.steps(Names(trunk)), state, SPEC)
+    np.testing.assert_allclose(forward(ROWS), learned, atol=1e-5)
     np.testing.assert_allclose(acted, learned, atol=1e-5)
 
 
@@ -192,8 +185,8 @@ def test_vectors_beside_images_are_not_read_in_a_lower_precision() -> None:
     """The layers after the convolutions read both."""
     layout = PartsLayout.of(SPEC, None)
     network = QNetwork(features_of(SPEC, layout), 4, (512, 512), dueling=True, image=layout)
-    parameters, products = FlatParameters(network), Products(torch.device("cpu"))
-    exact = q_values(network, parameters)(torch.from_numpy(ROWS))
+    exact = network(torch.from_numpy(ROWS))
+    products = Products(torch.device("cpu")).reach(network)
     products.precision = "bfloat16"
-    assert torch.equal(q_values(network, parameters, products)(torch.from_numpy(ROWS)), exact)
+    assert torch.equal(network(torch.from_numpy(ROWS)), exact)
     assert not products.lowered

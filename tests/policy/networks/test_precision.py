@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator
-from typing import Literal, Protocol, cast
+from typing import Protocol, cast
 
 import pytest
 import torch
 from torch import nn
 
-from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.images import Convolution, ImageLayout, Pixels
-from remuda.policy.networks.perceptrons import Outputs, Perceptrons
+from remuda.policy.networks.one_node import Outputs
+from remuda.policy.networks.perceptrons import Perceptrons
 from remuda.policy.networks.precision import (
     LEAST_MULTIPLICATIONS,
     Hardware,
@@ -59,15 +59,24 @@ def numbers(*shape: int, seed: int = 1) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def network(widths: tuple[int, ...]) -> tuple[nn.Sequential, FlatParameters]:
-    """Layers named 0, 1 …, orthogonal: numbers keep their size."""
+def network(widths: tuple[int, ...], activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """Orthogonal: numbers keep their size."""
+    made: list[nn.Module] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        layers = [nn.Linear(*pair) for pair in itertools.pairwise(widths)]
-        for layer in layers:
+        for pair in itertools.pairwise(widths):
+            layer = nn.Linear(*pair)
             nn.init.orthogonal_(layer.weight, 1.4)
-    made = nn.Sequential(*layers)
-    return made, FlatParameters(made)
+            made += [layer, activation()]
+    return nn.Sequential(*made[:-1])
+
+
+def differentiated(perceptrons: Perceptrons, inputs: torch.Tensor) -> tuple[Outputs, torch.Tensor]:
+    """Outputs, and a gradient of all parameters."""
+    outputs = perceptrons(inputs)
+    loss = sum((output * numbers(*output.shape, seed=2)).sum() for output in outputs) + torch.zeros(())
+    parts = torch.autograd.grad(loss / len(inputs), perceptrons.parameters)
+    return outputs, torch.cat([part.reshape(-1) for part in parts])
 
 
 def learned(
@@ -75,16 +84,15 @@ def learned(
     products: Products | None,
     *,
     rows: int = ROWS,
-    activation: Literal["tanh", "relu"] = "relu",
+    activation: type[nn.Module] = nn.ReLU,
     shared: int = 0,
 ) -> tuple[Outputs, torch.Tensor]:
     """Outputs and gradient of one head, of which the first `shared` layers are shared."""
-    _, parameters = network(widths)
-    names = [str(index) for index in range(len(widths) - 1)]
-    perceptrons = Perceptrons(parameters, activation, shared=names[:shared], heads=[names[shared:]], products=products)
-    outputs, backward = perceptrons.vjp(numbers(rows, widths[0]))
-    backward((numbers(rows, widths[-1], seed=2) / rows,))
-    return outputs, parameters.gradient
+    made = network(widths, activation)
+    perceptrons = Perceptrons.of([made[2 * shared :]], (made[: 2 * shared],))
+    assert perceptrons is not None
+    perceptrons.products = products
+    return differentiated(perceptrons, numbers(rows, widths[0]))
 
 
 def apart(got: torch.Tensor, expected: torch.Tensor) -> float:
@@ -101,11 +109,11 @@ def test_only_large_products_are_lowered() -> None:
     assert not Products(CPU).lowers(4096, 1024, 1024)
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
 @pytest.mark.parametrize("shared", [0, 2, 3])
 @pytest.mark.parametrize("way", WAYS)
 def test_outputs_and_gradient_are_close_to_those_in_float32(
-    activation: Literal["tanh", "relu"], shared: int, way: Lowering
+    activation: type[nn.Module], shared: int, way: Lowering
 ) -> None:
     products, widths = lower(way), (4, WIDTH, WIDTH, WIDTH, 3)
     (got, gradient), (expected, exact) = (
@@ -125,15 +133,14 @@ def test_each_head_may_read_its_share_of_shared_layers(way: Lowering) -> None:
         made = nn.ModuleDict({name: nn.Linear(*size) for name, size in {
             "first": (4, WIDTH), "second": (WIDTH, WIDTH), "one": (WIDTH // 2, 3), "two": (WIDTH // 2, 1),
         }.items()})  # fmt: skip
-    parameters = FlatParameters(made)
     found: list[torch.Tensor] = []
     for products in (None, lower(way)):
-        perceptrons = Perceptrons(
-            parameters, "relu", shared=["first", "second"], heads=[["one"], ["two"]], split=True, products=products
-        )
-        outputs, backward = perceptrons.vjp(numbers(ROWS, 4))
-        backward((numbers(ROWS, 3, seed=2), numbers(ROWS, 1, seed=3)))
-        found.append(torch.cat([parameters.gradient, *(output.reshape(-1) for output in outputs)]))
+        shared = [nn.Sequential(made["first"], nn.ReLU(), made["second"], nn.ReLU())]
+        perceptrons = Perceptrons.of([made["one"], made["two"]], shared, split=True)
+        assert perceptrons is not None
+        perceptrons.products = products
+        outputs, gradient = differentiated(perceptrons, numbers(ROWS, 4))
+        found.append(torch.cat([gradient, *(output.detach().reshape(-1) for output in outputs)]))
     assert 0.0 < apart(found[1], found[0]) < OF_GRADIENTS
 
 
@@ -152,15 +159,16 @@ def test_the_first_the_last_and_small_layers_stay_exact(widths: tuple[int, ...],
 
 def test_offsets_of_observations_are_not_lost() -> None:
     """Observations that differ by a 2000th of themselves are the same number in bfloat16."""
-    _, parameters = network((2, WIDTH, WIDTH, 1))
-    perceptrons = Perceptrons(parameters, "tanh", heads=[["0", "1", "2"]], products=lower())
+    made = network((2, WIDTH, WIDTH, 1), nn.Tanh)
+    perceptrons = Perceptrons.of([made])
+    assert perceptrons is not None
+    perceptrons.products = lower()
     near = torch.tensor([[1000.0, 1000.0], [1000.5, 1000.0]]).repeat(ROWS, 1)
     with torch.no_grad():
-        parameters.by_name(parameters.vector.detach())["0.weight"].copy_(numbers(WIDTH, 2) * torch.tensor([1.0, 0.0]))
-        parameters.by_name(parameters.vector.detach())["0.bias"].copy_(
-            -1000.2 * parameters.by_name(parameters.vector.detach())["0.weight"][:, 0]
-        )
-    (values,) = perceptrons.forward(near)
+        weight, bias = list(made.parameters())[:2]
+        weight.copy_(numbers(WIDTH, 2) * torch.tensor([1.0, 0.0]))
+        bias.copy_(-1000.2 * weight[:, 0])
+        (values,) = perceptrons(near)
     assert float((values[0] - values[1]).abs()) > 1e-3
 
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from remuda.policy.acting.recurrent import Core as PlainCore
-from remuda.policy.networks.images import ImageLayout
 from remuda.policy.networks.recurrence import CoreKind, RecurrentLayout
-from remuda.policy.networks.recurrent_networks import Core, RecurrentNetwork
+from remuda.policy.networks.recurrent_networks import Core
 from remuda.policy.spaces import ObservationSpec
 
 KINDS: tuple[CoreKind, ...] = ("lstm", "gru")
@@ -112,14 +111,3 @@ def test_an_lstm_by_hand() -> None:
     cell = gate * 2.0 + gate * np.tanh(1.0)
     assert plain.step(np.ones((1, 1), np.float32), state)[0, 0] == pytest.approx(gate * np.tanh(cell), rel=1e-6)
     np.testing.assert_allclose(state, [[gate * np.tanh(cell), cell]], rtol=1e-6)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("what", ["numbers", "normalised numbers", "images"])
-def test_names_and_shapes_are_known_without_torch(kind: CoreKind, what: str) -> None:
-    image = ImageLayout.of(FRAMES, ((4, 5, 2), (3, 3, 1))) if what == "images" else None
-    laid_out = RecurrentLayout(image, 6, (7, 4), "tanh", kind, 5, normalizes=what == "normalised numbers")
-    network = RecurrentNetwork(laid_out, nn.Linear(5, 2))
-    expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items() if "head" not in name}
-    assert laid_out.shapes() == expected
-    assert {name.split(".")[0] for name in network.state_dict()} == {"encoder", "core", "head"}

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,25 +14,24 @@ from hypothesis import strategies as st
 
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.precision import Products
-from remuda.policy.networks.stacked import Stack, StackedLayer, StackedPerceptron
+from remuda.policy.networks.stacked import StackedLayer, StackedPerceptron
 
 widths = st.lists(st.integers(1, 9), min_size=2, max_size=5)
 
 
-def made(count: int, sizes: list[int], seed: int = 0) -> tuple[StackedPerceptron, FlatParameters, Stack]:
+def made(count: int, sizes: list[int], seed: int = 0) -> StackedPerceptron:
     torch.manual_seed(seed)
-    network = StackedPerceptron(count, sizes).double()
-    parameters = FlatParameters(network)
-    return network, parameters, Stack(parameters, "", Products(torch.device("cpu")))
+    return StackedPerceptron(count, sizes).double()
 
 
 @settings(deadline=None)
 @given(count=st.integers(1, 3), sizes=widths, rows=st.integers(1, 12), seed=st.integers(0, 1000))
 def test_each_is_a_perceptron_of_linear_layers_and_relu(count: int, sizes: list[int], rows: int, seed: int) -> None:
-    network, _, stack = made(count, sizes, seed)
+    network = made(count, sizes, seed)
     inputs = torch.randn(rows, sizes[0], dtype=torch.float64)
-    together = stack.forward(inputs)[-1]
-    torch.testing.assert_close(together, network(inputs))
+    together = network(inputs)
+    with torch.no_grad():
+        torch.testing.assert_close(network(inputs), together)
     for index in range(count):
         alone = inputs
         layers = [layer for layer in network if isinstance(layer, StackedLayer)]
@@ -45,24 +46,47 @@ def test_each_is_a_perceptron_of_linear_layers_and_relu(count: int, sizes: list[
     count=st.integers(1, 3),
     sizes=widths,
     rows=st.integers(1, 12),
-    unused=st.integers(0, 3),
+    flat=st.booleans(),
     seed=st.integers(0, 1000),
-    part=st.floats(0.1, 1.0),
 )
-def test_gradients_are_autograds(count: int, sizes: list[int], rows: int, unused: int, seed: int, part: float) -> None:
-    """Those of the parameters from the first rows alone, those of the inputs from all that there is a slope of."""
-    network, parameters, stack = made(count, sizes, seed)
-    learned, first = max(1, int(part * rows)), sizes[0] // 2
-    inputs = torch.randn(rows, sizes[0], dtype=torch.float64).requires_grad_()
-    others = torch.randn(unused, sizes[0], dtype=torch.float64)
+def test_gradients_are_those_of_the_layers_by_themselves(
+    count: int, sizes: list[int], rows: int, flat: bool, seed: int
+) -> None:
+    """Of a loss that uses the network twice, by the inputs and by all parameters, which may be one vector."""
+    network = made(count, sizes, seed)
+    plain = copy.deepcopy(network).eval()
+    inputs, others = (torch.randn(rows, sizes[0], dtype=torch.float64, requires_grad=True) for _ in range(2))
     slope = torch.randn(count, rows, sizes[-1], dtype=torch.float64)
-    expected = torch.autograd.grad((network(inputs) * slope)[:, :learned].sum(), list(network.parameters()))
-    (by_inputs,) = torch.autograd.grad((network(inputs) * slope).sum(), inputs)
-    with torch.no_grad():
-        parameters.gradient.fill_(7.0)  # what an earlier update has left
-        by_first = stack.backward(stack.forward(torch.cat((inputs.detach(), others))), slope, learned=learned)
-        torch.testing.assert_close(parameters.gradient, torch.cat([each.flatten() for each in expected]))
-        torch.testing.assert_close(stack.input_gradient(by_first, first=first), by_inputs[:, first:])
+
+    def loss(of: StackedPerceptron) -> torch.Tensor:
+        total: torch.Tensor = (of(inputs) * slope).sum() + of(others).square().sum()
+        return total
+
+    parameters = FlatParameters(network) if flat else None
+    expected = torch.autograd.grad(loss(plain), [inputs, *plain.parameters()])
+    if parameters is None:
+        torch.testing.assert_close(torch.autograd.grad(loss(network), [inputs, *network.parameters()]), expected)
+        return
+    for _ in range(2):  # memory of the first gradients is used again
+        parameters.backward(loss(network))
+        torch.testing.assert_close(parameters.gradient, torch.cat([each.flatten() for each in expected[1:]]))
+    with parameters.part("").constant():
+        through = loss(network)
+    torch.testing.assert_close(torch.autograd.grad(through, inputs, retain_graph=True)[0], expected[0])
+    parameters.backward(through)
+    assert not parameters.gradient.any()
+
+
+def test_a_copy_learns_by_its_own_parameters() -> None:
+    network = made(2, [3, 4, 1])
+    FlatParameters(network)
+    other = copy.deepcopy(network)
+    torch.autograd.grad(other(torch.ones(5, 3, dtype=torch.float64)).sum(), list(other.parameters()))
+    inputs = torch.ones(5, 3, dtype=torch.float64)
+    before = network(inputs).detach()
+    FlatParameters(other).vector.data.zero_()
+    assert not other(inputs).any()
+    assert torch.equal(network(inputs), before)
 
 
 def test_weights_start_within_the_bounds_of_torchs_linear_layers_and_differ() -> None:
@@ -81,22 +105,24 @@ def test_in_bfloat16_only_large_products_between_the_layers_are_rounded() -> Non
     torch.manual_seed(0)
     network = StackedPerceptron(2, (5, 128, 128, 1))
     parameters, products = FlatParameters(network), Products(torch.device("cpu"))
-    stack, inputs = Stack(parameters, "", products), torch.randn(128, 5)
-    slope = torch.ones(2, 128, 1)
+    products.reach(network)
+    outer = StackedPerceptron(2, (5, 128, 1))  # a layer that reads observations, and a last one
+    products.reach(outer)
+    inputs = torch.randn(128, 5)
 
     def computed() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        made = stack.forward(inputs)
-        stack.backward(made, slope, learned=128)
-        return made[1].clone(), made[-1], parameters.gradient.clone()
+        outputs = network(inputs)
+        parameters.backward(outputs.sum())
+        return outer(inputs).detach(), outputs.detach(), parameters.gradient.clone()
 
-    with torch.no_grad():
-        first, last, gradient = computed()
-        before = products.lowered
-        products.precision = "bfloat16"
-        same, near, near_gradient = computed()
-        assert (before, products.lowered) == (False, True)
-        assert torch.equal(same, first), "the layer that reads observations is exact"
-        torch.testing.assert_close(near, last, rtol=0.05, atol=0.01)
-        assert float((near_gradient - gradient).norm()) < 0.02 * float(gradient.norm())
-        products.precision = "float32"
-        assert all(torch.equal(*pair) for pair in zip(computed(), (first, last, gradient), strict=True))
+    exact, values, gradient = computed()
+    before = products.lowered
+    products.precision = "bfloat16"
+    same, near, near_gradient = computed()
+    assert (before, products.lowered) == (False, True)
+    assert torch.equal(same, exact)
+    torch.testing.assert_close(near, values, rtol=0.05, atol=0.01)
+    assert not torch.equal(near, values)
+    assert float((near_gradient - gradient).norm()) < 0.02 * float(gradient.norm())
+    products.precision = "float32"
+    assert all(torch.equal(*pair) for pair in zip(computed(), (exact, values, gradient), strict=True))

@@ -78,7 +78,7 @@ def unit(actions: torch.Tensor) -> torch.Tensor:
 def networks(algorithm: TwinCriticLearner) -> tuple[TwinCriticNetwork, TwinCriticNetwork]:
     """Copies of the network, and of it as a target, for autograd."""
     assert isinstance(algorithm.network, TwinCriticNetwork)
-    online = copy.deepcopy(algorithm.network)
+    online = copy.deepcopy(algorithm.network).eval()  # so its layers are torch's own
     for parameter in online.parameters():
         parameter.grad = None
     return online, copy.deepcopy(online)

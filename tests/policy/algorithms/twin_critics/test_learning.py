@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import numpy as np
@@ -17,7 +18,11 @@ import torch
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms import declaration
+from remuda.policy.algorithms.sac.discrete import DiscreteSac
+from remuda.policy.algorithms.sac.learning import Sac
+from remuda.policy.algorithms.td3.learning import Td3
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
+from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
 from remuda.policy.base import LearnResult
 from remuda.policy.networks.portable import PortablePolicy
 from remuda.policy.saved_state import StateMismatchError
@@ -178,6 +183,58 @@ def test_an_update_of_td3_equals_the_textbook_in_plain_torch() -> None:
             cases.follow(target, online, 0.1)
             assert told(result, "policy_loss") == pytest.approx(float(actor_loss.detach()), rel=1e-4)
     assert_same_networks(algorithm, online, target.state_dict())
+
+
+# --- gradients
+
+
+def losses(algorithm: TwinCriticLearner, action: ActionSpec) -> dict[str, Callable[[], torch.Tensor]]:
+    """Those of each part, of the same rows and noise in float64."""
+    given = algorithm._rows(batch(np.random.default_rng(0), action))  # pyright: ignore[reportPrivateUsage]
+    columns = {name: column for name, column in vars(given).items() if torch.is_tensor(column)}
+    doubled = {name: column.double() for name, column in columns.items() if column.is_floating_point()}
+    rows, noise = dataclasses.replace(given, **doubled), cases.noise(0, 2).double()
+    if isinstance(algorithm, Td3):
+        return {
+            "critics": lambda: algorithm.critic_loss(rows, noise).total,
+            "actor": lambda: algorithm.actor_loss(rows).total,
+        }
+    if isinstance(algorithm, Sac):
+        return {
+            "critics": lambda: algorithm.critic_loss(rows, noise).total,
+            "actor": lambda: algorithm.actor_loss(rows, noise).total,
+        }
+    assert isinstance(algorithm, DiscreteSac)
+    assert isinstance(algorithm.network, TwinCriticNetwork)
+    critics = algorithm.network.critics
+    return {
+        "critics": lambda: algorithm.critic_loss(rows, critics(rows.obs)).total,
+        "actor": lambda: algorithm.actor_loss(rows, critics(rows.obs).detach()).total,
+        "log_temperature": lambda: algorithm.temperature_loss(rows, 0.7),
+    }
+
+
+@each_kind
+def test_a_loss_gives_its_part_the_gradient_of_finite_differences_and_others_none(kind: str) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        algorithm = learner(kind)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    parameters = algorithm._parameters  # pyright: ignore[reportPrivateUsage]
+    for name, loss in losses(algorithm, KINDS[kind][1]).items():
+        parameters.backward(loss())
+        part = parameters.part(name)
+        assert float(part.gradient.norm()) == float(parameters.gradient.norm()) > 0.0
+        for seed in range(3):
+            direction = torch.randn(part.vector.shape, generator=torch.Generator().manual_seed(seed)).double()
+            found: list[float] = []
+            for far in (1e-6, -2e-6):
+                part.vector.add_(direction, alpha=far)
+                found.append(float(loss().detach()))
+            part.vector.add_(direction, alpha=1e-6)
+            slope = (found[0] - found[1]) / 2e-6
+            assert slope == pytest.approx(float(part.gradient @ direction), rel=1e-5, abs=1e-8)
 
 
 # --- targets by hand: critics and targets that give constants, and an actor of known entropy

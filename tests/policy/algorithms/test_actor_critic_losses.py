@@ -1,12 +1,10 @@
-"""What is promised of actor-critic networks and updates that are written out: autograd's gradient, and when which is
-used."""
+"""What is promised of the updates of PPO and IMPALA: the gradient of the loss of the paper."""
 
 # torch's annotations are partial.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
-import copy
 from typing import Literal, cast
 
 import numpy as np
@@ -18,16 +16,7 @@ from hypothesis import strategies as st
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic
-from remuda.policy.algorithms.actor_critic.outputs import (
-    ActorCriticOutputs,
-    ModuleOutputs,
-    Outputs,
-    PerceptronOutputs,
-    actor_critic_outputs,
-)
 from remuda.policy.algorithms.actor_critic.returns import Outcome, generalized_advantages, vtrace
-from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.images import ImageLayout
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.likelihoods import categorical, gaussian, several
@@ -39,56 +28,6 @@ OnPolicy = PpoConfig | ImpalaConfig
 HIDDEN = st.lists(st.integers(1, 24), max_size=3).map(tuple)
 ACTIVATION = st.sampled_from(["tanh", "relu"])
 SEED = st.integers(0, 2**32 - 1)
-
-
-def network(
-    features: int, outputs: int, hidden: tuple[int, ...], activation: Activation, *, shared: bool = False
-) -> tuple[ActorCriticNetwork, FlatParameters]:
-    """In double precision, its parameters random: last layers that start small would hide mistakes."""
-    made = ActorCriticNetwork(
-        features, outputs, hidden, activation=activation, gaussian=True, normalizes=False, shared=shared
-    ).double()
-    parameters = FlatParameters(made)
-    parameters.vector.data.normal_(std=0.7)
-    return made, parameters
-
-
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(
-    features=st.integers(1, 9),
-    outputs=st.integers(1, 6),
-    hidden=HIDDEN,
-    how=st.tuples(ACTIVATION, st.booleans()),
-    rows=st.integers(1, 70),
-    seed=SEED,
-)
-def test_outputs_and_gradient_are_those_of_autograd(
-    features: int, outputs: int, hidden: tuple[int, ...], how: tuple[Activation, bool], rows: int, seed: int
-) -> None:
-    activation, shared = how
-    generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        made, parameters = network(features, outputs, hidden, activation, shared=shared)
-    observations, by_policy, by_values = (
-        torch.randn(*shape, generator=generator, dtype=torch.float64)
-        for shape in ((rows, features), (rows, outputs), (rows,))
-    )
-
-    def differentiated(way: ActorCriticOutputs) -> tuple[torch.Tensor, ...]:
-        parameters.gradient.fill_(np.nan)  # nothing of it may be left
-        parameters.by_name(parameters.gradient)["log_std"].zero_()  # except what is left to the distribution
-        outputs, backward = way.vjp(observations)
-        way.values(observations * 2.0)  # what is valued in between has no influence
-        backward(Outputs(by_policy.clone(), by_values.clone()))
-        return *outputs, way.values(observations), parameters.gradient.clone()
-
-    ways = actor_critic_outputs(made, parameters, activation), ModuleOutputs(made, parameters)
-    got, expected = map(differentiated, ways)
-    torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
-
-
-# --- a whole update, against the loss of the paper, differentiated by autograd
 
 
 def values_of(algorithm: ActorCritic, rows: Batch) -> torch.Tensor:
@@ -239,20 +178,6 @@ def test_a_second_step_descends_the_loss_that_the_first_left(value_clip: float |
     assert_close(10.0 * (mean_gradient(twice) - 0.9 * first), expected)
 
 
-# --- which is used
-
-
-def test_convolutions_keep_autograd() -> None:
-    image = ImageLayout.of(ObservationSpec((10, 10, 4), "bool", 0.0, 1.0), None)
-    assert image is not None
-    made = ActorCriticNetwork(
-        0, 2, (16,), activation="relu", gaussian=False, normalizes=False, shared=True, image=image
-    )
-    assert isinstance(actor_critic_outputs(made, FlatParameters(made), "relu"), ModuleOutputs)
-    perceptron, parameters = network(4, 2, (8,), "tanh")
-    assert isinstance(actor_critic_outputs(perceptron, parameters, "tanh"), PerceptronOutputs)
-
-
 @pytest.mark.parametrize("policy", [PpoConfig(hidden=(16,), epochs=1, minibatches=1), ImpalaConfig(hidden=(16,))])
 def test_an_update_through_convolutions_descends_the_same_loss(policy: OnPolicy) -> None:
     """The gradient of the last layers, whose inputs the trunk makes, and of the trunk itself."""
@@ -265,23 +190,3 @@ def test_an_update_through_convolutions_descends_the_same_loss(policy: OnPolicy)
     gradient = mean_gradient(algorithm)
     assert gradient.count_nonzero() > 0.5 * len(gradient)
     assert all((tensor != before[name]).any() for name, tensor in algorithm.acting_state().items() if "weight" in name)
-
-
-def test_parameters_that_are_loaded_are_those_that_count() -> None:
-    (first, of_first), (second, _) = (network(4, 2, (8, 6), "tanh", shared=True) for _ in range(2))
-    outputs = PerceptronOutputs(of_first, "tanh")
-    first.load_state_dict(copy.deepcopy(second.state_dict()))
-    observations = torch.randn(5, 4, dtype=torch.float64)
-    with torch.no_grad():
-        torch.testing.assert_close(outputs.vjp(observations)[0].policy, second(observations))
-
-
-@pytest.mark.parametrize("way", ["by hand", "by autograd"])
-def test_outputs_to_learn_stay_what_they_were_when_the_parameters_move(way: str) -> None:
-    made, parameters = network(4, 2, (8,), "relu")
-    outputs = PerceptronOutputs(parameters, "relu") if way == "by hand" else ModuleOutputs(made, parameters)
-    learnt, _ = outputs.vjp(torch.randn(5, 4, dtype=torch.float64))
-    before = [part.clone() for part in learnt]
-    parameters.vector.data.add_(1.0)
-    assert all(torch.equal(part, kept) for part, kept in zip(learnt, before, strict=True))
-    assert not any(part.requires_grad for part in learnt)

@@ -1,0 +1,59 @@
+"""A network's outputs by its own modules in torch."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from remuda.policy.networks.program import PROGRAM, Arrays, Forward, Programs
+from remuda.policy.networks.reading import Acts, programs_of
+from remuda.policy.networks.tensors import to_tensor, usable
+from remuda.policy.saved_state import require_fit
+
+CPU = torch.device("cpu")
+
+
+class TorchOutputs:
+    """The modules that a network acts by, on a device."""
+
+    def __init__(self, make: Callable[[], nn.Module], device: str) -> None:
+        """Raises DeviceError if there is no such device."""
+        self._device = usable(device, setting="collector.device")
+        self._network = make().to(self._device).eval().requires_grad_(False)
+        assert isinstance(self._network, Acts)
+        self._outputs = dict(self._network.acting())
+        self.programs: Programs = programs_of(self._network)
+        """How numpy computes the outputs."""
+        self.loaded = False
+        """Whether the network has been given weights."""
+
+    def require_fit(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise StateMismatchError unless arrays of these shapes are those of the network."""
+        expected = {name: tuple(tensor.shape) for name, tensor in self._network.state_dict().items()}
+        given = {name: np.empty(shape, np.bool_) for name, shape in shapes.items() if not name.endswith(PROGRAM)}
+        require_fit(expected, given, what="policy")
+
+    def load(self, arrays: Arrays) -> None:
+        """Compute with these weights from now on. They are copied: results depend on how memory is aligned."""
+        own = {name: to_tensor(array, CPU) for name, array in arrays.items() if not name.endswith(PROGRAM)}
+        self._network.load_state_dict(own)
+        self.loaded = True
+
+    def forward(self, output: str, *, lower: bool = False) -> Forward:
+        """The forward pass of an output. With `lower` all but its last layer compute in bfloat16."""
+        module, device = self._outputs[output], self._device
+
+        @torch.inference_mode()
+        def forward(inputs: np.ndarray) -> NDArray[np.float32]:
+            with torch.autocast(device.type, torch.bfloat16, enabled=lower):
+                outputs: torch.Tensor = module(to_tensor(inputs, device))
+            return outputs.float().cpu().numpy()
+
+        return forward

@@ -1,0 +1,126 @@
+"""Layers as one node of autograd's graph.
+
+Recording each of their operations takes as long as the small products of reinforcement learning themselves.
+"""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from remuda.policy.networks.precision import Lowers
+
+Outputs = tuple[torch.Tensor, ...]
+
+
+class OneNode(Lowers, ABC):
+    """Layers with a backward pass that is written for the whole. Modules keep one as an attribute and call `recorded`
+    in their `forward`. Derivatives of gradients are not available."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = list(parameters)
+        """The weight and the bias of each layer."""
+        self._leaf: torch.Tensor | None = None
+        """All parameters as one vector, in any order; see `flatten`."""
+        self._places: list[int] = []
+        """Of the parts of the vector by order, which parameter each is."""
+        self._sizes: list[int] = []
+        """Of each of them."""
+        self._spare: tuple[torch.Tensor, list[torch.Tensor]] | None = None
+        """A vector of gradients that nobody reads any more, and its parts."""
+        self._given: tuple[torch.Tensor, list[torch.Tensor]] | None = None
+        """The newest such vector that was written."""
+
+    @abstractmethod
+    def run(self, inputs: torch.Tensor) -> tuple[Outputs, object]:
+        """The outputs for the inputs [n, inputs], without a graph, and everything that `backward` reads. That has none
+        of the outputs: the graph keeps it and they keep the graph; in a circle they would wait for Python's
+        collector."""
+
+    @abstractmethod
+    def backward(
+        self,
+        made: Any,
+        by_outputs: Sequence[torch.Tensor | None],
+        out: Sequence[torch.Tensor | None],
+        *,
+        to_inputs: bool,
+    ) -> torch.Tensor | None:
+        """Write a loss's gradient by each parameter to `out`, given that by each output, None for 0; returns that by
+        the inputs, if it is asked for. Where `out` is None, nobody asks."""
+
+    @abstractmethod
+    def fix(self, values: Sequence[torch.Tensor]) -> None:
+        """Told the memory of all parameters, which stays the same from now on."""
+
+    def recorded(self, inputs: torch.Tensor) -> Outputs:
+        """The outputs for the inputs [n, inputs], in the graph."""
+        return _recorded(self, inputs, *(self.parameters if self._leaf is None else (self._leaf,)))
+
+    # --- one vector of all parameters: autograd takes some microseconds for each tensor
+
+    def flatten(self, leaf: torch.Tensor, places: list[int]) -> None:
+        """Record all parameters as one leaf of the graph: a vector on their memory, in which parameter number
+        `places`[k] comes as number k. Its gradient is theirs."""
+        self._leaf, self._places = leaf, places
+        self._sizes = [self.parameters[place].numel() for place in places]
+        self.fix(self._by_parameter(leaf.detach()))
+
+    def gradients(self, needed: Sequence[bool]) -> tuple[Sequence[torch.Tensor | None], Sequence[torch.Tensor | None]]:
+        """Tensors with any numbers, for the gradient of each leaf that needs one, and of each parameter."""
+        if self._leaf is None:
+            each = zip(self.parameters, needed, strict=True)
+            own = [torch.empty_like(tensor, requires_grad=False) if needs else None for tensor, needs in each]
+            return own, own
+        if not needed[0]:
+            return (None,), (None,) * len(self.parameters)
+        spare, self._spare = self._spare, None
+        if spare is None:
+            vector = torch.empty_like(self._leaf, requires_grad=False)
+            spare = vector, self._by_parameter(vector)
+        self._given = spare
+        return spare[:1], spare[1]
+
+    def release(self) -> None:
+        """Say that nobody reads the newest vector of gradients any more."""
+        self._spare = self._given
+
+    def _by_parameter(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        """View a vector like the leaf as the parameters."""
+        parts = [vector] * len(self._places)
+        for place, part in zip(self._places, torch.split(vector, self._sizes), strict=True):
+            parts[place] = part.view_as(self.parameters[place])
+        return parts
+
+
+class _Node(torch.autograd.Function):
+    """The layers, by their own parameters or by one vector of them."""
+
+    @staticmethod
+    def forward(ctx: Any, layers: OneNode, inputs: torch.Tensor, *_leaves: torch.Tensor) -> Outputs:
+        outputs, ctx.made = layers.run(inputs)
+        ctx.layers = layers
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *by_outputs: torch.Tensor | None) -> Any:
+        _, to_inputs, *needed = ctx.needs_input_grad
+        layers: OneNode = ctx.layers
+        by_leaves, out = layers.gradients(needed)
+        return None, layers.backward(ctx.made, by_outputs, out, to_inputs=to_inputs), *by_leaves
+
+
+_recorded = cast("Callable[..., Outputs]", _Node.apply)
+
+
+def nodes_of(network: nn.Module) -> Iterator[OneNode]:
+    """Those that a network's modules keep."""
+    for module in network.modules():
+        yield from (part for part in vars(module).values() if isinstance(part, OneNode))

@@ -1,0 +1,141 @@
+"""Reads how a network acts from its modules, for collectors that compute it without torch.
+
+A network has a method `acting()`, which gives the modules of each output by name, one after the other. Known are
+torch's fully connected layers, convolutions, layer normalisation, activations, and everything with a method `steps`.
+An output with other modules is computed by torch, from the same modules.
+"""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, cast, runtime_checkable
+
+import numpy as np
+import torch
+from torch import nn
+
+from remuda.policy.networks.program import (
+    PROGRAM,
+    Apply,
+    Convolution,
+    Dense,
+    Flatten,
+    Function,
+    LayerNorm,
+    Programs,
+    Steps,
+    encoded,
+    gives_rows,
+)
+
+_FUNCTIONS: Mapping[type[nn.Module], Function] = {
+    nn.ReLU: "relu",
+    nn.Tanh: "tanh",
+    nn.Sigmoid: "sigmoid",
+    nn.SiLU: "silu",
+}
+
+
+@runtime_checkable
+class Acts(Protocol):
+    """A network, or a part of it, that computes outputs for acting."""
+
+    def acting(self) -> Mapping[str, nn.Module]:
+        """The modules of each output, which map encoded inputs [n, …] to float32 [n, outputs]."""
+        ...
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A module that says itself how it is computed."""
+
+    def steps(self, names: Names) -> Steps | None:
+        """The steps that compute it; None where only torch can."""
+        ...
+
+
+class Names:
+    """The names of a network's tensors."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self._names = {id(tensor): name for name, tensor in (*network.named_parameters(), *network.named_buffers())}
+
+    def of(self, tensor: torch.Tensor) -> str:
+        """The name of a parameter or a buffer."""
+        return self._names[id(tensor)]
+
+    def maybe(self, tensor: torch.Tensor | None) -> str | None:
+        """The same; None for None."""
+        return None if tensor is None else self.of(tensor)
+
+
+def programs(network: nn.Module) -> dict[str, np.ndarray]:
+    """Those of a network and of its parts that act, by the names under which they are published."""
+    found: dict[str, np.ndarray] = {}
+    for prefix, module in cast("Iterator[tuple[str, nn.Module]]", network.named_modules()):
+        if isinstance(module, Acts):
+            found[f"{prefix}.{PROGRAM}" if prefix else PROGRAM] = encoded(programs_of(module))
+    return found
+
+
+def programs_of(part: Acts) -> Programs:
+    """The steps of each output of a network, or of a part of it, by the part's own names."""
+    assert isinstance(part, nn.Module)
+    names = Names(part)
+    read = {output: steps_of(module, names) for output, module in part.acting().items()}
+    return {output: steps if steps is not None and gives_rows(steps) else None for output, steps in read.items()}
+
+
+def steps_of(module: nn.Module, names: Names) -> Steps | None:
+    """How a module is computed; None where only torch can."""
+    if isinstance(module, Readable):
+        return module.steps(names)
+    if type(module) is nn.Sequential:
+        return joined(list(module), names)
+    if isinstance(module, nn.Linear):
+        return (Dense(names.of(module.weight), names.maybe(module.bias)),)
+    if isinstance(module, nn.Conv2d):
+        return _convolution(module, names)
+    if isinstance(module, nn.LayerNorm):
+        one_axis = len(module.normalized_shape) == 1
+        return (LayerNorm(names.maybe(module.weight), names.maybe(module.bias), module.eps),) if one_axis else None
+    if isinstance(module, nn.Identity | nn.Dropout):
+        return ()
+    if isinstance(module, nn.Flatten) and module.start_dim == 1 and module.end_dim == -1:
+        return (Flatten(),)
+    function = _function(module)
+    return None if function is None else (Apply(function),)
+
+
+def joined(modules: Sequence[nn.Module], names: Names) -> Steps | None:
+    """How modules are computed one after the other."""
+    steps: Steps = ()
+    for module in modules:
+        own = steps_of(module, names)
+        if own is None:
+            return None
+        steps += own
+    return steps
+
+
+def _function(module: nn.Module) -> Function | None:
+    if isinstance(module, nn.ELU):
+        return "elu" if module.alpha == 1.0 else None
+    if isinstance(module, nn.LeakyReLU):
+        return "leaky_relu" if module.negative_slope == 0.01 else None
+    if isinstance(module, nn.Softplus):
+        return "softplus" if (module.beta, module.threshold) == (1, 20) else None
+    if isinstance(module, nn.GELU):
+        return "gelu" if module.approximate == "none" else "gelu_tanh"
+    return _FUNCTIONS.get(type(module))
+
+
+def _convolution(module: nn.Conv2d, names: Names) -> Steps | None:
+    plain = module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
+    if not plain or isinstance(module.padding, str):
+        return None
+    stride, padding = ((int(pair[0]), int(pair[1])) for pair in (module.stride, module.padding))
+    return (Convolution(names.of(module.weight), names.maybe(module.bias), stride, padding),)

@@ -24,6 +24,7 @@ from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.files.exported_policy import ExportedPolicy
 from remuda.policy.files.loading import find_checkpoint, load_checkpoint_policy
 from remuda.policy.networks.custom_encoder import Preparation
+from remuda.policy.networks.portable import PortablePolicy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.environments.structured import Grid
 
@@ -110,11 +111,11 @@ def test_an_algorithm_learns_with_it_and_all_sides_act_alike(
             for actor, state in zip((restored.policy, exported), states, strict=True)
         )
         np.testing.assert_allclose(acted, played, rtol=1e-4, atol=1e-5)
-    values = (
+    valued, told = (
         actor.value(seen, state=np.zeros((20, size), np.float32) if size else None)
         for actor in (restored.policy, exported)
     )
-    np.testing.assert_allclose(*values, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(valued, told, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_actors_and_critics_read_images_and_several_parts(
     assert all((after[key] != before[key]).any() for key in before if key.endswith("weight")), "all of it learns"
     acts.load_state(algorithm.published_state())
     portable = algorithm.portable()
-    assert portable is not None
+    assert isinstance(portable, PortablePolicy)
     with torch.no_grad():
         expected = portable.eval().value(torch.from_numpy(seen)).numpy()
     np.testing.assert_allclose(acts.value(seen), expected, rtol=1e-4, atol=1e-4)
@@ -162,9 +163,9 @@ def test_observations_are_prepared_as_the_page_says() -> None:
     assert prepared.shape == (1, 1, 2, 3), "channels first"
     np.testing.assert_allclose(prepared[0, 0], pixels[0, ..., 0] / 255.0)
     matrix = ObservationSpec((2, 3), "float64")
-    assert Preparation(matrix)(torch.zeros(4, 6)).shape == (4, 2, 3)  # type: ignore[union-attr]
+    assert Preparation(matrix)(torch.zeros(4, 6)).shape == (4, 2, 3)
     counted = ObservationSpec((), "int64", n=3, start=1)
-    assert Preparation(counted)(torch.from_numpy(counted.encode(np.array([3])))).tolist() == [[0.0, 0.0, 1.0]]  # type: ignore[union-attr]
+    assert Preparation(counted)(torch.from_numpy(counted.encode(np.array([3])))).tolist() == [[0.0, 0.0, 1.0]]
     env = PackObservations(Grid())
     spec = ObservationSpec.of(env.observation_space)
     parts = Preparation(spec)(torch.from_numpy(env.reset(seed=0)[0][None]))

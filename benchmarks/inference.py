@@ -21,6 +21,7 @@ from remuda.policy.acting.network import ActingNetwork
 from remuda.policy.networks.parts import features_of, input_layout
 from remuda.policy.networks.reading import programs
 from remuda.policy.networks.torch_networks import QNetwork
+from remuda.policy.networks.trunks import trunk_of
 from remuda.policy.spaces import ObservationSpec
 from remuda.worker.threads import bound_threads
 
@@ -60,7 +61,8 @@ def _against_torch(name: str, observations: np.ndarray) -> list[Figure]:
 
     def make() -> QNetwork:
         image = input_layout(spec, None)
-        return QNetwork(features_of(spec, image), actions, hidden, dueling=False, image=image)
+        trunk = None if image is None else trunk_of(image)
+        return QNetwork(features_of(spec, image), actions, hidden, dueling=False, trunk=trunk)
 
     network = make().eval().requires_grad_(requires_grad=False)
     example = torch.from_numpy(observations)

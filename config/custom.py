@@ -174,8 +174,11 @@ def sink_reference(name: str) -> str:
     return names[name]
 
 
-def require_sinks(config: ExperimentConfig) -> None:
-    """Import the classes of sinks that Remuda does not bring, to see that they are there. Raises UserCodeError."""
+def require_code(config: ExperimentConfig) -> None:
+    """Import what the algorithm's settings name, and the classes of sinks that Remuda does not bring, to see that they
+    are there. Raises UserCodeError."""
+    for setting, reference in config.policy.user_code.items():
+        user_object(reference, setting=setting, source_dir=config.source_dir)
     for name in config.log.sinks:
         if name not in BUILT_IN_SINKS:
             user_object(sink_reference(name), setting=SINKS, source_dir=config.source_dir, kind="class")

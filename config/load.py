@@ -12,7 +12,7 @@ from typing import Literal, cast
 from pydantic import JsonValue, ValidationError
 
 from remuda.config.auto import obstacle_to_auto, without_auto
-from remuda.config.custom import CustomSettingsError, completed, require_sinks
+from remuda.config.custom import CustomSettingsError, completed, require_code
 from remuda.config.document import MAX_BYTES, Document, Loc, UnreadableError, value_at
 from remuda.config.errors import ConfigError
 from remuda.config.explain import Where, explain
@@ -149,7 +149,7 @@ def _validated(
         config = ExperimentConfig.model_validate(values)
         if import_algorithm:
             config = completed(config)
-            require_sinks(config)
+            require_code(config)
     except ValidationError as error:
         raise ConfigError(explain(error.errors(include_url=False), where)) from None
     except CustomSettingsError as error:

@@ -33,9 +33,12 @@ def distrusted_environment(env: EnvConfig, *, source_dir: str | None, run_dir: P
 
 def distrusted_algorithm(config: ExperimentConfig, *, run_dir: Path, checkpoint: Path) -> str | None:
     """Why importing the algorithm of this checkpoint of a run takes trust; None where it does not."""
-    kind = config.policy.type
     files = (run_dir, RunFolder(run_dir).config_json, checkpoint.parent, checkpoint)
-    return _distrusted(kind, f"policy.type = {kind!r}", files, source_dir=config.source_dir, run_dir=run_dir)
+    for setting, reference in {"policy.type": config.policy.type, **config.policy.user_code}.items():
+        named = f"{setting} = {reference!r}"
+        if distrusted := _distrusted(reference, named, files, source_dir=config.source_dir, run_dir=run_dir):
+            return distrusted
+    return None
 
 
 def _distrusted(

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 
 from pydantic import JsonValue, model_validator
 
-from remuda.config.algorithms.base import Actions, BuiltInConfig, Spaces
+from remuda.config.algorithms.base import Actions, Spaces
+from remuda.config.algorithms.encoded import EncodedConfig
 from remuda.config.numbers import (
-    Convolution,
     Correlation,
     Discount,
     Fraction,
@@ -26,7 +26,7 @@ from remuda.config.numbers import (
 from remuda.config.stored import FOLDER
 
 
-class ActorCriticConfig(BuiltInConfig):
+class ActorCriticConfig(EncodedConfig):
     """Settings that all algorithms with a policy and a value network have."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete", "MultiDiscrete", "Box")
@@ -35,10 +35,6 @@ class ActorCriticConfig(BuiltInConfig):
     shared_hidden: bool | None = None
     """Whether policy and value share the hidden layers. Sharing halves the cost of an update; separate layers keep the
     two losses from disturbing each other. Null shares them for images only."""
-    convolution: Convolution | None = None
-    """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
-    kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
-    for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
     activation: Literal["tanh", "relu"] | None = None
     """Activation after each hidden layer; null is tanh, and relu for images. Convolutions always use relu."""
     log_std_start: LogStd = 0.0

@@ -38,6 +38,11 @@ class AlgorithmConfig(Section):
         ("policy.recurrent_units",)}. Who has set one of them is told."""
         return {}
 
+    @property
+    def user_code(self) -> Mapping[str, str]:
+        """What the settings name of the user's own code, as `module:name` by dotted key, besides `policy.type`."""
+        return {}
+
 
 class BuiltInConfig(AlgorithmConfig):
     """The section of one of Remuda's own algorithms. Its properties say what its declaration will say: a config is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, cast
 
 from pydantic import (
@@ -63,6 +64,12 @@ class CustomConfig(AlgorithmConfig):
             return values
         given = cast("dict[str, object]", values)
         return {key: value if key in cls.model_fields else _as_setting(key, value) for key, value in given.items()}
+
+    @property
+    def user_code(self) -> Mapping[str, str]:
+        """See AlgorithmConfig: the encoder, of a variant of a built-in algorithm."""
+        encoder = self.settings.get("encoder")
+        return {"policy.encoder": encoder} if isinstance(encoder, str) else {}
 
     @property
     def settings(self) -> dict[str, JsonValue]:

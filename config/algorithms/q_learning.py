@@ -16,10 +16,10 @@ from pydantic import (
     model_validator,
 )
 
-from remuda.config.algorithms.base import Actions, BuiltInConfig, Spaces
+from remuda.config.algorithms.base import Actions, Spaces
+from remuda.config.algorithms.encoded import EncodedConfig
 from remuda.config.numbers import (
     AnyFloat,
-    Convolution,
     Discount,
     Fraction,
     Hidden,
@@ -35,17 +35,13 @@ from remuda.config.numbers import (
 from remuda.config.stored import FOLDER
 
 
-class QLearningConfig(BuiltInConfig):
+class QLearningConfig(EncodedConfig):
     """Settings that all algorithms with action values have."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete",)
     hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
     """Units of each hidden layer, at least one layer. With `dueling`, value and advantages each have a last hidden
     layer of their own. Null is [128, 128, 64], for rainbow [128, 128], and [512] for images."""
-    convolution: Convolution | None = None
-    """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
-    kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
-    for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
     dueling: bool = True
     """Separate value and advantage streams (Wang et al. 2016)."""
     double: bool = True

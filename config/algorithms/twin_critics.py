@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 
 from pydantic import JsonValue
 
-from remuda.config.algorithms.base import Actions, BuiltInConfig
+from remuda.config.algorithms.base import Actions
+from remuda.config.algorithms.encoded import EncodedConfig
 from remuda.config.numbers import (
     Discount,
     Float,
@@ -25,7 +26,7 @@ from remuda.config.numbers import (
 from remuda.config.stored import FOLDER
 
 
-class TwinCriticConfig(BuiltInConfig):
+class TwinCriticConfig(EncodedConfig):
     """Settings that both algorithms have."""
 
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(

@@ -72,6 +72,7 @@ def _references(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
     if config.env.kind == "pettingzoo" and id is not None and not id.startswith(PETTINGZOO):
         id = f"{id}:"  # the name of a module
     named = (("env.make", config.env.make), ("env.id", id), ("policy.type", config.policy.type))
-    for setting, reference in (*named, *(("log.sinks", sink) for sink in config.log.sinks)):
+    sinks = (("log.sinks", sink) for sink in config.log.sinks)
+    for setting, reference in (*named, *config.policy.user_code.items(), *sinks):
         if reference is not None and ":" in reference:
             yield setting, reference

@@ -62,7 +62,7 @@ class ActingNetwork:
         observation: ObservationSpec,
         *,
         timed: str,
-        inputs: Mapping[str, int] = MappingProxyType({}),
+        inputs: Mapping[str, int | None] = MappingProxyType({}),
         chosen: Chosen = None,
         device: str = "cpu",
     ) -> None:
@@ -72,7 +72,7 @@ class ActingNetwork:
             make: builds the network; its weights do not count. Called where torch is needed.
             observation: what the network reads.
             timed: the output that chooses its form by timing.
-            inputs: how many numbers an output reads, where these are not the observation's.
+            inputs: how many numbers an output reads, where these are not the observation's; None: not known.
             chosen: see Chosen.
             device: the torch device of the computation.
         """
@@ -163,8 +163,9 @@ class ActingNetwork:
         self._program, self._programs, self._shapes = content, programs, shapes
 
     def _try(self, output: str, steps: Steps, arrays: Arrays) -> None:
-        numbers = self._inputs.get(output)
-        spec = self._observation
+        spec, numbers = self._observation, self._inputs.get(output)
+        if numbers is None and output in self._inputs:
+            return
         example = spec.encode(spec.example(1)) if numbers is None else np.zeros((1, numbers), np.float32)
         try:
             compiled(steps, arrays, spec)(example)

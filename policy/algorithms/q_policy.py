@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.q_learning import QLearningConfig
 from remuda.policy.acting.distributions import EpsilonGreedy, masked
 from remuda.policy.base import Policy
-from remuda.policy.networks.parts import InputLayout, input_layout, units
+from remuda.policy.networks.parts import input_layout, units
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 EPSILON = "epsilon"
@@ -73,10 +73,10 @@ def number_of_actions(config: QLearningConfig, action: ActionSpec) -> int:
     return action.counted(by=f"{config.type}, which values each action")
 
 
-def layout(
+def hidden_layers(
     config: QLearningConfig, observation: ObservationSpec, *, default: tuple[int, ...]
-) -> tuple[InputLayout | None, tuple[int, ...]]:
-    """How a network reads these observations: their parts and images, and the units of its hidden layers, which are
-    `default` where neither the config nor an image says otherwise. Raises UnsupportedSpaceError."""
-    image = input_layout(observation, config.convolution)
-    return image, units(config.hidden, image, default=default)
+) -> tuple[int, ...]:
+    """The units of a network's hidden layers, which are `default` where neither the config nor an image says otherwise.
+    Raises UnsupportedSpaceError."""
+    image = None if config.encoder is not None else input_layout(observation, config.convolution)
+    return units(config.hidden, image, default=default)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from remuda.config.algorithms.encoded import EncodedConfig
 from remuda.environments.packed_part import PackedPart
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.networks.images import ImageLayout
@@ -106,6 +107,12 @@ def flat(observation: ObservationSpec, observations: np.ndarray) -> np.ndarray:
     if not observation.parts:
         return observation.encode(observations)
     return np.concatenate([vector_of(part, observations) for part in observation.parts], axis=1)
+
+
+def require_readable(config: EncodedConfig, observation: ObservationSpec) -> None:
+    """Raise UnsupportedSpaceError where a network without an encoder of its own cannot read observations."""
+    if config.encoder is None:
+        features_of(observation, input_layout(observation, config.convolution))
 
 
 def has_images(layout: InputLayout | None) -> bool:

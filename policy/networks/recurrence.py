@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 
-from remuda.policy.networks.parts import InputLayout
 from remuda.policy.spaces import ObservationSpec
 
 CoreKind = Literal["lstm", "gru"]
@@ -20,11 +19,10 @@ ENCODER, CORE, HEAD = "encoder.", "core.", "head."
 
 @dataclass(frozen=True)
 class RecurrentLayout:
-    """How a recurrent network reads observations: convolutions (of images) and hidden layers, then the core."""
+    """How a recurrent network reads observations: an encoder or convolutions (of images), hidden layers, the core."""
 
-    image: InputLayout | None
-    features: int
-    """Numbers per observation that is no image."""
+    numbers: int
+    """Of an observation, where they are normalised."""
     hidden: tuple[int, ...]
     """Units of the layers between the observation and the core, one at least, each followed by the activation."""
     activation: Literal["tanh", "relu"]
@@ -42,11 +40,7 @@ class RecurrentLayout:
     @property
     def encoded(self) -> int:
         """Numbers that the core reads."""
-        return self._widths[-1]
-
-    @property
-    def _widths(self) -> tuple[int, ...]:
-        return (self.features if self.image is None else self.image.features, *self.hidden)
+        return self.hidden[-1]
 
     @property
     def remembered(self) -> ObservationSpec:

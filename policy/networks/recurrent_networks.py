@@ -14,19 +14,19 @@ from torch import nn
 
 from remuda.policy.networks.recurrence import GATES, RecurrentLayout
 from remuda.policy.networks.torch_networks import RunningMoments
-from remuda.policy.networks.trunks import trunk_of
 
 Head = TypeVar("Head", bound=nn.Module)
 
 
 class Encoder(nn.Module):
-    """What the core reads of each observation: normalisation, convolutions (of images) and hidden layers."""
+    """What the core reads of each observation: normalisation, an encoder or convolutions (of images), hidden layers."""
 
-    def __init__(self, layout: RecurrentLayout) -> None:
+    def __init__(self, layout: RecurrentLayout, features: int, trunk: nn.Module | None) -> None:
+        """`trunk` gives so many `features` for each observation; without it these are the observation's numbers."""
         super().__init__()
-        self.observations = RunningMoments(layout.features) if layout.normalizes else None
-        self.convolutions = None if layout.image is None else trunk_of(layout.image)
-        widths = (layout.features if layout.image is None else layout.image.features, *layout.hidden)
+        self.observations = RunningMoments(layout.numbers) if layout.normalizes else None
+        self.convolutions = trunk
+        widths = (features, *layout.hidden)
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):
             layer = nn.Linear(before, after)
@@ -102,9 +102,10 @@ class Core(nn.Module):
 class RecurrentNetwork(nn.Module, Generic[Head]):
     """Encoder, core and head. The head is any network that reads numbers [n, units]."""
 
-    def __init__(self, layout: RecurrentLayout, head: Head) -> None:
+    def __init__(self, layout: RecurrentLayout, head: Head, features: int, trunk: nn.Module | None = None) -> None:
+        """`features` and `trunk` are Encoder's."""
         super().__init__()
-        self.encoder, self.core = Encoder(layout), Core(layout)
+        self.encoder, self.core = Encoder(layout, features, trunk), Core(layout)
         self.head = head
 
     def acting(self) -> dict[str, nn.Module]:

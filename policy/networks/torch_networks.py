@@ -13,12 +13,11 @@ import torch
 from torch import nn
 
 from remuda.policy.networks.normalisation import CLIP, Moments
-from remuda.policy.networks.parts import InputLayout
 from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
 from remuda.policy.networks.precision import Lowers
 from remuda.policy.networks.program import Dueling, Normalise, Steps
 from remuda.policy.networks.reading import Names, steps_of
-from remuda.policy.networks.trunks import ConvolutionTrunk, lowered, trunk_of
+from remuda.policy.networks.trunks import ConvolutionTrunk, CustomTrunk, lowered
 
 
 class OutputLayer(nn.Linear):
@@ -39,7 +38,7 @@ class OutputLayer(nn.Linear):
 class QNetwork(nn.Module, Lowers):
     """Action values by a multilayer perceptron: float32 [n, features] -> float32 [n, actions].
 
-    With an `image` layout, convolutions come first: they read images [n, …].
+    With a `trunk`, that module comes first: it reads observations [n, …], and gives the features.
 
     With `dueling` the last hidden layer is doubled, one half for the value of the state and one for the advantage of
     each action (Wang et al. 2016, equation 9). Both halves are one matrix product. Weights start as torch draws
@@ -47,18 +46,17 @@ class QNetwork(nn.Module, Lowers):
     """
 
     def __init__(
-        self, features: int, actions: int, hidden: tuple[int, ...], *, dueling: bool, image: InputLayout | None = None
+        self, features: int, actions: int, hidden: tuple[int, ...], *, dueling: bool, trunk: nn.Module | None = None
     ) -> None:
         super().__init__()
-        self.trunk = None if image is None else trunk_of(image)
-        features = features if image is None else image.features
+        self.trunk = trunk
         self.torso = _layers((features, *hidden[:-1]), nn.ReLU)
         width, before = hidden[-1], (features, *hidden)[-2]
         self.dueling = dueling
         self.streams = _layers((before, 2 * width if dueling else width), nn.ReLU)
         self.advantage = OutputLayer(width, actions)
         self.value = OutputLayer(width, 1) if dueling else None
-        self._fused = None if image is not None else self._perceptrons()
+        self._fused = None if trunk is not None else self._perceptrons()
 
     def _perceptrons(self) -> Perceptrons | None:
         heads = [self.advantage] if self.value is None else [self.value, self.advantage]
@@ -105,8 +103,9 @@ class DuelingHead(nn.Module):
 class ActorCriticNetwork(nn.Module, Lowers):
     """A policy and a value by two perceptrons beside each other, on normalised observations.
 
-    With an `image` layout both read what the same convolutions make of it, and with `shared` both are linear in the
-    same hidden layers. Images are scaled by the bound of their space and need no normalisation.
+    With a `trunk` both read the features that this module makes of observations [n, …], and with `shared` both are
+    linear in the same hidden layers. `numbers` counts what an observation has for the running moments; None for
+    images, which are scaled by the bound of their space.
 
     Weights start orthogonal (Saxe et al. 2014), those of the policy's last layer small, so that it begins close to
     uniform: as good as torch's own on CartPole and Pendulum, six and three seeds, and the field's custom. The running
@@ -121,31 +120,28 @@ class ActorCriticNetwork(nn.Module, Lowers):
         *,
         activation: Literal["tanh", "relu"],
         gaussian: bool,
+        numbers: int | None,
         normalizes: bool,
         log_std_start: float = 0.0,
         shared: bool = False,
-        image: InputLayout | None = None,
+        trunk: nn.Module | None = None,
     ) -> None:
         super().__init__()
         between = {"tanh": nn.Tanh, "relu": nn.ReLU}[activation]
-        self.observations = RunningMoments(features) if image is None else None
-        trunk: list[nn.Module] = []
-        if image is not None:
-            trunk.append(trunk_of(image))
-            features = image.features
+        self.observations = None if numbers is None else RunningMoments(numbers)
+        layers = nn.Sequential()
         if shared:
-            trunk += _layers((features, *hidden), between)
+            layers = _layers((features, *hidden), between)
             features, hidden = (features, *hidden)[-1], ()
-        self.trunk = nn.Sequential(*trunk) if trunk else None
-        if self.trunk is not None:
-            _begin_orthogonal(self.trunk, last_gain=math.sqrt(2))
+        _begin_orthogonal(layers if trunk is None or isinstance(trunk, CustomTrunk) else nn.Sequential(trunk, *layers))
+        self.trunk = nn.Sequential(*_present(trunk), *layers) if trunk is not None or len(layers) else None
         self.policy = _perceptron(features, outputs, hidden, between=between, gain=0.01)
         self.value = _perceptron(features, 1, hidden, between=between, gain=1.0)
         self.log_std = nn.Parameter(torch.full((outputs,), log_std_start)) if gaussian else None
         self.returns = RunningMoments(1)
         self.normalizes = normalizes
         shared_layers = () if self.trunk is None else (self.trunk,)
-        self._fused = None if image is not None else Perceptrons.of([self.policy, self.value], shared_layers)
+        self._fused = None if trunk is not None else Perceptrons.of([self.policy, self.value], shared_layers)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The policy's outputs for observations [n, …] as the environment gives them: logits, or means, [n,
@@ -190,7 +186,7 @@ class ActorCriticNetwork(nn.Module, Lowers):
 
     @property
     def _images(self) -> nn.Module | None:
-        return None if self.trunk is None else self.trunk[0]
+        return None if self.trunk is None else next(iter(self.trunk))
 
     def features(self, normalised: torch.Tensor) -> torch.Tensor:
         """The inputs of both policy and value: normalised observations, or the outputs of the layers that they
@@ -259,7 +255,7 @@ def _perceptron(
     return network
 
 
-def _begin_orthogonal(network: nn.Module, *, last_gain: float) -> None:
+def _begin_orthogonal(network: nn.Module, *, last_gain: float = math.sqrt(2)) -> None:
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
     for layer in layers:
         nn.init.orthogonal_(layer.weight, last_gain if layer is layers[-1] else math.sqrt(2))

@@ -136,9 +136,11 @@ class PartsTrunk(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Under autocast the images are computed in the lower precision."""
-        read = [_vector(part, places, rows) for part, places in zip(self._layout.vectors, self._places, strict=True)]
+        read = [
+            part_vector(part, rows, places) for part, places in zip(self._layout.vectors, self._places, strict=True)
+        ]
         for trunk, image in zip(self.images, self._layout.images, strict=True):
-            read.append(trunk(_image(image, rows)).float())
+            read.append(trunk(part_image(image, rows)).float())
         return torch.cat(read, dim=1)
 
 
@@ -152,15 +154,22 @@ def lowered(network: Lowers, trunk: nn.Module | None) -> AbstractContextManager[
     return network.products.of_modules()
 
 
+class CustomTrunk(nn.Module):
+    """A trunk that users bring, with the weights it is to begin with."""
+
+
 def trunk_of(layout: InputLayout) -> ConvolutionTrunk | PartsTrunk:
     """What reads such observations."""
     return PartsTrunk(layout) if isinstance(layout, PartsLayout) else ConvolutionTrunk(layout)
 
 
-def _vector(part: PackedPart, places: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
+def part_vector(part: PackedPart, rows: torch.Tensor, places: torch.Tensor | None = None) -> torch.Tensor:
+    """A part of rows of bytes as numbers, one-hot where it counts: float32 [n, width]. `places` saves computing them
+    again; see one_hot_places."""
     entries = _entries(part, rows).reshape(-1, math.prod(part.shape))
-    if places is None:
+    if not part.counts:
         return entries.float() * scale(part)
+    places = torch.from_numpy(one_hot_places(part)) if places is None else places
     at = entries + places.to(rows.device)
     return torch.zeros(at.shape[0], width(part), device=rows.device).scatter(1, at, 1.0)
 
@@ -195,8 +204,8 @@ def from_bytes(parts: torch.Tensor, dtype: np.dtype[Any]) -> torch.Tensor:
     return (whole * torch.pow(2.0, power.double()) * (1 - 2 * (bits >> 31)).double()).float()
 
 
-def _image(image: ImagePart, rows: torch.Tensor) -> torch.Tensor:
-    """As ObservationSpec.encode gives images: of three axes."""
+def part_image(image: ImagePart, rows: torch.Tensor) -> torch.Tensor:
+    """A part of rows of bytes as ObservationSpec.encode gives images: of three axes."""
     pixels = _entries(image.part, rows)
     if len(image.part.shape) == 3:
         return pixels

@@ -260,7 +260,7 @@ evaluator, reanalyzer, buffer, checkpoint, stop, log, limits, launch, affinity, 
     def test_a_setting_of_another_algorithm_is_not_suggested(self, tmp_path: Path) -> None:
         text = problem(write(tmp_path, f"{SMALL}policy: {{type: dqn, epochs: 3}}\n"))
         assert text.startswith(
-            ":3: policy.epochs: no such setting of dqn; valid here: type, hidden, convolution, dueling"
+            ":3: policy.epochs: no such setting of dqn; valid here: type, encoder, encoder_kwargs, convolution"
         )
 
     def test_an_override_is_blamed_in_any_algorithm(self, tmp_path: Path) -> None:

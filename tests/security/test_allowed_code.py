@@ -40,6 +40,7 @@ def config(source_dir: Path | None, **sections: object) -> ExperimentConfig:
 NAMING: dict[str, Callable[[str], dict[str, object]]] = {
     "env.make": lambda name: {"env": {"make": name}},
     "env.id": lambda name: {"env": {"id": name}},
+    "policy.encoder": lambda name: {"policy": {"type": "dqn", "encoder": name}},
     "policy.type": lambda name: {"policy": {"type": name}},
     "log.sinks": lambda name: {"log": {"sinks": ["csv", name]}},
 }

@@ -20,7 +20,7 @@ from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.actor_critic.layout import network_shape, recurrent_layout
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.normalisation import Moments
-from remuda.policy.networks.parts import features_of
+from remuda.policy.networks.parts import require_readable
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 
@@ -49,22 +49,25 @@ def make_actor_critic_policy(
     observation: ObservationSpec,
     action: ActionSpec,
     *,
+    source_dir: str | None = None,
     chosen: Callable[[str], None] | None = None,
     device: str = "cpu",
 ) -> Policy:
     """`chosen` and `device` are ActingNetwork's. Raises UnsupportedSpaceError."""
     if config.recurrent is None:
-        return ActorCriticPolicy(config, observation, action, chosen=chosen, device=device)
+        return ActorCriticPolicy(config, observation, action, source_dir=source_dir, chosen=chosen, device=device)
     layout = recurrent_layout(config, observation)
     plain: dict[str, object] = {
         "hidden": (),
         "shared_hidden": None,
         "convolution": None,
+        "encoder": None,
+        "encoder_kwargs": {},
         "normalize_observations": False,
         "recurrent": None,
     }
     head = ActorCriticPolicy(config.model_copy(update=plain), layout.remembered, action)
-    make = functools.partial(_network, config, observation, action)
+    make = functools.partial(_network, config, observation, action, source_dir)
     return RecurrentPolicy(layout, observation, head, make, chosen=chosen, device=device)
 
 
@@ -77,6 +80,7 @@ class ActorCriticPolicy(Policy):
         observation: ObservationSpec,
         action: ActionSpec,
         *,
+        source_dir: str | None = None,
         chosen: Callable[[str], None] | None = None,
         device: str = "cpu",
     ) -> None:
@@ -85,8 +89,9 @@ class ActorCriticPolicy(Policy):
         self.uses_legal_actions = not action.is_box
         self.keeps_float64 = config.normalize_observations
         self._numbers: Numbers = observation.numbers(normalised=config.normalize_observations)
-        features_of(observation, network_shape(config, observation).image)
-        make = functools.partial(_network, config, observation, action)
+        network_shape(config, observation)
+        require_readable(config, observation)
+        make = functools.partial(_network, config, observation, action, source_dir)
         self._network = ActingNetwork(make, observation, timed="policy", chosen=chosen, device=device)
         self._noise = CorrelatedNoise(config.noise_correlation)
 
@@ -166,7 +171,9 @@ class ActorCriticPolicy(Policy):
         return self._observation.encode(observations, self._numbers)
 
 
-def _network(config: PpoConfig | ImpalaConfig, observation: ObservationSpec, action: ActionSpec) -> nn.Module:
+def _network(
+    config: PpoConfig | ImpalaConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
+) -> nn.Module:
     from remuda.policy.algorithms.actor_critic.networks import make_network  # not above: most collectors need no torch
 
-    return make_network(config, observation, action)
+    return make_network(config, observation, action, source_dir)

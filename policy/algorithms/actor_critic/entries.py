@@ -49,7 +49,14 @@ class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
 
     def make_policy(self, setup: Setup[ActorCriticSettings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return make_actor_critic_policy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
+        return make_actor_critic_policy(
+            setup.settings,
+            setup.observation,
+            setup.action,
+            source_dir=setup.config.source_dir,
+            chosen=chosen,
+            device=device,
+        )
 
 
 class PpoEntry(ActorCriticEntry[PpoConfig]):

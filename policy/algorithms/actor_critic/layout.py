@@ -7,7 +7,7 @@ from typing import Literal
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
-from remuda.policy.networks.parts import InputLayout, features_of, has_images, input_layout, units
+from remuda.policy.networks.parts import has_images, input_layout, units
 from remuda.policy.networks.recurrence import RecurrentLayout
 from remuda.policy.spaces import ObservationSpec
 
@@ -16,7 +16,8 @@ from remuda.policy.spaces import ObservationSpec
 class NetworkShape:
     """How an ActorCriticNetwork reads observations."""
 
-    image: InputLayout | None
+    numbers: int | None
+    """Of an observation; None where it is an image or has several parts."""
     hidden: tuple[int, ...]
     shared: bool
     """Whether policy and value share the hidden layers."""
@@ -26,13 +27,15 @@ class NetworkShape:
 def network_shape(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> NetworkShape:
     """Complete the settings that depend on the observations. Raises UnsupportedSpaceError."""
     image = input_layout(observation, config.convolution)
+    convolves = has_images(image) and config.encoder is None
     if image is not None and config.normalize_observations:
         raise UnsupportedSpaceError(
             f"policy.normalize_observations is for numbers, and observations {_are(observation)}: leave it out"
         )
-    activation = config.activation or ("relu" if has_images(image) else "tanh")
-    shared = has_images(image) if config.shared_hidden is None else config.shared_hidden
-    return NetworkShape(image, units(config.hidden, image, default=(64, 64)), shared, activation)
+    activation = config.activation or ("relu" if convolves else "tanh")
+    shared = convolves if config.shared_hidden is None else config.shared_hidden
+    hidden = units(config.hidden, image if convolves else None, default=(64, 64))
+    return NetworkShape(None if image is not None else observation.features, hidden, shared, activation)
 
 
 def _are(observation: ObservationSpec) -> str:
@@ -46,8 +49,7 @@ def recurrent_layout(config: PpoConfig | ImpalaConfig, observation: ObservationS
     shape = network_shape(config, observation)
     assert config.recurrent is not None
     return RecurrentLayout(
-        shape.image,
-        features_of(observation, shape.image),
+        shape.numbers or 0,
         shape.hidden,
         shape.activation,
         config.recurrent,

@@ -47,7 +47,7 @@ class ActorCritic(Algorithm):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, PpoConfig | ImpalaConfig), config.policy.type
         self.observation, self.action = observation, action
-        self._shared, self._learner = config.policy, config.learner
+        self._shared, self._learner, self._source_dir = config.policy, config.learner, config.source_dir
         self._numbers: Numbers = observation.numbers(normalised=config.policy.normalize_observations)
         self._device = torch.device(config.learner.device)
         self._network = self._make_network(seed)
@@ -223,7 +223,7 @@ class ActorCritic(Algorithm):
 
     def _make_network(self, seed: int) -> ActorCriticNetwork | RecurrentActorCritic:
         with weights_from(seed):
-            network = make_network(self._shared, self.observation, self.action)
+            network = make_network(self._shared, self.observation, self.action, self._source_dir)
         return network.to(self._device)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.policy.algorithms.actor_critic.layout import network_shape, recurrent_layout
-from remuda.policy.networks.parts import features_of
+from remuda.policy.networks.custom_encoder import reads
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -51,10 +51,11 @@ class RecurrentActorCritic(RecurrentNetwork[ActorCriticNetwork]):
 
 
 def make_network(
-    config: PpoConfig | ImpalaConfig, observation: ObservationSpec, action: ActionSpec
+    config: PpoConfig | ImpalaConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
 ) -> ActorCriticNetwork | RecurrentActorCritic:
-    """A network as torch's generator begins it. Raises UnsupportedSpaceError."""
+    """See remuda.policy.algorithms.dqn.network."""
     shape, gaussian = network_shape(config, observation), action.is_box
+    trunk, features = reads(config, observation, source_dir)
     if config.recurrent is not None:
         layout = recurrent_layout(config, observation)
         head = ActorCriticNetwork(
@@ -63,18 +64,20 @@ def make_network(
             (),
             activation=shape.activation,
             gaussian=gaussian,
+            numbers=layout.units,
             normalizes=False,
             log_std_start=config.log_std_start,
         )
-        return RecurrentActorCritic(layout, head)
+        return RecurrentActorCritic(layout, head, features, trunk)
     return ActorCriticNetwork(
-        features_of(observation, shape.image),
+        features,
         action.outputs,
         shape.hidden,
         activation=shape.activation,
         gaussian=gaussian,
+        numbers=shape.numbers,
         normalizes=config.normalize_observations,
         shared=shape.shared,
-        image=shape.image,
+        trunk=trunk,
         log_std_start=config.log_std_start,
     )

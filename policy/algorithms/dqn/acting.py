@@ -13,7 +13,7 @@ from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.policy.acting.network import ActingNetwork
 from remuda.policy.algorithms.q_policy import QPolicy
 from remuda.policy.base import Arrays
-from remuda.policy.networks.parts import features_of, input_layout
+from remuda.policy.networks.parts import require_readable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 if TYPE_CHECKING:
@@ -29,13 +29,14 @@ class DqnPolicy(QPolicy):
         observation: ObservationSpec,
         action: ActionSpec,
         *,
+        source_dir: str | None = None,
         chosen: Callable[[str], None] | None = None,
         device: str = "cpu",
     ) -> None:
         """`chosen` and `device` are ActingNetwork's. Raises UnsupportedSpaceError."""
         super().__init__(config, observation, action)
-        features_of(observation, input_layout(observation, config.convolution))
-        make = functools.partial(_network, config, observation, action)
+        require_readable(config, observation)
+        make = functools.partial(_network, config, observation, action, source_dir)
         self._network = ActingNetwork(make, observation, timed="values", chosen=chosen, device=device)
 
     def load_state(self, state: Arrays) -> None:
@@ -47,7 +48,7 @@ class DqnPolicy(QPolicy):
         return self._network("values", self._observation.encode(observations))
 
 
-def _network(config: DqnConfig, observation: ObservationSpec, action: ActionSpec) -> nn.Module:
+def _network(config: DqnConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None) -> nn.Module:
     from remuda.policy.algorithms.dqn.network import make_network  # not above: most collectors need no torch
 
-    return make_network(config, observation, action)
+    return make_network(config, observation, action, source_dir)

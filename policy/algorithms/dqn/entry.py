@@ -34,7 +34,14 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
 
     def make_policy(self, setup: Setup[DqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return DqnPolicy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
+        return DqnPolicy(
+            setup.settings,
+            setup.observation,
+            setup.action,
+            source_dir=setup.config.source_dir,
+            chosen=chosen,
+            device=device,
+        )
 
     def make_algorithm(self, setup: Setup[DqnConfig], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

@@ -41,7 +41,7 @@ class Dqn(QLearner[QNetwork]):
         assert isinstance(config.policy, DqnConfig), config.policy.type
         self._policy = config.policy
         with weights_from(seed):
-            online = make_network(config.policy, observation, action).to(config.learner.device)
+            online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
         target = copy.deepcopy(online)
         super().__init__(config, observation, action, online=online, target=target)
         self.products = Products(self._device).reach(online)

@@ -33,6 +33,7 @@ def make_r2d2_policy(
     observation: ObservationSpec,
     action: ActionSpec,
     *,
+    source_dir: str | None = None,
     chosen: Callable[[str], None] | None = None,
     device: str = "cpu",
 ) -> RecurrentPolicy:
@@ -41,14 +42,14 @@ def make_r2d2_policy(
     laid_out = layout(config, observation)
     acts = RescaledDqnPolicy if config.value_rescaling else DqnPolicy
     head = acts(head_config(config), laid_out.remembered, action)
-    make = functools.partial(_network, config, observation, action)
+    make = functools.partial(_network, config, observation, action, source_dir)
     return RecurrentPolicy(laid_out, observation, head, make, chosen=chosen, device=device)
 
 
-def _network(config: R2d2Config, observation: ObservationSpec, action: ActionSpec) -> nn.Module:
+def _network(config: R2d2Config, observation: ObservationSpec, action: ActionSpec, source_dir: str | None) -> nn.Module:
     from remuda.policy.algorithms.r2d2.network import make_network  # not above: most collectors need no torch
 
-    return make_network(config, observation, action)
+    return make_network(config, observation, action, source_dir)
 
 
 class RescaledDqnPolicy(DqnPolicy):

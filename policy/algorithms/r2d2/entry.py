@@ -39,7 +39,14 @@ class R2d2Entry(AlgorithmEntry[R2d2Config]):
 
     def make_policy(self, setup: Setup[R2d2Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return make_r2d2_policy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
+        return make_r2d2_policy(
+            setup.settings,
+            setup.observation,
+            setup.action,
+            source_dir=setup.config.source_dir,
+            chosen=chosen,
+            device=device,
+        )
 
     def make_algorithm(self, setup: Setup[R2d2Config], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from remuda.config.algorithms.q_learning import R2d2Config
-from remuda.policy.algorithms.q_policy import layout as input_and_hidden
-from remuda.policy.networks.parts import features_of
+from remuda.policy.algorithms.q_policy import hidden_layers
+from remuda.policy.networks.parts import require_readable
 from remuda.policy.networks.recurrence import RecurrentLayout
 from remuda.policy.spaces import ObservationSpec
 
@@ -14,6 +14,6 @@ HIDDEN = (128,)
 
 def layout(config: R2d2Config, observation: ObservationSpec) -> RecurrentLayout:
     """How the network reads these observations. Raises UnsupportedSpaceError."""
-    image, hidden = input_and_hidden(config, observation, default=HIDDEN)
-    features = features_of(observation, image)
-    return RecurrentLayout(image, features, hidden, "relu", config.recurrent, config.recurrent_units)
+    require_readable(config, observation)
+    hidden = hidden_layers(config, observation, default=HIDDEN)
+    return RecurrentLayout(0, hidden, "relu", config.recurrent, config.recurrent_units)

@@ -36,7 +36,7 @@ class R2d2(QLearner[Network]):
         assert isinstance(config.policy, R2d2Config), config.policy.type
         self._policy = config.policy
         with weights_from(seed):
-            online = make_network(config.policy, observation, action).to(config.learner.device)
+            online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
         target = copy.deepcopy(online)
         super().__init__(config, observation, action, online=online, target=target)
 

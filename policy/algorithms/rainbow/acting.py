@@ -14,7 +14,7 @@ from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.policy.acting.network import ActingNetwork
 from remuda.policy.algorithms.q_policy import QPolicy
 from remuda.policy.base import Arrays
-from remuda.policy.networks.parts import features_of, input_layout
+from remuda.policy.networks.parts import require_readable
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -69,14 +69,15 @@ class RainbowPolicy(QPolicy):
         observation: ObservationSpec,
         action: ActionSpec,
         *,
+        source_dir: str | None = None,
         chosen: Callable[[str], None] | None = None,
         device: str = "cpu",
     ) -> None:
         """`chosen` and `device` are ActingNetwork's, for layers before the streams. Raises UnsupportedSpaceError."""
         super().__init__(config, observation, action)
-        features_of(observation, input_layout(observation, config.convolution))
+        require_readable(config, observation)
         self._config = config
-        make = functools.partial(_network, config, observation, action)
+        make = functools.partial(_network, config, observation, action, source_dir)
         self._network = ActingNetwork(make, observation, timed="features", chosen=chosen, device=device)
         self._layers: dict[str, NoisyDense] = {}
         self._returns = np.linspace(config.v_min, config.v_max, config.atoms, dtype=np.float32)
@@ -129,7 +130,9 @@ def _noise(rng: np.random.Generator, shape: tuple[int, ...]) -> _Floats:
     return np.copysign(np.sqrt(np.abs(drawn)), drawn)
 
 
-def _network(config: RainbowConfig, observation: ObservationSpec, action: ActionSpec) -> nn.Module:
+def _network(
+    config: RainbowConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
+) -> nn.Module:
     from remuda.policy.algorithms.rainbow.network import make_network  # not above: most collectors need no torch
 
-    return make_network(config, observation, action)
+    return make_network(config, observation, action, source_dir)

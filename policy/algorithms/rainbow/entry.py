@@ -33,7 +33,14 @@ class RainbowEntry(AlgorithmEntry[RainbowConfig]):
 
     def make_policy(self, setup: Setup[RainbowConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return RainbowPolicy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
+        return RainbowPolicy(
+            setup.settings,
+            setup.observation,
+            setup.action,
+            source_dir=setup.config.source_dir,
+            chosen=chosen,
+            device=device,
+        )
 
     def make_algorithm(self, setup: Setup[RainbowConfig], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

@@ -36,7 +36,7 @@ class Rainbow(QLearner[RainbowNetwork]):
         assert isinstance(config.policy, RainbowConfig), config.policy.type
         self._policy = config.policy
         with weights_from(seed):
-            online = make_network(config.policy, observation, action).to(config.learner.device)
+            online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
         target = copy.deepcopy(online)
         generator = torch.Generator(config.learner.device).manual_seed(seed)
         super().__init__(

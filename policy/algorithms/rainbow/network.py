@@ -14,10 +14,10 @@ from torch import nn
 from torch.nn import functional
 
 from remuda.config.algorithms.q_learning import RainbowConfig
-from remuda.policy.algorithms.q_policy import layout, number_of_actions
-from remuda.policy.networks.parts import InputLayout, features_of
+from remuda.policy.algorithms.q_policy import hidden_layers, number_of_actions
+from remuda.policy.networks.custom_encoder import reads
 from remuda.policy.networks.precision import Lowers
-from remuda.policy.networks.trunks import lowered, trunk_of
+from remuda.policy.networks.trunks import lowered
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 HIDDEN = (128, 128)
@@ -73,12 +73,11 @@ class RainbowNetwork(nn.Module, Lowers):
         *,
         dueling: bool,
         noisy_sigma: float | None,
-        image: InputLayout | None = None,
+        trunk: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self._actions, self._atoms = actions, atoms
-        self.trunk = None if image is None else trunk_of(image)
-        features = features if image is None else image.features
+        self.trunk = trunk
         layers: list[nn.Module] = []
         for inputs, outputs in itertools.pairwise((features, *hidden[:-1])):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -123,15 +122,18 @@ def _apply(layer: nn.Linear | NoisyLinear, inputs: torch.Tensor, noise: Noise) -
     return outputs
 
 
-def make_network(config: RainbowConfig, observation: ObservationSpec, action: ActionSpec) -> RainbowNetwork:
-    """A network as torch's generator begins it. Raises UnsupportedSpaceError."""
-    image, hidden = layout(config, observation, default=HIDDEN)
+def make_network(
+    config: RainbowConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
+) -> RainbowNetwork:
+    """See remuda.policy.algorithms.dqn.network."""
+    hidden = hidden_layers(config, observation, default=HIDDEN)
+    trunk, features = reads(config, observation, source_dir)
     return RainbowNetwork(
-        features_of(observation, image),
+        features,
         number_of_actions(config, action),
         config.atoms,
         hidden,
         dueling=config.dueling,
         noisy_sigma=config.noisy_sigma if config.noisy else None,
-        image=image,
+        trunk=trunk,
     )

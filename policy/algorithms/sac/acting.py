@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.policy.acting.distributions import Categorical, SquashedGaussian, drawn_evenly
 from remuda.policy.algorithms.twin_critics.acting import BoxPolicy, TwinCriticPolicy
-from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout, numbers_of
+from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -46,7 +46,7 @@ class DiscreteSacPolicy(TwinCriticPolicy):
 
     def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator, legal: NDArray[np.bool_] | None) -> np.ndarray:
         """See TwinCriticPolicy."""
-        return rng.integers(self._layout.actor[-1], size=len(like)) if legal is None else drawn_evenly(legal, rng)
+        return rng.integers(self._layout.actor_outputs, size=len(like)) if legal is None else drawn_evenly(legal, rng)
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """The lower critic's estimates, by the probabilities of the actions, with the entropy that is still to come
@@ -61,24 +61,27 @@ def make_sac_policy(
     observation: ObservationSpec,
     action: ActionSpec,
     *,
+    source_dir: str | None = None,
     chosen: Callable[[str], None] | None = None,
     device: str = "cpu",
 ) -> TwinCriticPolicy:
     """`chosen` and `device` are ActingNetwork's. Raises UnsupportedSpaceError."""
-    layout = sac_layout(config, observation, action)
+    layout = sac_layout(config, action)
     if action.n is not None:
-        return DiscreteSacPolicy(layout, observation, action, chosen=chosen, device=device)
-    return SacPolicy(layout, observation, action.bounded(by="sac"), chosen=chosen, device=device)
+        return DiscreteSacPolicy(
+            config, layout, observation, action, source_dir=source_dir, chosen=chosen, device=device
+        )
+    box = action.bounded(by="sac")
+    return SacPolicy(config, layout, observation, box, source_dir=source_dir, chosen=chosen, device=device)
 
 
-def sac_layout(config: SacConfig, observation: ObservationSpec, action: ActionSpec) -> TwinCriticLayout:
-    """The network's widths. Raises UnsupportedSpaceError."""
-    features, outputs = numbers_of(observation, by="sac"), action.outputs
-    learned = config.temperature is None
+def sac_layout(config: SacConfig, action: ActionSpec) -> TwinCriticLayout:
+    """The network's layers. Raises UnsupportedSpaceError."""
+    outputs, learned = action.outputs, config.temperature is None
     if action.n is not None:
-        return TwinCriticLayout((features, *config.hidden, outputs), (features, *config.hidden, outputs), learned)
+        return TwinCriticLayout(config.hidden, outputs, 0, outputs, learned)
     action.bounded(by="sac", supported="Box, Discrete")
-    return TwinCriticLayout((features, *config.hidden, 2 * outputs), (features + outputs, *config.hidden, 1), learned)
+    return TwinCriticLayout(config.hidden, 2 * outputs, outputs, 1, learned)
 
 
 def target_entropy(config: SacConfig, action: ActionSpec) -> float:

@@ -49,7 +49,14 @@ class SacEntry(AlgorithmEntry[SacConfig]):
 
     def make_policy(self, setup: Setup[SacConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return make_sac_policy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
+        return make_sac_policy(
+            setup.settings,
+            setup.observation,
+            setup.action,
+            source_dir=setup.config.source_dir,
+            chosen=chosen,
+            device=device,
+        )
 
     def make_algorithm(self, setup: Setup[SacConfig], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

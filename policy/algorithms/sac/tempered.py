@@ -28,7 +28,7 @@ class TemperedLearner(TwinCriticLearner):
             observation,
             action,
             seed,
-            layout=sac_layout(policy, observation, action),
+            layout=sac_layout(policy, action),
             temperature=policy.initial_temperature if policy.temperature is None else None,
             followed="critics",
         )

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.policy.acting.distributions import with_normal_noise
 from remuda.policy.algorithms.twin_critics.acting import BoxPolicy
-from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout, numbers_of
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout
+from remuda.policy.spaces import ActionSpec
 
 NOISE = "noise"
 """The exploration of Policy.act that is the standard deviation of the noise on actions in -1 … 1."""
@@ -32,10 +32,7 @@ class Td3Policy(BoxPolicy):
         return with_normal_noise(np.tanh(outputs), exploration[NOISE], rng)
 
 
-def td3_layout(config: Td3Config, observation: ObservationSpec, action: ActionSpec) -> TwinCriticLayout:
-    """The network's widths. Raises UnsupportedSpaceError."""
+def td3_layout(config: Td3Config, action: ActionSpec) -> TwinCriticLayout:
+    """The network's layers. Raises UnsupportedSpaceError."""
     action.bounded(by="td3")
-    features, outputs = numbers_of(observation, by="td3"), action.outputs
-    return TwinCriticLayout(
-        (features, *config.hidden, outputs), (features + outputs, *config.hidden, 1), has_temperature=False
-    )
+    return TwinCriticLayout(config.hidden, action.outputs, action.outputs, 1, has_temperature=False)

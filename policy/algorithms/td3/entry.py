@@ -45,8 +45,15 @@ class Td3Entry(AlgorithmEntry[Td3Config]):
 
     def make_policy(self, setup: Setup[Td3Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        layout = td3_layout(setup.settings, setup.observation, setup.action)
-        return Td3Policy(layout, setup.observation, setup.action.bounded(by="td3"), chosen=chosen, device=device)
+        return Td3Policy(
+            setup.settings,
+            td3_layout(setup.settings, setup.action),
+            setup.observation,
+            setup.action.bounded(by="td3"),
+            source_dir=setup.config.source_dir,
+            chosen=chosen,
+            device=device,
+        )
 
     def make_algorithm(self, setup: Setup[Td3Config], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

@@ -28,7 +28,7 @@ class Td3(TwinCriticLearner):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         policy = config.policy
         assert isinstance(policy, Td3Config), policy.type
-        layout = td3_layout(policy, observation, action)
+        layout = td3_layout(policy, action)
         super().__init__(config, observation, action, seed, layout=layout, temperature=None, followed="")
         self._policy = policy
         self._target_actor, self._target_critics = map(self._target.get_submodule, (ACTOR, CRITICS))

@@ -15,7 +15,7 @@ from remuda.config.declaration import Schedule
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.distributions import masked
 from remuda.policy.acting.network import ActingNetwork
-from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, least
+from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, least, numbers_of
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.parts import flat
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnitBox
@@ -32,21 +32,25 @@ class TwinCriticPolicy(Policy):
 
     def __init__(
         self,
+        config: TwinCriticConfig,
         layout: TwinCriticLayout,
         observation: ObservationSpec,
         actions: ActionSpec | UnitBox,
         *,
+        source_dir: str | None = None,
         chosen: Callable[[str], None] | None = None,
         device: str = "cpu",
     ) -> None:
         """`actions` brings the network's actions to the environment; `chosen` and `device` are ActingNetwork's."""
         self._layout, self._observation, self._actions = layout, observation, actions
-        critics = {f"critic_{index}": layout.critic[0] for index in range(CRITICS)}
+        self._numbers = numbers_of(config, observation)
+        read = None if self._numbers is None else layout.critic(self._numbers)[0]
+        critics = {f"critic_{index}": read for index in range(CRITICS)}
         self._network = ActingNetwork(
-            functools.partial(_network, layout),
+            functools.partial(_network, config, layout, observation, source_dir),
             observation,
             timed="actor",
-            inputs={"actor": layout.actor[0], **critics},
+            inputs=critics if self._numbers is None else {"actor": self._numbers, **critics},
             chosen=chosen,
             device=device,
         )
@@ -95,14 +99,21 @@ class TwinCriticPolicy(Policy):
 
     def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
         """The actor's outputs for observations [n, …]: float32 [n, outputs]."""
-        return self._network("actor", flat(self._observation, observations))
+        return self._network("actor", self._encoded(observations))
 
     def least_values(self, observations: np.ndarray, actions: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """The smaller of both critics' values of observations [n, …], and of actions in -1 … 1, float32 [n, k], where
         the critics read those: float32 [n, values]."""
-        seen = flat(self._observation, observations)
+        seen = self._encoded(observations)
+        if self._numbers is None:
+            seen = self._network("critic_features", seen)
         inputs = seen if actions is None else np.concatenate((seen, actions), axis=1)
         return least([self._network(critic, inputs) for critic in self._critics])
+
+    def _encoded(self, observations: np.ndarray) -> np.ndarray:
+        if self._numbers is None:
+            return self._observation.encode(observations)
+        return flat(self._observation, observations)
 
 
 class BoxPolicy(TwinCriticPolicy):
@@ -119,10 +130,12 @@ class BoxPolicy(TwinCriticPolicy):
         return rng.uniform(-1.0, 1.0, like.shape).astype(np.float32)
 
 
-def _network(layout: TwinCriticLayout) -> nn.Module:
-    from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork  # not above: it needs torch
+def _network(
+    config: TwinCriticConfig, layout: TwinCriticLayout, observation: ObservationSpec, source_dir: str | None
+) -> nn.Module:
+    from remuda.policy.algorithms.twin_critics.networks import make_network  # not above: it needs torch
 
-    return TwinCriticNetwork(layout, 1.0 if layout.has_temperature else None)
+    return make_network(config, layout, observation, source_dir, 1.0 if layout.has_temperature else None)
 
 
 def random_at_first(config: ExperimentConfig, settings: TwinCriticConfig) -> dict[str, Schedule]:

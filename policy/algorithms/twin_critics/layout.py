@@ -1,4 +1,4 @@
-"""The widths of an actor and its critics, for both sides. Imports no torch."""
+"""The shape of an actor and its critics, for both sides. Imports no torch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.environments.unsupported import UnsupportedSpaceError
-from remuda.policy.networks.parts import PartsLayout
+from remuda.config.algorithms.encoded import EncodedConfig
+from remuda.policy.networks.parts import PartsLayout, has_images, input_layout
 from remuda.policy.spaces import ObservationSpec
 
 CRITICS = 2
@@ -19,30 +19,32 @@ al. 2018)."""
 
 @dataclass(frozen=True)
 class TwinCriticLayout:
-    """A network's widths, from the inputs over the hidden layers to the outputs."""
+    """The layers of an actor and of each critic, behind the features that they read."""
 
-    actor: tuple[int, ...]
-    critic: tuple[int, ...]
+    hidden: tuple[int, ...]
+    actor_outputs: int
+    action_numbers: int
+    """Numbers of an action that the critics read beside the features; 0 where they value all actions."""
+    values: int
+    """Of each critic."""
     has_temperature: bool
 
+    def actor(self, features: int) -> tuple[int, ...]:
+        """The actor's widths, from so many features to its outputs."""
+        return (features, *self.hidden, self.actor_outputs)
 
-def numbers_of(observation: ObservationSpec, *, by: str) -> int:
-    """How many numbers are read of an observation (see `flat`). Raises UnsupportedSpaceError for images."""
-    if observation.parts:
-        layout = PartsLayout.of(observation, None)
-        if layout.images:
-            names = ", ".join(image.part.name for image in layout.images)
-            raise UnsupportedSpaceError(
-                f"observations have parts that are images ({names}), which {by} cannot read: it has no convolutions; "
-                "leave them out (gymnasium.wrappers.FilterObservation), or take ppo or impala"
-            )
-        return layout.features
-    if observation.is_image:
-        raise UnsupportedSpaceError(
-            f"observations are images of shape {observation.shape}, which {by} cannot read: it has no convolutions; "
-            "flatten them (gymnasium.wrappers.FlattenObservation), or take dqn, ppo or impala"
-        )
-    return observation.features
+    def critic(self, features: int) -> tuple[int, ...]:
+        """Likewise each critic's."""
+        return (features + self.action_numbers, *self.hidden, self.values)
+
+
+def numbers_of(config: EncodedConfig, observation: ObservationSpec) -> int | None:
+    """How many numbers are read of an observation as one vector (see `flat`); None where an encoder or convolutions
+    read it. Raises UnsupportedSpaceError."""
+    layout = input_layout(observation, config.convolution)
+    if config.encoder is not None or has_images(layout):
+        return None
+    return layout.features if isinstance(layout, PartsLayout) else observation.features
 
 
 def least(values: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:

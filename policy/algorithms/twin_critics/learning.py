@@ -16,8 +16,8 @@ from torch import nn
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.target_learner import TargetLearner
-from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout
-from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
+from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout, numbers_of
+from remuda.policy.algorithms.twin_critics.networks import make_network
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.adam import Adam, Adams
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
@@ -51,9 +51,11 @@ class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
         all."""
         assert isinstance(config.policy, TwinCriticConfig), config.policy.type
         self._learner, self._shares, self._seed = config.learner, config.policy, seed
+        self._as_vector = numbers_of(config.policy, observation) is not None
         self._device = torch.device(config.learner.device)
         with weights_from(seed):
-            self._network = TwinCriticNetwork(layout, temperature).to(self._device)
+            made = make_network(config.policy, layout, observation, config.source_dir, temperature)
+        self._network = made.to(self._device)
         target = copy.deepcopy(self._network.get_submodule(followed))
         self._parameters, self._target_parameters = FlatParameters(self._network), FlatParameters(target)
         self.products = Products(self._device).reach(self._network).reach(target)
@@ -75,7 +77,7 @@ class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
 
     def _rows(self, batch: Arrays) -> Transitions:
         """Move a batch to the device."""
-        return Transitions.of(batch, self.observation, self.action, self._device, as_vector=True)
+        return Transitions.of(batch, self.observation, self.action, self._device, as_vector=self._as_vector)
 
     def _normal(self, rows: int, each: int) -> torch.Tensor:
         """Draw normal numbers float32 [rows, each] of this update: a resumed run draws the same, and several ranks draw

@@ -9,7 +9,7 @@ from abc import abstractmethod
 
 import torch
 
-from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
+from remuda.policy.algorithms.twin_critics.networks import ReadingStack, TwinCriticNetwork
 from remuda.policy.networks.parts import PartsLayout
 from remuda.policy.networks.portable import PortablePolicy
 from remuda.policy.networks.trunks import PartsTrunk
@@ -17,15 +17,16 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec, UnitBox
 
 
 class PortableTwinCritics(PortablePolicy):
-    """Reads observations as one vector, those of several parts, too."""
+    """Reads observations as one vector, those of several parts, too; or as an encoder or convolutions read them."""
 
     def __init__(self, network: TwinCriticNetwork, observation: ObservationSpec, action: ActionSpec) -> None:
         super().__init__(observation, action)
         self.network = network
-        self._parts = PartsTrunk(PartsLayout.of(observation, None)) if observation.parts else None
+        as_vector = bool(observation.parts) and not isinstance(network.actor, ReadingStack)
+        self._parts = PartsTrunk(PartsLayout.of(observation, None)) if as_vector else None
 
     def encoded(self, observation: torch.Tensor) -> torch.Tensor:
-        """The same as `flat`."""
+        """The same as `flat`, where observations are read as one vector."""
         if self._parts is None:
             return super().encoded(observation)
         vectors: torch.Tensor = self._parts(observation)
@@ -59,7 +60,7 @@ class PortableUnitBox(PortableTwinCritics):
         """The lower critic's estimate for the best action."""
         seen = self.encoded(observation)
         best = self.units(self.network(seen))
-        return self.network.least_value(torch.cat((seen, best), dim=1)).squeeze(1)
+        return self.network.least_value(seen, best).squeeze(1)
 
     def from_units(self, units: torch.Tensor) -> torch.Tensor:
         """The same as UnitBox.to_environment."""

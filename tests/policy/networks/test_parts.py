@@ -74,7 +74,7 @@ def test_switches_in_rows_are_no_image() -> None:
     layout = PartsLayout.of(observation, None)
     assert (layout.features, layout.images) == (6, ())
     row = np.array([[1, 0, 0, 1, 1, 0]], np.uint8)
-    assert numbers_of(observation, by="sac") == 6
+    assert numbers_of(SacConfig(), observation) == 6
     assert flat(observation, row).tolist() == PartsTrunk(layout)(torch.from_numpy(row)).tolist() == row.tolist()
 
 
@@ -164,8 +164,6 @@ def test_what_cannot_be_is_refused() -> None:
         input_layout(ObservationSpec.of(PackObservations(Cells()).observation_space), ((8, 3, 1),))
     with pytest.raises(UnsupportedSpaceError, match=r"observations have several parts \(direction, image"):
         make_policy(experiment(PpoConfig(normalize_observations=True)), SPEC, ACTIONS)
-    with pytest.raises(UnsupportedSpaceError, match=r"parts that are images \(image\), which sac cannot read"):
-        make_policy(experiment(SacConfig()), SPEC, ACTIONS)
     with pytest.raises(UnsupportedSpaceError, match=r"several parts \(direction, .*not supported by this algorithm"):
         make_algorithm(experiment(MuZeroConfig()), SPEC, ACTIONS, seed=0)
 
@@ -184,7 +182,7 @@ def test_bytes_are_read_as_the_numbers_they_are(dtype: str) -> None:
 def test_vectors_beside_images_are_not_read_in_a_lower_precision() -> None:
     """The layers after the convolutions read both."""
     layout = PartsLayout.of(SPEC, None)
-    network = QNetwork(features_of(SPEC, layout), 4, (512, 512), dueling=True, image=layout)
+    network = QNetwork(features_of(SPEC, layout), 4, (512, 512), dueling=True, trunk=PartsTrunk(layout))
     exact = network(torch.from_numpy(ROWS))
     products = Products(torch.device("cpu")).reach(network)
     products.precision = "bfloat16"

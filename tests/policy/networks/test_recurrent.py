@@ -21,7 +21,7 @@ FRAMES = ObservationSpec((4, 36, 40), "uint8", 0.0, 255.0)
 
 
 def layout(kind: CoreKind, units: int = 5, features: int = 3) -> RecurrentLayout:
-    return RecurrentLayout(None, features, (4,), "relu", kind, units)
+    return RecurrentLayout(features, (4,), "relu", kind, units)
 
 
 def core(kind: CoreKind, seed: int = 0) -> Core:
@@ -98,7 +98,7 @@ def test_an_episode_that_begins_inside_a_sequence_knows_nothing_of_the_one_befor
 
 def test_an_lstm_by_hand() -> None:
     """One unit, one input, all weights 1 and biases 0: x = 1 after h = 0, c = 2."""
-    laid_out = RecurrentLayout(None, 1, (1,), "relu", "lstm", 1)
+    laid_out = RecurrentLayout(1, (1,), "relu", "lstm", 1)
     weights = {
         "weight_ih": np.ones((4, 1)),
         "weight_hh": np.ones((4, 1)),

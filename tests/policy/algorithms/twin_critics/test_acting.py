@@ -150,7 +150,6 @@ IMAGES = ObservationSpec((4, 36, 36), "uint8", 0.0, 255.0)
             DIALS,
             r"MultiDiscrete.* is not supported by sac; supported: Box, Discrete",
         ),
-        (SacConfig(), IMAGES, PUSH, r"images of shape \(4, 36, 36\), which sac cannot read"),
     ],
 )
 def test_spaces_that_do_not_fit_are_refused(

@@ -1,0 +1,207 @@
+"""What is promised of `policy.encoder`: one encoder of a user in every algorithm, to the file that is exported."""
+
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import remuda
+from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
+from remuda.config.environment import EnvConfig
+from remuda.config.errors import ConfigError
+from remuda.config.schema import ExperimentConfig
+from remuda.config.user_code import UserCodeError
+from remuda.environments.packing import PackObservations
+from remuda.policy.algorithms import make_algorithm, make_policy
+from remuda.policy.files.exported_policy import ExportedPolicy
+from remuda.policy.files.loading import find_checkpoint, load_checkpoint_policy
+from remuda.policy.networks.custom_encoder import Preparation
+from remuda.policy.networks.portable import PortablePolicy
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.environments.structured import Grid
+
+MINE = '''
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    """Each number is a token; numpy does not know this module."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.embed, self.mix = nn.Linear(1, width), nn.MultiheadAttention(width, 2, batch_first=True)
+
+    def forward(self, numbers):
+        tokens = self.embed(numbers.unsqueeze(2))
+        return self.mix(tokens, tokens, tokens, need_weights=False)[0].mean(1)
+
+def attention(observation, width=8):
+    return Attention(width)
+
+def plain(observation, width=8):
+    return nn.Sequential(nn.Linear(observation.shape[0], width), nn.LayerNorm(width), nn.SiLU())
+
+def wrong(observation, how):
+    if how == "raises":
+        raise KeyError("size")
+    return {"number": 3, "flat": nn.Flatten(0), "narrow": nn.Linear(99, 2)}[how]
+'''
+CARTPOLE: dict[str, Any] = {"id": "CartPole-v1", "num_envs": 2}
+SEQUENCES = {"burn_in_steps": 2, "sequence_steps": 6, "overlap_steps": 2, "recurrent_units": 8, "head_hidden": [8]}
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "dqn": (CARTPOLE, {}),
+    "rainbow": (CARTPOLE, {"atoms": 11, "v_min": 0, "v_max": 50}),
+    "r2d2": (CARTPOLE, SEQUENCES),
+    "ppo": (CARTPOLE, {"horizon_steps": 16, "epochs": 2, "normalize_observations": True}),
+    "ppo, recurrent": (CARTPOLE, {"horizon_steps": 16, "epochs": 1, "recurrent": "gru", "recurrent_units": 8}),
+    "impala": (CARTPOLE, {"horizon_steps": 16}),
+    "sac": ({"id": "Pendulum-v1", "num_envs": 2}, {}),
+    "sac, counted": (CARTPOLE, {}),
+    "td3": ({"id": "Pendulum-v1", "num_envs": 2}, {}),
+}
+
+
+def trained(folder: Path, name: str, encoder: str) -> Path:
+    """A short serial run of an algorithm with one of the encoders; its folder."""
+    (folder / "mine.py").write_text(MINE)
+    env, policy = CASES[name]
+    config: dict[str, Any] = {
+        "name": "encoded",
+        "env": env,
+        "policy": {
+            "type": name.partition(",")[0],
+            "hidden": [8],
+            "encoder": f"mine:{encoder}",
+            "encoder_kwargs": {"width": 6},
+            **policy,
+        },
+        "learner": {"batch_size": 16},
+        "evaluator": {"episodes": 1, "interval_env_steps": 1_000_000},
+        "stop": {"max_env_steps": 160},
+    }
+    if not name.startswith(("ppo", "impala")):
+        config["buffer"] = {"min_rows": 40, "samples_per_insert": 4}
+    return remuda.train(config, run_dir=folder / "run", progress=False).run_dir
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder"), [(name, "attention" if name in ("dqn", "ppo", "sac") else "plain") for name in CASES]
+)
+def test_an_algorithm_learns_with_it_and_all_sides_act_alike(
+    name: str, encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = trained(tmp_path, name, encoder)
+    restored = load_checkpoint_policy(find_checkpoint(run, "last"), trust_code=True)
+    exported = ExportedPolicy(run / "model")
+    seen = np.random.default_rng(0).normal(size=(20, *restored.observation.shape)).astype(np.float32)
+    size = restored.policy.state_size
+    states = [np.zeros((20, size), np.float32) if size else None for _ in range(2)]
+    for _ in range(2):
+        acted, played = (
+            actor.act(seen, {}, np.random.default_rng(1), deterministic=True, state=state)
+            for actor, state in zip((restored.policy, exported), states, strict=True)
+        )
+        np.testing.assert_allclose(acted, played, rtol=1e-4, atol=1e-5)
+    valued, told = (
+        actor.value(seen, state=np.zeros((20, size), np.float32) if size else None)
+        for actor in (restored.policy, exported)
+    )
+    np.testing.assert_allclose(valued, told, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("policy", "actions"),
+    [
+        (SacConfig(hidden=(8,)), ActionSpec(None, 0, "float32", (2,), (-1.0, -1.0), (1.0, 1.0))),
+        (SacConfig(hidden=(8,)), ActionSpec(3)),
+        (Td3Config(hidden=(8,)), ActionSpec(None, 0, "float32", (2,), (-1.0, -1.0), (1.0, 1.0))),
+    ],
+)
+@pytest.mark.parametrize("what", ["frames", "parts"])
+def test_actors_and_critics_read_images_and_several_parts(
+    policy: SacConfig | Td3Config, actions: ActionSpec, what: str
+) -> None:
+    if what == "frames":
+        observation, rng = ObservationSpec((3, 12, 12), "uint8", 0.0, 255.0), np.random.default_rng(0)
+        seen = rng.integers(0, 256, (16, 3, 12, 12), dtype=np.uint8)
+    else:
+        env = PackObservations(Grid())
+        observation = ObservationSpec.of(env.observation_space)
+        seen, rng = np.stack([env.reset(seed=seed)[0] for seed in range(16)]), np.random.default_rng(0)
+    config = ExperimentConfig(name="case", env=EnvConfig(id="Pendulum-v1"), policy=policy)
+    algorithm, acts = make_algorithm(config, observation, actions, 0), make_policy(config, observation, actions)
+    acted = rng.uniform(-1, 1, (16, 2)).astype(np.float32) if actions.n is None else rng.integers(0, 3, 16)
+    ones = np.ones(16, np.float32)
+    rows = {"obs": seen, "next_obs": seen, "action": acted, "reward": ones, "discount": 0.9 * ones, "weights": ones}
+    before = algorithm.acting_state()
+    for _ in range(2):
+        algorithm.learn(rows)
+    after = algorithm.acting_state()
+    assert all((after[key] != before[key]).any() for key in before if key.endswith("weight")), "all of it learns"
+    acts.load_state(algorithm.published_state())
+    portable = algorithm.portable()
+    assert isinstance(portable, PortablePolicy)
+    with torch.no_grad():
+        expected = portable.eval().value(torch.from_numpy(seen)).numpy()
+    np.testing.assert_allclose(acts.value(seen), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_observations_are_prepared_as_the_page_says() -> None:
+    frame = ObservationSpec((2, 3, 1), "uint8", 0.0, 255.0)
+    pixels = np.arange(6, dtype=np.uint8).reshape(1, 2, 3, 1)
+    prepared = Preparation(frame)(torch.from_numpy(frame.encode(pixels)))
+    assert isinstance(prepared, torch.Tensor)
+    assert prepared.shape == (1, 1, 2, 3), "channels first"
+    np.testing.assert_allclose(prepared[0, 0], pixels[0, ..., 0] / 255.0)
+    matrix = ObservationSpec((2, 3), "float64")
+    assert Preparation(matrix)(torch.zeros(4, 6)).shape == (4, 2, 3)
+    counted = ObservationSpec((), "int64", n=3, start=1)
+    assert Preparation(counted)(torch.from_numpy(counted.encode(np.array([3])))).tolist() == [[0.0, 0.0, 1.0]]
+    env = PackObservations(Grid())
+    spec = ObservationSpec.of(env.observation_space)
+    parts = Preparation(spec)(torch.from_numpy(env.reset(seed=0)[0][None]))
+    assert isinstance(parts, dict)
+    assert set(parts) == {part.name for part in spec.parts}
+    assert all(part.dtype == torch.float32 and len(part) == 1 for part in parts.values())
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("raises", "the function raised KeyError: 'size'"),
+        ("number", "the function gave int, and should give a torch.nn.Module"),
+        ("flat", r"for two observations its module gave shape \(8,\), and should give \(2, features\)"),
+        ("narrow", r"its module failed on float32 \(2, 4\): RuntimeError"),
+    ],
+)
+def test_what_is_no_encoder_is_said(how: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    policy = DqnConfig(encoder="mine:wrong", encoder_kwargs={"how": how})
+    config = ExperimentConfig(name="case", env=EnvConfig(id="CartPole-v1"), policy=policy, source_dir=str(tmp_path))
+    with pytest.raises(UserCodeError, match=rf"policy\.encoder = 'mine:wrong': {said}"):
+        make_algorithm(config, ObservationSpec((4,), "float32"), ActionSpec(2), 0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ({"encoder": "nowhere:make"}, "module 'nowhere' cannot be imported"),
+        ({"encoder": "mine"}, "policy.encoder"),
+        ({"encoder": "mine:plain", "convolution": [[8, 3, 1]]}, "leave one of them out"),
+        ({"encoder_kwargs": {"width": 3}}, "name it, or leave them out"),
+    ],
+)
+def test_a_config_that_names_none_starts_nothing(policy: dict[str, Any], said: str, tmp_path: Path) -> None:
+    config = {"name": "x", "env": {"id": "CartPole-v1"}, "policy": {"type": "dqn", **policy}}
+    with pytest.raises(ConfigError, match=said):
+        remuda.train(config, run_dir=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()

@@ -132,10 +132,6 @@ class FlatParameters:
         names = [name.removesuffix(".weight") for name, _ in self._layout if name.endswith(".weight")]
         return [name for name in names if name.startswith(prefixes)]
 
-    def by_name(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        """View a vector of this layout as the network's named tensors."""
-        return {name: view for (name, _), view in zip(self._layout, self._views(vector), strict=True)}
-
     def snapshot(self) -> dict[str, np.ndarray]:
         """Copy the vector to the host, in one transfer, as the network's named arrays."""
         array = self.vector.detach().to("cpu", copy=True).numpy()

@@ -14,7 +14,8 @@ from pydantic import (
     JsonValue,
 )
 
-from remuda.config.algorithms.base import Actions, BuiltInConfig
+from remuda.config.algorithms.base import Actions
+from remuda.config.algorithms.encoded import EncoderConfig
 from remuda.config.numbers import (
     Discount,
     Fraction,
@@ -31,7 +32,7 @@ from remuda.config.numbers import (
 from remuda.config.stored import FOLDER
 
 
-class MuZeroConfig(BuiltInConfig):
+class MuZeroConfig(EncoderConfig):
     """MuZero (Schrittwieser et al. 2020): a learned model of the environment, and a search in it for every action.
 
     With the self-supervised consistency of EfficientZero (Ye et al. 2021) and Reanalyse (Schrittwieser et al. 2021).

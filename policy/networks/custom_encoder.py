@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from remuda.config.algorithms.encoded import EncodedConfig
+from remuda.config.algorithms.encoded import EncodedConfig, EncoderConfig
 from remuda.config.exits import NoExit
 from remuda.config.user_code import UserCodeError, user_object
 from remuda.policy.networks.images import Pixels
@@ -43,7 +43,7 @@ def reads(config: EncodedConfig, observation: ObservationSpec, source_dir: str |
 class CustomEncoder(CustomTrunk):
     """Prepares encoded observations, and gives them to the user's module: [n, …] -> float32 [n, features]."""
 
-    def __init__(self, config: EncodedConfig, observation: ObservationSpec, source_dir: str | None) -> None:
+    def __init__(self, config: EncoderConfig, observation: ObservationSpec, source_dir: str | None) -> None:
         super().__init__()
         self._named = f"{ENCODER} = {config.encoder!r}"
         self.prepare = Preparation(observation)
@@ -60,7 +60,7 @@ class CustomEncoder(CustomTrunk):
         """See remuda.policy.networks.reading."""
         return joined([self.prepare, self.module], names)
 
-    def _made(self, config: EncodedConfig, observation: ObservationSpec, source_dir: str | None) -> nn.Module:
+    def _made(self, config: EncoderConfig, observation: ObservationSpec, source_dir: str | None) -> nn.Module:
         assert config.encoder is not None
         found = user_object(config.encoder, setting=ENCODER, source_dir=source_dir)
         make = cast("Callable[..., object]", found)

@@ -33,10 +33,16 @@ class MuZeroPolicy(ModelPolicy):
     """
 
     def __init__(
-        self, config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"
+        self,
+        config: MuZeroConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        *,
+        source_dir: str | None = None,
+        device: str = "cpu",
     ) -> None:
-        """Raises UnsupportedSpaceError, and DeviceError where there is no such device."""
-        super().__init__(config, observation, action, device=device)
+        """See ModelPolicy."""
+        super().__init__(config, observation, action, source_dir=source_dir, device=device)
         self._config, self._settings = config, search_settings(config)
         self._model: SearchedModel | None = None
         self._tree: tuple[int, Tree] | None = None

@@ -82,7 +82,8 @@ class MuZeroEntry(ReanalyzingEntry[MuZeroConfig]):
         from remuda.policy.algorithms.muzero.unsearched import UnsearchedMuZero
 
         acting = MuZeroPolicy if setup.search else UnsearchedMuZero
-        return acting(setup.settings, setup.observation, setup.action, device=device)
+        source_dir = setup.config.source_dir
+        return acting(setup.settings, setup.observation, setup.action, source_dir=source_dir, device=device)
 
     def make_algorithm(self, setup: Setup[MuZeroConfig], seed: int) -> Algorithm:
         """See AlgorithmEntry."""
@@ -94,7 +95,8 @@ class MuZeroEntry(ReanalyzingEntry[MuZeroConfig]):
         """See ReanalyzingEntry. Imports torch."""
         from remuda.policy.algorithms.muzero.reanalyzing import MuZeroReanalyzer
 
-        return MuZeroReanalyzer(setup.settings, setup.observation, setup.action, device=device)
+        source_dir = setup.config.source_dir
+        return MuZeroReanalyzer(setup.settings, setup.observation, setup.action, source_dir=source_dir, device=device)
 
 
 def _temperature(config: ExperimentConfig, settings: MuZeroConfig) -> tuple[tuple[int, float], ...]:

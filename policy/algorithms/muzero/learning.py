@@ -221,5 +221,5 @@ def _network(
     """With what only training needs, if it trains; its first weights are the same with and without."""
     assert isinstance(config.policy, MuZeroConfig), config.policy.type
     with weights_from(seed):
-        network = make_network(config.policy, observation, action, trains=trains)
+        network = make_network(config.policy, observation, action, config.source_dir, trains=trains)
     return network.to(config.learner.device)

@@ -13,6 +13,7 @@ from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork
 from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork, PerceptronShape
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.base import Arrays, Policy
+from remuda.policy.networks.custom_encoder import CustomEncoder
 from remuda.policy.networks.images import Pixels
 from remuda.policy.networks.tensors import to_tensor, usable
 from remuda.policy.saved_state import require_fit
@@ -25,13 +26,19 @@ class ModelPolicy(Policy):
     uses_legal_actions = True
 
     def __init__(
-        self, config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"
+        self,
+        config: MuZeroConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        *,
+        source_dir: str | None = None,
+        device: str = "cpu",
     ) -> None:
-        """Raises UnsupportedSpaceError, and DeviceError where there is no such device."""
+        """Raises UnsupportedSpaceError, DeviceError where there is no such device, and UserCodeError by the encoder."""
         self._observation, self._action = observation, action
         self._actions = number_of_actions(action)
         self._device = usable(device, setting="collector.device")
-        network = make_network(config, observation, action, trains=False)
+        network = make_network(config, observation, action, source_dir, trains=False)
         self._network = network.to(self._device).requires_grad_(False)
         self._shapes = {name: tuple(tensor.shape) for name, tensor in self._network.state_dict().items()}
         self._support = Support(config.support_size)
@@ -67,13 +74,14 @@ def number_of_actions(action: ActionSpec) -> int:
 
 
 def make_network(
-    config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, *, trains: bool
+    config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None, *, trains: bool
 ) -> MuZeroNetwork:
     """A network as torch's generator begins it, with the heads of consistency if it `trains` with them.
 
-    Raises UnsupportedSpaceError.
+    Raises UnsupportedSpaceError, and UserCodeError by its encoder, whose module is looked for in `source_dir`.
     """
-    pixels = Pixels.of(observation)
+    encoder = None if config.encoder is None else CustomEncoder(config, observation, source_dir)
+    pixels = None if encoder is not None else Pixels.of(observation)
     consistency = trains and config.consistency_coefficient > 0
     actions, atoms = number_of_actions(action), Support(config.support_size).atoms
     projection = (config.projection_units, config.projection_bottleneck) if consistency else None
@@ -96,8 +104,9 @@ def make_network(
             head_hidden=config.head_hidden,
             atoms=atoms,
             projection=projection,
-            features=observation.features,
+            features=observation.features if encoder is None else encoder.features,
             hidden=config.hidden or (128,),
             latent=config.latent,
-        )
+        ),
+        encoder,
     )

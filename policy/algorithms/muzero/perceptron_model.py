@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import torch
@@ -33,11 +34,13 @@ class PerceptronNetwork(MuZeroNetwork):
     The dynamics is one residual block: it says how the latent state changes.
     """
 
-    def __init__(self, shape: PerceptronShape) -> None:
+    def __init__(self, shape: PerceptronShape, encoder: nn.Module | None = None) -> None:
+        """`encoder`: gives the features that the representation reads; without it these are the numbers themselves."""
         super().__init__()
         latent, hidden = shape.latent, shape.head_hidden
         self.actions = shape.actions
-        self.representation = Representation(*perceptron((shape.features, *shape.hidden), latent))
+        first = [] if encoder is None else [encoder]
+        self.representation = Representation(*first, *perceptron((shape.features, *shape.hidden), latent))
         self.dynamics = perceptron((latent + shape.actions, latent), latent)
         self.reward = head((latent, hidden), shape.atoms)
         self.common = nn.Sequential(*layers((latent, latent)))
@@ -59,7 +62,10 @@ class FoldedPerceptrons:
     """See MuZeroNetwork.folded. A LatentModel without modules, for the few rows of a search."""
 
     def __init__(self, network: PerceptronNetwork) -> None:
-        self._representation = _Layers.of(network.representation)
+        first, *others = network.representation
+        reads = not isinstance(first, nn.Linear)
+        self._encoder = copy.deepcopy(first).eval() if reads else None
+        self._representation = _Layers.of(nn.Sequential(*others) if reads else network.representation)
         dynamics = _Layers.of(network.dynamics)
         first, latent = dynamics.weights[0], dynamics.weights[0].shape[1] - network.actions
         self._by_latent = first[:, :latent].contiguous()
@@ -72,7 +78,8 @@ class FoldedPerceptrons:
 
     def represent(self, observations: torch.Tensor) -> torch.Tensor:
         """See LatentModel: [n, latent]."""
-        return normalised(self._representation(observations))
+        features = observations if self._encoder is None else self._encoder(observations)
+        return normalised(self._representation(features))
 
     def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """See LatentModel."""

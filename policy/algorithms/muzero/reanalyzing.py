@@ -21,10 +21,16 @@ class MuZeroReanalyzer(Reanalyzer):
     """
 
     def __init__(
-        self, config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"
+        self,
+        config: MuZeroConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        *,
+        source_dir: str | None = None,
+        device: str = "cpu",
     ) -> None:
-        """Raises UnsupportedSpaceError, and DeviceError where there is no such device."""
-        self._policy = MuZeroPolicy(config, observation, action, device=device)
+        """See ModelPolicy."""
+        self._policy = MuZeroPolicy(config, observation, action, source_dir=source_dir, device=device)
 
     def load_state(self, state: Arrays) -> None:
         """See Reanalyzer."""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from remuda.client.checking import UnusableError
     from remuda.client.client import Client
     from remuda.config.algorithms.base import AlgorithmConfig
+    from remuda.config.changing import MayChange
     from remuda.config.declaration import Declaration, ReanalyzedColumns, Segments, Sequences, Steps, Unrolls
     from remuda.config.errors import ConfigError, Error
     from remuda.config.exits import UserExitError
@@ -61,6 +62,7 @@ __all__ = [
     "LaunchError",
     "LearnResult",
     "MainThreadError",
+    "MayChange",
     "NetworkPolicy",
     "NoCurveError",
     "ObservationSpec",
@@ -117,6 +119,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "LaunchError": "deploy.launcher",
         "LearnResult": "policy.base",
         "MainThreadError": "api.runs",
+        "MayChange": "config.changing",
         "NetworkPolicy": "policy.acting.network_policy",
         "NoCurveError": "wire.keys.pair",
         "ObservationSpec": "policy.spaces",

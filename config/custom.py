@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
 from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.registry import BUILT_IN
+from remuda.config.changing import schedules_of
 from remuda.config.declaration import Declaration
 from remuda.config.defaults import filled, of_each_policy, wrong_default
 from remuda.config.document import Loc, dotted
@@ -47,15 +48,15 @@ class Declares(Protocol):
 class CustomSettingsError(ValueError):
     """The settings of a custom algorithm are wrong."""
 
-    def __init__(self, details: list[ErrorDetails], known: tuple[str, ...]) -> None:
-        """`details` are pydantic's, with their place in the config; `known` are the settings that the class has."""
+    def __init__(self, details: list[ErrorDetails], kind: type[AlgorithmConfig]) -> None:
+        """`details` are pydantic's, with their place in the config; `kind` is the class of the settings."""
         super().__init__("; ".join(f"{dotted(one['loc'])}: {one['msg']}" for one in details))
         self.details = details
-        self.known = known
+        self.kind = kind
 
     def inside(self, place: Loc) -> CustomSettingsError:
         """The same of a policy inside the section at `place`."""
-        return CustomSettingsError(_inside(place, self.details), self.known)
+        return CustomSettingsError(_inside(place, self.details), self.kind)
 
 
 def find_entry(name: str, *, source_dir: str | None) -> object:
@@ -160,7 +161,8 @@ def _with_defaults(
     given: dict[str, object] = {}
     for section in {key.partition(".")[0] for key in defaults}:
         inside = cast("Section", getattr(config, section))
-        given[section] = {setting: getattr(inside, setting) for setting in inside.model_fields_set}
+        planned = schedules_of(inside)
+        given[section] = {name: planned.get(name, getattr(inside, name)) for name in inside.model_fields_set}
     return ExperimentConfig.model_validate({**dict(config), **filled(given, defaults)}) if given else config
 
 
@@ -191,7 +193,7 @@ def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:
         return kind.model_validate(policy.settings)
     except ValidationError as error:
         details = _inside(("policy",), error.errors(include_url=False))
-        raise CustomSettingsError(details, tuple(kind.model_fields)) from error
+        raise CustomSettingsError(details, kind) from error
 
 
 def _class_of(entry: object, name: str) -> type[AlgorithmConfig]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from remuda.config.declaration import BESIDES_MEAN
 from remuda.logbook.grid_format import Value, grid
@@ -19,6 +19,8 @@ class LearnReport(Report):
     variables: Mapping[str, float]
     """The average of each metric by its name; of some metrics the other statistics too, as `total_loss_max` of
     `total_loss`."""
+    settings: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Numbers of the config that may change, as they are now, by dotted key."""
     world_size: int = 1
     """The ranks that learned together; shown if there are several."""
 
@@ -28,7 +30,8 @@ class LearnReport(Report):
 
     def fields(self) -> dict[str, Value]:
         ranks: dict[str, Value] = {"world_size": self.world_size} if self.world_size > 1 else {}
-        return ranks | {self._shown(name): value for name, value in self.variables.items()}
+        variables: dict[str, Value] = {self._shown(name): value for name, value in self.variables.items()}
+        return ranks | variables | {f"settings/{key}": value for key, value in self.settings.items()}
 
     def text(self) -> str:
         return f"=== Training Iteration {self.train_iter} Result ===\n{grid(self.fields())}"

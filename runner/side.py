@@ -10,6 +10,7 @@ from remuda.collector.agents import Turn
 from remuda.collector.collected import Collected
 from remuda.collector.summary import CollectSummary
 from remuda.learner.loop import LearnerLoop
+from remuda.learner.settings import LearnerSettings
 from remuda.learner.threads import update_threads
 from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.pages import results_of
@@ -53,6 +54,7 @@ class PolicySide:
         payloads = Payloads(components.folder.data)
         ring = ColumnRing(self._plan.capacity)
         self._memory = Memory(self._replay, ring, payloads, worker=SERIAL_WORKER, generation=generation)
+        self._settings = LearnerSettings(config, lambda config, values: components.algorithm.adjust(config))
         self._learner = LearnerLoop.of(
             config,
             self._plan,
@@ -64,6 +66,7 @@ class PolicySide:
             update_threads=update_threads(
                 config, components.algorithm, self._plan, alone=True, say=partial(components.logbook.say, "learner")
             ),
+            follow=self._settings.follow,
         )
         self.commander = Commander(config, resumed)
         """Decides when this policy is saved and evaluated."""
@@ -184,7 +187,7 @@ class PolicySide:
                 train_iter=learner.train_iter,
                 priorities=learner.take_priorities(),
             )
-        while (step := learner.step(self._replay.env_step)).trained:
+        while (step := learner.step()).trained:
             if step.publish_due:
                 self._publish()
             if step.report_due:
@@ -194,7 +197,9 @@ class PolicySide:
     def _report_metrics(self) -> None:
         metrics, learner = self._learner.take_metrics(), self._learner
         self._progress.learned(metrics)
-        self.components.outputs.report(metrics, train_iter=learner.train_iter, env_step=self._replay.env_step)
+        self.components.outputs.report(
+            metrics, train_iter=learner.train_iter, env_step=self._replay.env_step, settings=self._settings.values
+        )
 
     def _publish(self) -> None:
         """Give the collector the newest weights."""

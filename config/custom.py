@@ -1,4 +1,4 @@
-"""The classes of algorithms and log sinks that a config names: an algorithm's is asked for what it says of itself.
+"""Finds the classes of algorithms, sinks and callbacks that a config names, and asks what an algorithm says of itself.
 
 Imports the user's code. It is done where a config is loaded, and by the workers that run it; never by a coordinator.
 """
@@ -177,13 +177,15 @@ def sink_reference(name: str) -> str:
 
 
 def require_code(config: ExperimentConfig) -> None:
-    """Import what the algorithm's settings name, and the classes of sinks that Remuda does not bring, to see that they
-    are there. Raises UserCodeError."""
+    """Import what the algorithm's settings name, and the classes of callbacks and of sinks that Remuda does not bring,
+    to see that they are there. Raises UserCodeError."""
     for setting, reference in config.policy.user_code.items():
         user_object(reference, setting=setting, source_dir=config.source_dir)
     for name in config.log.sinks:
         if name not in BUILT_IN_SINKS:
             user_object(sink_reference(name), setting=SINKS, source_dir=config.source_dir, kind="class")
+    for one in config.callbacks:
+        user_object(one.make, setting="callbacks", source_dir=config.source_dir, kind="class")
 
 
 def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:

@@ -27,6 +27,7 @@ from remuda.learner.settings import LearnerSettings
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.learner.target import TargetPublisher
 from remuda.learner.threads import update_threads
+from remuda.learner.told import ToldCallbacks
 from remuda.logbook.book import learner_logbook
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
@@ -41,6 +42,8 @@ from remuda.wire.messages import (
     AnyMessage,
     Assign,
     Batches,
+    CallCallbacks,
+    ChangeSettings,
     CheckpointSaved,
     ChunkUnreadable,
     IndexedChunk,
@@ -98,6 +101,9 @@ class LearnerWork:
             self._told_train_iter = train_iter = self._begin()
             self._say(place)
             self._loop = self._new_loop(train_iter, recruits)
+            self._callbacks = ToldCallbacks(assign, config, ckpt=self._folder.ckpt, send=link.send)
+            if self._callbacks.host.names:
+                self._say(self._callbacks.host.told)
             self._publisher, self._target = self._new_publisher(), self._new_target_publisher()
             self._load(assign.replay)
             self._prefetch.rewrite(assign.reanalyses)
@@ -118,6 +124,12 @@ class LearnerWork:
                     self._saved = message.request
                     with self.timers("save"), self._link.during("saving", "saving a checkpoint"):
                         self._save(message)
+            case CallCallbacks():
+                with self.timers("callbacks"), self._link.during("saving", "calling callbacks"):
+                    self._callbacks.call(message)
+            case ChangeSettings():
+                self._callbacks.host.change(message.changes)
+                self._settings.change(message.changes)
             case Registered():
                 for request in self._prefetch.repeat():
                     self._link.send(request)
@@ -234,7 +246,7 @@ class LearnerWork:
         plan = row_plan(config)
         self._on_policy, self._strictly = plan.on_policy, config.buffer.max_policy_lag == 0
         self._prefetch = self._new_prefetch(plan)
-        self._settings = LearnerSettings(config, self._adjust)
+        self._settings = LearnerSettings(config, self._adjust, self._assign.changes)
         return LearnerLoop.of(
             config,
             plan,

@@ -1,4 +1,4 @@
-"""Reports about learning: the algorithm's metrics, and the replay that it learns from."""
+"""Reports about learning: the algorithm's metrics, what callbacks log of it, and the replay that it learns from."""
 
 from __future__ import annotations
 
@@ -39,6 +39,27 @@ class LearnReport(Report):
     def _shown(self, name: str) -> str:
         metric, _, statistic = name.rpartition("_")
         return name if statistic in BESIDES_MEAN and metric in self.variables else f"{name}_avg"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallbackReport(Report):
+    """Numbers that a callback of the user logs."""
+
+    callback: str
+    """Its class."""
+    wall_s: float
+    """Seconds since the run began."""
+    numbers: Mapping[str, float]
+
+    @property
+    def topic(self) -> Topic:
+        return "callback"
+
+    def fields(self) -> dict[str, Value]:
+        return dict(self.numbers)
+
+    def text(self) -> str:
+        return f"=== Callback {self.callback} at env_step {self.env_step} ===\n{grid(self.fields())}"
 
 
 @dataclass(frozen=True, kw_only=True)

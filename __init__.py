@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from remuda.client.checking import UnusableError
     from remuda.client.client import Client
     from remuda.config.algorithms.base import AlgorithmConfig
+    from remuda.config.changing import MayChange
     from remuda.config.declaration import Declaration, ReanalyzedColumns, Segments, Sequences, Steps, Unrolls
     from remuda.config.errors import ConfigError, Error
     from remuda.config.exits import UserExitError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from remuda.environments.errors import EnvironmentBuildError
     from remuda.environments.unsupported import UnsupportedSpaceError
     from remuda.evaluator.evaluate import EvaluationError
+    from remuda.learner.callback import Callback, CallbackRun
     from remuda.policy.acting.network_policy import NetworkPolicy
     from remuda.policy.algorithms import UnknownAlgorithmError
     from remuda.policy.base import Algorithm, LearnResult, Policy, Reanalyzer, ReanalyzingAlgorithm
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from remuda.wire.connection_file import ConnectionFileError
     from remuda.wire.conversation import RefusedError, UnreachableError
     from remuda.wire.keys.pair import NoCurveError
+    from remuda.wire.messages.callbacks import Checkpointed, Ended, Episodes, Evaluated, Started
 
     __version__: str
 
@@ -45,15 +48,21 @@ __all__ = [
     "Algorithm",
     "AlgorithmConfig",
     "AlgorithmEntry",
+    "Callback",
+    "CallbackRun",
     "CheckpointError",
     "CheckpointIndexError",
+    "Checkpointed",
     "Client",
     "ConfigError",
     "ConnectionFileError",
     "Declaration",
     "DeviceError",
+    "Ended",
     "EnvironmentBuildError",
+    "Episodes",
     "Error",
+    "Evaluated",
     "EvaluationError",
     "ExperimentConfig",
     "FolderOwnedError",
@@ -61,6 +70,7 @@ __all__ = [
     "LaunchError",
     "LearnResult",
     "MainThreadError",
+    "MayChange",
     "NetworkPolicy",
     "NoCurveError",
     "ObservationSpec",
@@ -75,6 +85,7 @@ __all__ = [
     "Sequences",
     "Setup",
     "SmallBufferError",
+    "Started",
     "StateMismatchError",
     "Steps",
     "TrainingFailedError",
@@ -101,15 +112,21 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Algorithm": "policy.base",
         "AlgorithmConfig": "config.algorithms.base",
         "AlgorithmEntry": "policy.entry",
+        "Callback": "learner.callback",
+        "CallbackRun": "learner.callback",
         "CheckpointError": "policy.files.checkpoint_file",
         "CheckpointIndexError": "storage.checkpoint_index",
+        "Checkpointed": "wire.messages.callbacks",
         "Client": "client.client",
         "ConfigError": "config.errors",
         "ConnectionFileError": "wire.connection_file",
         "Declaration": "config.declaration",
         "DeviceError": "policy.networks.tensors",
+        "Ended": "wire.messages.callbacks",
         "EnvironmentBuildError": "environments.errors",
+        "Episodes": "wire.messages.callbacks",
         "Error": "config.errors",
+        "Evaluated": "wire.messages.callbacks",
         "EvaluationError": "evaluator.evaluate",
         "ExperimentConfig": "config.schema",
         "FolderOwnedError": "storage.ownership",
@@ -117,6 +134,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "LaunchError": "deploy.launcher",
         "LearnResult": "policy.base",
         "MainThreadError": "api.runs",
+        "MayChange": "config.changing",
         "NetworkPolicy": "policy.acting.network_policy",
         "NoCurveError": "wire.keys.pair",
         "ObservationSpec": "policy.spaces",
@@ -131,6 +149,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Sequences": "config.declaration",
         "Setup": "policy.entry",
         "SmallBufferError": "policy.row_plan",
+        "Started": "wire.messages.callbacks",
         "StateMismatchError": "policy.saved_state",
         "Steps": "config.declaration",
         "TrainingFailedError": "api.runs",

@@ -6,11 +6,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from pydantic import JsonValue
 
@@ -26,6 +26,9 @@ from remuda.storage.existing_folder import OnExists
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import ExperimentStatus
 
+if TYPE_CHECKING:  # only the serial mode has it
+    from remuda.learner.callbacks import CallbackLike
+
 Config = ExperimentConfig | Mapping[str, object] | str | os.PathLike[str]
 """A config, its settings as nested dicts, or the path of a file with them."""
 
@@ -39,7 +42,7 @@ class TrainingResult:
     state: Literal["finished", "stopped"]
     """`stopped` if Ctrl-C, SIGTERM or a client ended the run before a stop condition did."""
     reason: str
-    """The stop condition: stop_value, max_env_steps, max_train_iters or max_wall_s; or stopped."""
+    """The stop condition: stop_value, max_env_steps, max_train_iters, max_wall_s, `callback <Class>: …`, stopped."""
     env_step: int
     """Environment steps in total. Like the other counters it includes those before a resume."""
     train_iter: int
@@ -73,6 +76,7 @@ def train(
     run_dir: str | os.PathLike[str] | None = None,
     on_exists: OnExists = "error",
     progress: bool = True,
+    callbacks: Sequence[CallbackLike] = (),
     **overrides: object,
 ) -> TrainingResult:
     """Train in this process until a stop condition of the config is reached, as the command `remuda train` does.
@@ -89,14 +93,17 @@ def train(
         on_exists: What to do with a run folder that is already there: `error`, `resume` (continue the run), `force`
             (move its files away) or `rename` (take another name).
         progress: Whether to show progress, in a notebook below the cell, else on standard error.
+        callbacks: Callbacks, or classes of them, besides those of `callbacks` in the config: see remuda.Callback. The
+            run folder does not know them: give them again when the run is resumed.
         overrides: Settings that override those of `config`, as in `seed=1`. A section is given as a dict, and its other
             settings stay as they are: `stop={"max_env_steps": 5000}`. A dotted name replaces the whole value of one
             setting: `**{"env.kwargs": {"size": 8}}`.
 
     Raises:
         ConfigError: A setting is wrong; the text says which one, and what was probably meant.
-        EnvironmentBuildError: The environment cannot be built. This and the next eight errors are raised before
+        UserCodeError: A callback cannot be made. This and the next nine errors are raised before
             anything is written.
+        EnvironmentBuildError: The environment cannot be built.
         UnsupportedSpaceError: The algorithm cannot act in this environment.
         SmallBufferError: The buffer does not hold what a collector hands in at once.
         DeviceError: `learner.device` or `collector.device` cannot be used.
@@ -111,7 +118,14 @@ def train(
     _require_main_thread("train")
     loaded = _loaded(_named(config, run_dir, on_exists), overrides)
     with _shown(loaded.config, progress=progress) as seen:
-        running.train(loaded, run_dir=_run_dir(run_dir, loaded), on_exists=on_exists, on_progress=seen, say=_warn)
+        running.train(
+            loaded,
+            run_dir=_run_dir(run_dir, loaded),
+            on_exists=on_exists,
+            on_progress=seen,
+            say=_warn,
+            callbacks=callbacks,
+        )
     return _result(seen.last, log="evaluator/evaluator_logger.txt")
 
 

@@ -117,7 +117,7 @@ def history(moments: Sequence[Moment]) -> RenderableType:
 
     from remuda.client.progress import duration
     from remuda.logbook.lines import one_line
-    from remuda.logbook.series import Evaluation, Interval
+    from remuda.logbook.series import Evaluation, Event, Interval
 
     intervals = [moment for moment in moments if isinstance(moment, Interval)]
     evaluations = [moment for moment in moments if isinstance(moment, Evaluation)]
@@ -134,9 +134,8 @@ def history(moments: Sequence[Moment]) -> RenderableType:
         *(f"{role} waits" for role in roles),
     )
     shown = table(columns, [_cells(row, roles) for row in rows], narrow=False)
-    events = [
-        f"{duration(moment.wall_s):>8}  {_words(moment)}" for moment in moments if not isinstance(moment, Interval)
-    ]
+    told = [moment for moment in moments if isinstance(moment, Evaluation | Event)]
+    events = [f"{duration(moment.wall_s):>8}  {_words(moment)}" for moment in told]
     left_out = len(events) - MOST_EVENTS
     head = [f"({left_out} events before these: --json has all)"] if left_out > 0 else []
     lines = [Text(one_line(line)) for line in (*head, *events[-MOST_EVENTS:])]

@@ -134,7 +134,8 @@ def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
         raise RunFailedError(f"The run failed: {result.reason}\nThe traceback is in {log}.{saved}")
     if quiet:
         return
-    print(f"ended      {result.reason}: {result.explanation}")
+    explained = "" if result.explanation == result.reason else f": {result.explanation}"
+    print(f"ended      {result.reason}{explained}")
     print(f"counters   env_step {counters.env_step}, train_iter {counters.train_iter}, {counters.wall_s:.1f} s")
     unlearned = nothing_learned(asked.loaded.config, reason=result.reason, train_iter=counters.train_iter)
     if unlearned is not None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # they import torch
     from remuda.deploy.launcher import Launcher, WorkerCounts
     from remuda.deploy.nanny_process import NannyProcess
     from remuda.deploy.sizing import SizeRequest
+    from remuda.learner.callbacks import CallbackLike
     from remuda.runner.components import StopRequest
     from remuda.runner.serial import RunResult
 
@@ -52,6 +53,7 @@ def train(
     on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
     say: Callable[[str], None] = lambda text: None,
     stop: StopRequest | None = None,
+    callbacks: Sequence[CallbackLike] = (),
 ) -> RunResult:
     """Train in this process until a stop condition of the config is reached, as `remuda train` does.
 
@@ -64,6 +66,7 @@ def train(
         say: shows a line to the user: which sizes were measured. Must not raise.
         stop: ends the run; needed outside the main thread (see remuda.worker.shutdown_guard.ShutdownGuard). Without it,
             Ctrl-C and SIGTERM save a checkpoint and end the run.
+        callbacks: callbacks besides those of the config.
 
     Raises what remuda.runner.serial.run raises, and ConfigError.
     """
@@ -78,7 +81,7 @@ def train(
             from remuda.deploy.sizing import measured
 
             loaded = _told(settled(loaded, request, measured(request)), say)
-        start = Start(given.run_dir, on_exists, loaded.provenance, loaded.notes)
+        start = Start(given.run_dir, on_exists, loaded.provenance, loaded.notes, callbacks)
         return run(loaded.config, start, stop=asked, on_progress=on_progress)
 
 

@@ -1,4 +1,4 @@
-"""The classes of algorithms and log sinks that a config names: an algorithm's is asked for what it says of itself.
+"""Finds the classes of algorithms, sinks and callbacks that a config names, and asks what an algorithm says of itself.
 
 Imports the user's code. It is done where a config is loaded, and by the workers that run it; never by a coordinator.
 """
@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
 from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.registry import BUILT_IN
+from remuda.config.changing import schedules_of
 from remuda.config.declaration import Declaration
 from remuda.config.defaults import filled, of_each_policy, wrong_default
 from remuda.config.document import Loc, dotted
@@ -47,15 +48,15 @@ class Declares(Protocol):
 class CustomSettingsError(ValueError):
     """The settings of a custom algorithm are wrong."""
 
-    def __init__(self, details: list[ErrorDetails], known: tuple[str, ...]) -> None:
-        """`details` are pydantic's, with their place in the config; `known` are the settings that the class has."""
+    def __init__(self, details: list[ErrorDetails], kind: type[AlgorithmConfig]) -> None:
+        """`details` are pydantic's, with their place in the config; `kind` is the class of the settings."""
         super().__init__("; ".join(f"{dotted(one['loc'])}: {one['msg']}" for one in details))
         self.details = details
-        self.known = known
+        self.kind = kind
 
     def inside(self, place: Loc) -> CustomSettingsError:
         """The same of a policy inside the section at `place`."""
-        return CustomSettingsError(_inside(place, self.details), self.known)
+        return CustomSettingsError(_inside(place, self.details), self.kind)
 
 
 def find_entry(name: str, *, source_dir: str | None) -> object:
@@ -160,7 +161,8 @@ def _with_defaults(
     given: dict[str, object] = {}
     for section in {key.partition(".")[0] for key in defaults}:
         inside = cast("Section", getattr(config, section))
-        given[section] = {setting: getattr(inside, setting) for setting in inside.model_fields_set}
+        planned = schedules_of(inside)
+        given[section] = {name: planned.get(name, getattr(inside, name)) for name in inside.model_fields_set}
     return ExperimentConfig.model_validate({**dict(config), **filled(given, defaults)}) if given else config
 
 
@@ -175,13 +177,15 @@ def sink_reference(name: str) -> str:
 
 
 def require_code(config: ExperimentConfig) -> None:
-    """Import what the algorithm's settings name, and the classes of sinks that Remuda does not bring, to see that they
-    are there. Raises UserCodeError."""
+    """Import what the algorithm's settings name, and the classes of callbacks and of sinks that Remuda does not bring,
+    to see that they are there. Raises UserCodeError."""
     for setting, reference in config.policy.user_code.items():
         user_object(reference, setting=setting, source_dir=config.source_dir)
     for name in config.log.sinks:
         if name not in BUILT_IN_SINKS:
             user_object(sink_reference(name), setting=SINKS, source_dir=config.source_dir, kind="class")
+    for one in config.callbacks:
+        user_object(one.make, setting="callbacks", source_dir=config.source_dir, kind="class")
 
 
 def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:
@@ -191,7 +195,7 @@ def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:
         return kind.model_validate(policy.settings)
     except ValidationError as error:
         details = _inside(("policy",), error.errors(include_url=False))
-        raise CustomSettingsError(details, tuple(kind.model_fields)) from error
+        raise CustomSettingsError(details, kind) from error
 
 
 def _class_of(entry: object, name: str) -> type[AlgorithmConfig]:

@@ -173,14 +173,15 @@ class Sequences(Section):
 RowShape = Steps | Segments | Unrolls | Sequences
 
 
-def _rising(points: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+def rising(points: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+    """Refuse points of a schedule that are not in order."""
     if any(before >= after for (before, _), (after, _) in pairwise(points)):
         raise ValueError("should name environment steps in rising order, each once")
     return points
 
 
 Schedule = Annotated[
-    tuple[tuple[NonNegative, Float], ...], Field(min_length=1, max_length=1_000), AfterValidator(_rising)
+    tuple[tuple[NonNegative, Float], ...], Field(min_length=1, max_length=1_000), AfterValidator(rising)
 ]
 """(env_step, value) by rising env_step: straight lines between, constant before the first and after the last."""
 

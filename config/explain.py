@@ -12,13 +12,16 @@ from typing import cast
 from pydantic_core import ErrorDetails
 
 from remuda.config.algorithms.registry import BUILT_IN
+from remuda.config.changing import may_change
 from remuda.config.document import Document, Loc, dotted
 from remuda.config.errors import shortened
 from remuda.config.override import Override
-from remuda.config.suggest import as_written, nearest_setting
+from remuda.config.section import Section
+from remuda.config.suggest import as_written, nearest_setting, section_at
 
 _LONGEST_VALUE = 60
 _AFTER_THE_FILE = 1 << 30
+_NOT_A_NUMBER = ("int_type", "float_type")
 
 
 @dataclass(frozen=True)
@@ -38,17 +41,22 @@ class Where:
         return f"{self.path}:{line}" if line else str(self.path)
 
 
-def explain(errors: Sequence[ErrorDetails], where: Where, *, known: Sequence[str] | None = None) -> list[str]:
+def explain(errors: Sequence[ErrorDetails], where: Where, *, own: type[Section] | None = None) -> list[str]:
     """Every one of pydantic's errors, those of the file first and in the file's order.
 
-    `known` are the settings of a custom algorithm, where the errors are those of its section.
+    `own` is the class of a custom algorithm's settings, where the errors are those of its section.
     """
     problems: list[tuple[int, str]] = []
     for details in errors:
         loc, kind = as_written(details["loc"])
         if details["type"] == "union_tag_not_found" and isinstance(details["input"], dict):
             loc = (*loc, "type")
-        what = _unknown(loc, known) if known and details["type"] == "extra_forbidden" else _what(details, loc, kind)
+        if details["type"] in _NOT_A_NUMBER and isinstance(details["input"], list | tuple):
+            what = _no_schedule(loc, own or section_at(loc[:-1], kind))
+        elif own and details["type"] == "extra_forbidden":
+            what = _unknown(loc, tuple(own.model_fields))
+        else:
+            what = _what(details, loc, kind)
         problem = f"{dotted(loc)}: {what}" if loc else what
         place = where.of(loc)
         if _overriding(loc, where.overrides, known=loc in where.document.lines) is not None:
@@ -64,6 +72,14 @@ def _unknown(loc: Loc, known: Sequence[str]) -> str:
     if near:
         return f"no such setting; did you mean {dotted((*loc[:-1], near[0]))}?"
     return f"no such setting; valid here: {', '.join(known)}"
+
+
+def _no_schedule(loc: Loc, section: type[Section] | None) -> str:
+    """A list was given where a number is needed."""
+    names = may_change(section) if section is not None else ()
+    beside = ", ".join(dotted((*loc[:-1], name)) for name in names)
+    may = f"of those beside it, {beside} may" if beside else "some under policy and learner may"
+    return f"should be a number: it cannot change while a run goes on ({may})"
 
 
 def _overriding(loc: Loc, overrides: Sequence[Override], *, known: bool) -> str | None:

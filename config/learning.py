@@ -6,10 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from remuda.config.changing import MayChange, ScheduledSection
 from remuda.config.numbers import (
     LARGEST_CAPACITY,
     LARGEST_REQUEST,
     Fraction,
+    NonNegativeFloat,
     Positive,
     PositiveFloat,
     no_bool,
@@ -21,14 +23,14 @@ Precision = Literal["float32", "bfloat16"]
 """What products are computed in."""
 
 
-class LearnerConfig(Section):
+class LearnerConfig(ScheduledSection):
     """How the policy is updated, and how often it is published."""
 
     batch_size: Annotated[int, Field(gt=0, le=LARGEST_REQUEST), BeforeValidator(no_bool)] = 64
     """Replay only: rows per gradient update. On-policy algorithms have `segments_per_update`."""
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: Annotated[PositiveFloat, MayChange(NonNegativeFloat)] = 1e-3
     """Adam step size."""
-    max_grad_norm: PositiveFloat | None = 10.0
+    max_grad_norm: Annotated[PositiveFloat | None, MayChange()] = 10.0
     """Gradients with a larger norm are scaled down to it; null never scales."""
     publish_interval_iters: Positive = 10
     """Least number of gradient updates between two versions of the policy file. In parallel mode publishing takes about

@@ -153,7 +153,7 @@ def _validated(
     except ValidationError as error:
         raise ConfigError(explain(error.errors(include_url=False), where)) from None
     except CustomSettingsError as error:
-        raise ConfigError(explain(error.details, where, known=error.known)) from None
+        raise ConfigError(explain(error.details, where, own=error.kind)) from None
     except UserCodeError as error:
         place = where.of(tuple(error.setting.split(".")))
         raise ConfigError([f"{place}: {error}"]) from error

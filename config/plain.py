@@ -10,6 +10,8 @@ from typing import cast
 
 from pydantic import BaseModel, JsonValue
 
+from remuda.config.changing import schedules_of
+
 MAX_DEPTH = 32
 MAX_VALUES = 50_000
 """A record of what was run, and no copy of it: an object that drags a whole library along is cut off here."""
@@ -68,7 +70,8 @@ class _Plainly:
             return [self.of(item) for item in sorted(cast("Collection[object]", value), key=_text)]
         if isinstance(value, BaseModel):
             named = {name: getattr(value, name) for name in type(value).model_fields} | (value.model_extra or {})
-            return {name: self.of(one) for name, one in named.items()}
+            planned = schedules_of(value)
+            return {name: self.of(planned.get(name, one)) for name, one in named.items()}
         if isinstance(value, Mapping):
             mapping = cast("Mapping[object, object]", value)
             return {_text(key): self.of(item) for key, item in mapping.items()}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from remuda.config.algorithms.registry import BUILT_IN
+from remuda.config.changing import SCHEDULE
 from remuda.config.descriptions import descriptions
 from remuda.config.document import Loc, dotted
 from remuda.config.numbers import LARGEST_COUNT, LARGEST_FLOAT
@@ -38,6 +39,24 @@ that it took from defaults, though those of a newer version may be others.
 A file is YAML, JSON, or the `config.json`, `total_config.py` or `formatted_total_config.py` of an earlier run. YAML is
 read as YAML 1.2: `1e-3` is a number, `no` and `on` are words. Tags, anchors and aliases are refused, and so are unknown
 and repeated keys. Editors complete and check configs with the JSON Schema that `remuda config schema` prints.
+
+## Schedules
+
+A number whose type says "or schedule" may change while a run goes on. In its place a config may have a list of points
+`[env_step, value]`, by rising env_step:
+
+```yaml
+learner:
+  learning_rate: [[0, 3e-4], [1000000, 0]]
+```
+
+Between the points the value goes in a straight line, and it is constant before the first and after the last; whole
+numbers are rounded. Each update learns with the values at the environment steps that were accepted when its batch was
+drawn. So a resumed run continues with the value of its step, and all ranks have the same. The learner's log and
+TensorBoard show the values as `settings/learner.learning_rate`. `--set`, programs and sweeps (as one of a list of
+values) take the same lists. All other numbers are fixed for a run: networks, rows and queues are sized by them, or
+workers read them once. (How collectors explore has settings of its own, such as `policy.epsilon_start`, `_end` and
+`_decay_env_steps`.)
 """
 
 _BY_ALGORITHM = """\
@@ -133,6 +152,8 @@ def _one_line(text: str) -> str:
 
 def _type(schema: _Schema) -> str:
     """`integer > 0`, `number ≥ 0 ≤ 1 or null`, `list of integer > 0`."""
+    if schema.get("title") == SCHEDULE and schema.get("type") == "array":
+        return "[schedule](#schedules)"
     if "anyOf" in schema:
         return " or ".join(_type(choice) for choice in schema["anyOf"])
     if "enum" in schema or "const" in schema:

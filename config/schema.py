@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 
 from remuda.config.algorithms.policy import PolicyConfig
 from remuda.config.algorithms.registry import DEFAULT
+from remuda.config.callbacks import Callbacks
 from remuda.config.defaults import with_defaults
 from remuda.config.environment import EnvConfig
 from remuda.config.launching import LaunchConfig
@@ -59,6 +60,10 @@ class ExperimentConfig(Section):
     """Stop conditions."""
     log: LogConfig = LogConfig()
     """Logs."""
+    callbacks: Callbacks = ()
+    """Your own code that is told of evaluations, checkpoints, training episodes, the start and the end, and may log
+    numbers, change settings and end the run: a list of `module:Class`, or of {make: "module:Class", kwargs: {…}}. The
+    module is looked up in the folder of the config file first. It runs in the process that learns. See callbacks.md."""
     limits: LimitsConfig = LimitsConfig()
     """Time limits of workers."""
     launch: LaunchConfig = LaunchConfig()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import cast
 
+from remuda.config.changing import schedules_of
 from remuda.config.custom import asked, settings_of
 from remuda.config.errors import ConfigError
 from remuda.config.schema import ExperimentConfig
@@ -42,7 +44,7 @@ def unused_settings(config: ExperimentConfig) -> list[str]:
             if inside is None or name not in type(inside).model_fields:
                 at = f"policy.type = {config.policy.type!r}: {type(settings).__name__}.unused_settings"
                 raise ConfigError([f"{at}: {key}: no such setting; write section.setting, as in learner.batch_size"])
-            value: object = getattr(inside, name)
+            value = cast("object", schedules_of(inside).get(name, getattr(inside, name)))
             default = settings.defaults.get(key, type(inside).model_fields[name].get_default(call_default_factory=True))
             if value != default:
                 lines.append(f"{key} is {_shown(value)} and has no effect: {why}")

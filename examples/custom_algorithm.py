@@ -2,7 +2,7 @@
 `remuda train examples/custom_algorithm.yaml` (or launch) runs it; see docs/algorithms.md."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ class Settings(remuda.AlgorithmConfig):
 
     hidden: int = 128  # units of the hidden layer
     discount: float = 0.99  # per environment step
-    target_update_iters: int = 200  # gradient updates between copies of the network into the target network
+    target_update_iters: Annotated[int, remuda.MayChange()] = 200  # updates between copies into the target network
 
 
 def make_network(setup: remuda.Setup[Settings]) -> nn.Module:  # of both sides, which must agree
@@ -75,6 +75,10 @@ class Learning(remuda.Algorithm):
         self.optimizer.step()
         metrics, errors = {"loss": loss.detach(), "q_value": q_value.detach()}, (q_value - wanted).detach().abs()
         return remuda.LearnResult(metrics, priorities=errors)
+
+    def adjust(self, config: remuda.ExperimentConfig) -> None:  # a schedule goes on; self.settings are replaced there
+        super().adjust(config)
+        self.optimizer.param_groups[0]["lr"] = config.learner.learning_rate
 
     def state(self) -> dict[str, object]:
         parts = {"model": self.network, "target_model": self.target, "optimizer": self.optimizer}

@@ -33,6 +33,8 @@ class Batch:
     """int64 [batch]: row ids in the replay index."""
     columns: Mapping[str, np.ndarray]
     """What the algorithm declares, plus `weights` (float32 importance weights), each [batch, …]."""
+    env_step: int = 0
+    """Environment steps that were accepted when the rows were drawn."""
 
 
 class BatchSource(Protocol):
@@ -83,15 +85,18 @@ class LearnerLoop:
         timers: Timers | None = None,
         learn: Callable[[Arrays], LearnResult] | None = None,
         update_threads: int | None = None,
+        follow: Callable[[int], None] = lambda env_step: None,
     ) -> None:
         """A report is due each `report_interval_iters` updates, and with the first update after each multiple of
         `report_interval_env_steps`: so seldom updates are reported, too. `with_statistics` is the declaration's.
         `learn` is called with each batch in place of the algorithm's, which several ranks do together. `update_threads`
-        are torch's in an update; None: as they are."""
+        are torch's in an update; None: as they are. `follow` is called before each update with the env_step of its
+        batch."""
         keep_freed_memory()
         self.algorithm = algorithm
         self._learn = learn or algorithm.learn
         self.train_iter = train_iter
+        self._follow = follow
         self._update_threads = update_threads
         self._source = source
         self._timers = timers or Timers()
@@ -119,9 +124,10 @@ class LearnerLoop:
         timers: Timers,
         learn: Callable[[Arrays], LearnResult] | None = None,
         update_threads: int | None = None,
+        follow: Callable[[int], None],
     ) -> LearnerLoop:
         """A loop that publishes, reports and averages as the config says. `train_iter` and `env_step` are where it
-        continues, `learn` what learns in place of the algorithm."""
+        continues, `learn` what learns in place of the algorithm, `follow` what brings settings up to a batch."""
         return cls(
             algorithm,
             source,
@@ -134,14 +140,16 @@ class LearnerLoop:
             timers=timers,
             learn=learn,
             update_threads=update_threads,
+            follow=follow,
         )
 
-    def step(self, env_step: int = 0) -> Step:
-        """Train on one batch, if there is one. `env_step` is the newest counter that is known."""
+    def step(self) -> Step:
+        """Train on one batch, if there is one."""
         with self._timers("gather"):
             batch = self._source.next_batch()
         if batch is None:
             return Step(trained=False)
+        self._follow(batch.env_step)
         # Threads begin within the first update, and then also take denormals for zero.
         with self._timers("update"), denormals_are_zero(), threads(self._update_threads):
             result = self._learn(batch.columns)
@@ -155,7 +163,7 @@ class LearnerLoop:
         return Step(
             trained=True,
             publish_due=_crosses(before, self.train_iter, self._publish_interval_iters),
-            report_due=_crosses(before, self.train_iter, self._report_interval_iters) | self._passes(env_step),
+            report_due=_crosses(before, self.train_iter, self._report_interval_iters) | self._passes(batch.env_step),
         )
 
     def _passes(self, env_step: int) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from remuda.config.current import Values
 from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
@@ -95,12 +96,26 @@ class LearnerOutputs:
             self._export(algorithm, progress.counters)
         return record
 
-    def report(self, metrics: Mapping[str, float], *, train_iter: int, env_step: int, world_size: int = 1) -> None:
-        """Log the algorithm's metrics, averaged since the last report, how many ranks learned, and how collectors
-        explore now."""
+    def report(
+        self,
+        metrics: Mapping[str, float],
+        *,
+        train_iter: int,
+        env_step: int,
+        settings: Values,
+        world_size: int = 1,
+    ) -> None:
+        """Log the algorithm's metrics, averaged since the last report, how many ranks learned, how collectors explore
+        now, and the settings that may differ from the config."""
         variables = {**metrics, **declaration(self.config).exploration_at(env_step)}
         self.logbook.emit(
-            LearnReport(train_iter=train_iter, env_step=env_step, variables=variables, world_size=world_size)
+            LearnReport(
+                train_iter=train_iter,
+                env_step=env_step,
+                variables=variables,
+                settings=settings,
+                world_size=world_size,
+            )
         )
 
     def _show_weights(self, algorithm: Algorithm, counters: Counters) -> None:

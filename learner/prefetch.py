@@ -165,7 +165,7 @@ class Prefetch:
         if self._missing:
             readable = [self._readable(*batch) for batch in zip(rows, weights, strict=True)]
             rows, weights = (np.stack(parts) for parts in zip(*readable, strict=True))
-        return _Reply(rows, weights, reply.first_live_row)
+        return _Reply(rows, weights, reply.first_live_row, reply.counters.env_step)
 
     def _gather(self, rows: Rows) -> list[Columns]:
         """Gather the first of `rows` [batches, batch_size]: as many batches as it is efficient to gather at once."""
@@ -196,7 +196,8 @@ class Prefetch:
 class _Reply:
     """The batches of one answer, handed out one after the other."""
 
-    def __init__(self, rows: Rows, weights: Weights, first_live_row: int) -> None:
+    def __init__(self, rows: Rows, weights: Weights, first_live_row: int, env_step: int) -> None:
+        self._env_step = env_step
         self.first_live_row = first_live_row
         self._rows = rows
         self._weights = weights
@@ -213,4 +214,4 @@ class _Reply:
         position = self._position
         self._position += 1
         columns = {**self._gathered.popleft(), "weights": self._weights[position]}
-        return Batch(rows=self._rows[position], columns=columns)
+        return Batch(self._rows[position], columns, self._env_step)

@@ -13,6 +13,7 @@ import msgspec
 
 from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing
+from remuda.config.current import Values
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
@@ -22,9 +23,11 @@ from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import settle_precision
 from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher, taken_over
+from remuda.learner.settings import LearnerSettings
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.learner.target import TargetPublisher
 from remuda.learner.threads import update_threads
+from remuda.learner.told import ToldCallbacks
 from remuda.logbook.book import learner_logbook
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
@@ -39,6 +42,8 @@ from remuda.wire.messages import (
     AnyMessage,
     Assign,
     Batches,
+    CallCallbacks,
+    ChangeSettings,
     CheckpointSaved,
     ChunkUnreadable,
     IndexedChunk,
@@ -96,6 +101,9 @@ class LearnerWork:
             self._told_train_iter = train_iter = self._begin()
             self._say(place)
             self._loop = self._new_loop(train_iter, recruits)
+            self._callbacks = ToldCallbacks(assign, config, ckpt=self._folder.ckpt, send=link.send)
+            if self._callbacks.host.names:
+                self._say(self._callbacks.host.told)
             self._publisher, self._target = self._new_publisher(), self._new_target_publisher()
             self._load(assign.replay)
             self._prefetch.rewrite(assign.reanalyses)
@@ -116,6 +124,12 @@ class LearnerWork:
                     self._saved = message.request
                     with self.timers("save"), self._link.during("saving", "saving a checkpoint"):
                         self._save(message)
+            case CallCallbacks():
+                with self.timers("callbacks"), self._link.during("saving", "calling callbacks"):
+                    self._callbacks.call(message)
+            case ChangeSettings():
+                self._callbacks.host.change(message.changes)
+                self._settings.change(message.changes)
             case Registered():
                 for request in self._prefetch.repeat():
                     self._link.send(request)
@@ -143,7 +157,7 @@ class LearnerWork:
             if self._publish_due:
                 return False
         self._request_batches()
-        step = self._loop.step(self._prefetch.counters.env_step)
+        step = self._loop.step()
         if not step.trained:
             self._ran_dry()
             if self._publish_due:
@@ -232,6 +246,7 @@ class LearnerWork:
         plan = row_plan(config)
         self._on_policy, self._strictly = plan.on_policy, config.buffer.max_policy_lag == 0
         self._prefetch = self._new_prefetch(plan)
+        self._settings = LearnerSettings(config, self._adjust, self._assign.changes)
         return LearnerLoop.of(
             config,
             plan,
@@ -241,7 +256,15 @@ class LearnerWork:
             timers=self.timers,
             learn=trial if self._ranks is None else self._ranks.learn,
             update_threads=update_threads(config, self._algorithm, plan, alone=False, say=self._say),
+            follow=self._settings.follow,
         )
+
+    def _adjust(self, config: ExperimentConfig, values: Values) -> None:
+        """Learn with these settings from the next update on, in all ranks."""
+        if self._ranks is None:
+            self._algorithm.adjust(config)
+        else:
+            self._ranks.adjust(config, values)
 
     def _new_prefetch(self, plan: RowPlan) -> Prefetch:
         """What asks for batches and reads their rows, before they are needed."""
@@ -393,6 +416,7 @@ class LearnerWork:
             train_iter=train_iter,
             env_step=self._prefetch.counters.env_step,
             world_size=self._config.learner.ranks,
+            settings=self._settings.values,
         )
         self._say_published()
         self._told_train_iter = train_iter

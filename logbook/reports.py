@@ -22,6 +22,7 @@ Topic = Literal[
     "weights",
     "actions",
     "film",
+    "callback",
 ]
 """What a report is about; a logbook has a list of views for each."""
 

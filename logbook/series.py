@@ -130,7 +130,20 @@ class Event(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="event"):
     text: str
 
 
-Moment = Interval | Evaluation | Event
+class Logged(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="callback"):
+    """Numbers that a callback of the user has logged."""
+
+    time_s: float
+    wall_s: float
+    env_step: int
+    train_iter: int
+    callback: str
+    """Its class."""
+    numbers: dict[str, float]
+    """Those that are finite."""
+
+
+Moment = Interval | Evaluation | Event | Logged
 _ANY = Begin | Moment
 _KINDS = frozenset(str(type_.__struct_config__.tag) for type_ in get_args(_ANY))
 

@@ -12,14 +12,16 @@ from remuda.logbook.episode_reports import CollectReport, EvaluationReport, Work
 from remuda.logbook.outages import Written
 from remuda.logbook.reports import Report
 from remuda.logbook.run_events import EventReport
-from remuda.logbook.series import Evaluation, Event, Interval, Ledger
+from remuda.logbook.series import Evaluation, Event, Interval, Ledger, Logged
 from remuda.logbook.series_file import SeriesFile
-from remuda.logbook.training_reports import BufferThroughputReport
+from remuda.logbook.training_reports import BufferThroughputReport, CallbackReport
 from remuda.logbook.usage import Usage, WorkerUsage
 from remuda.logbook.vitals import VitalsReport
 
 EVENTS_PER_INTERVAL = 100
 """Events and evaluations that one interval keeps; more are only counted, so that the file grows slowly."""
+LOGGED_PER_INTERVAL = 1_000
+"""Records of callbacks that one interval keeps; TensorBoard has all."""
 LONGEST_TEXT = 300
 """Characters of an event's text: the first line of it; the commander's log has the rest."""
 
@@ -34,6 +36,7 @@ class _Sums:
     env_steps: Counter[str] = field(default_factory=Counter[str])
     """By worker."""
     events: int = 0
+    logged: int = 0
 
     def add(self, episodes: int, return_mean: float) -> None:
         if episodes and math.isfinite(return_mean):
@@ -71,12 +74,23 @@ class SeriesView:
                 self._once(self._evaluation(report))
             case EventReport():
                 self._once(self._event(report))
+            case CallbackReport():
+                self._logged(report)
             case _:
                 pass
 
     def _once(self, record: Evaluation | Event) -> None:
         self._sums.events += 1
         if self._sums.events <= EVENTS_PER_INTERVAL:
+            self._series.append(record)
+
+    def _logged(self, report: CallbackReport) -> None:
+        self._sums.logged += 1
+        numbers = {name: value for name, value in report.numbers.items() if math.isfinite(value)}
+        if numbers and self._sums.logged <= LOGGED_PER_INTERVAL:
+            at = {"env_step": report.env_step, "train_iter": report.train_iter}
+            now_s = self._series.now_s()
+            record = Logged(time_s=now_s, wall_s=report.wall_s, **at, callback=report.callback, numbers=numbers)
             self._series.append(record)
 
     def _interval(self, report: VitalsReport) -> None:

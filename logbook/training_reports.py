@@ -1,10 +1,10 @@
-"""Reports about learning: the algorithm's metrics, and the replay that it learns from."""
+"""Reports about learning: the algorithm's metrics, what callbacks log of it, and the replay that it learns from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from remuda.config.declaration import BESIDES_MEAN
 from remuda.logbook.grid_format import Value, grid
@@ -19,6 +19,8 @@ class LearnReport(Report):
     variables: Mapping[str, float]
     """The average of each metric by its name; of some metrics the other statistics too, as `total_loss_max` of
     `total_loss`."""
+    settings: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Numbers of the config that may change, as they are now, by dotted key."""
     world_size: int = 1
     """The ranks that learned together; shown if there are several."""
 
@@ -28,7 +30,8 @@ class LearnReport(Report):
 
     def fields(self) -> dict[str, Value]:
         ranks: dict[str, Value] = {"world_size": self.world_size} if self.world_size > 1 else {}
-        return ranks | {self._shown(name): value for name, value in self.variables.items()}
+        variables: dict[str, Value] = {self._shown(name): value for name, value in self.variables.items()}
+        return ranks | variables | {f"settings/{key}": value for key, value in self.settings.items()}
 
     def text(self) -> str:
         return f"=== Training Iteration {self.train_iter} Result ===\n{grid(self.fields())}"
@@ -36,6 +39,27 @@ class LearnReport(Report):
     def _shown(self, name: str) -> str:
         metric, _, statistic = name.rpartition("_")
         return name if statistic in BESIDES_MEAN and metric in self.variables else f"{name}_avg"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallbackReport(Report):
+    """Numbers that a callback of the user logs."""
+
+    callback: str
+    """Its class."""
+    wall_s: float
+    """Seconds since the run began."""
+    numbers: Mapping[str, float]
+
+    @property
+    def topic(self) -> Topic:
+        return "callback"
+
+    def fields(self) -> dict[str, Value]:
+        return dict(self.numbers)
+
+    def text(self) -> str:
+        return f"=== Callback {self.callback} at env_step {self.env_step} ===\n{grid(self.fields())}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
@@ -11,7 +12,7 @@ from msgspec import Struct
 from remuda.page.library import Library
 from remuda.page.numbers import listed
 from remuda.page.progress_reader import X_COLUMNS
-from remuda.page.pyramid import FloatArray
+from remuda.page.pyramid import FloatArray, Pyramid
 from remuda.page.run_ids import UnknownRunError
 from remuda.page.series_reader import (
     EVALUATION_NAMES,
@@ -23,7 +24,7 @@ from remuda.page.series_reader import (
 from remuda.page.stored_run import StoredRun
 from remuda.plotting.curves import combined, line
 
-SOURCES = ("evaluation", "interval", "progress")
+SOURCES = ("evaluation", "interval", "progress", "callback")
 _EVALUATION_VALUES = len(X_NAMES)
 
 
@@ -91,7 +92,8 @@ class Charts(Struct, frozen=True):
 
 
 class Quantity:
-    """A quantity as a request names it: `evaluation/return_mean`, `interval/env_steps_per_s`, `progress/LossQ`."""
+    """A quantity as a request names it: `evaluation/return_mean`, `interval/env_steps_per_s`, `progress/LossQ`,
+    `callback/newest_mean`."""
 
     def __init__(self, y: str, x: str) -> None:
         """Raises UnknownCurveError."""
@@ -99,9 +101,16 @@ class Quantity:
         self.source, _, self.name = y.partition("/")
         names = {"evaluation": EVALUATION_NAMES, "interval": INTERVAL_NAMES}
         if self.source not in SOURCES or (self.source in names and self.name not in names[self.source]):
-            raise UnknownCurveError(f"{y[:100]!r} is no quantity: evaluation/return_mean, interval/…, progress/…")
+            raise UnknownCurveError(
+                f"{y[:100]!r} is no quantity: evaluation/return_mean, interval/…, progress/…, callback/…"
+            )
         if x not in X_NAMES:
             raise UnknownCurveError(f"{x[:100]!r} is no axis: {', '.join(X_NAMES)}")
+
+    @property
+    def table(self) -> str:
+        """Names the rows that it comes from: a callback's numbers have rows of their own each."""
+        return self.y if self.source == "callback" else self.source
 
     @property
     def error(self) -> str | None:
@@ -117,6 +126,8 @@ class Quantity:
             x, at = X_NAMES.index(self.x), _EVALUATION_VALUES + 3 * EVALUATION_NAMES.index(self.name)
         elif self.source == "interval":
             x, at = INTERVAL_X + X_NAMES.index(self.x), INTERVAL_VALUES + 3 * INTERVAL_NAMES.index(self.name)
+        elif self.source == "callback":
+            x, at = X_NAMES.index(self.x), len(X_NAMES)
         else:
             x_name = X_COLUMNS.get(self.x)
             if x_name not in names or self.name not in names:
@@ -153,9 +164,9 @@ def curves(
     found: dict[str, list[RunCurve]] = {each.y: [] for each in quantities}
     with library.first():
         for run in runs:
-            tables = {each: _table(library, run.run, each, points, budget) for each in {one.source for one in shown}}
+            tables = {one: _table(library, run.run, one, points, budget) for one in {each.table for each in shown}}
             for each in shown:
-                found[each.y].append(_run_curve(run, tables[each.source], each))
+                found[each.y].append(_run_curve(run, tables[each.table], each))
         charts = [Curves(each.y, found[each.y], _together(found[each.y]), each.error) for each in quantities]
         return Charts(quantities[0].x, charts)
 
@@ -171,6 +182,9 @@ def _table(library: Library, run: str, source: str, points: int, budget: Callabl
             share = series.read_share
             if source == "evaluation":
                 whole, sample = series.evaluations, series.sample_evaluations
+            elif source != "interval":
+                name = source.partition("/")[2]
+                whole, sample = series.logged.get(name, Pyramid(())), partial(series.sample_logged, name)
             else:
                 whole, sample = series.intervals, series.sample_intervals
             return _Table(whole.buckets(points) if share >= 1.0 else sample(points), whole.rows, share)

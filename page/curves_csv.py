@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from remuda.logbook.series import Evaluation, Interval
+from remuda.logbook.series import Begin, Evaluation, Interval, Logged, Moment
 from remuda.page.curves import Quantity
 from remuda.page.progress_reader import X_COLUMNS
 from remuda.page.series_reader import records_at
@@ -42,18 +42,28 @@ def _text(rows: Iterable[_Row]) -> bytes:
 
 
 def _of_series(folder: RunFolder, quantity: Quantity) -> Iterator[list[_Row]]:
-    kind = Evaluation if quantity.source == "evaluation" else Interval
     offset, done = 0, False
     with open_regular(folder.series, follow_link=False) as file:
         while not done:
             records, length, done = records_at(file.fileno(), offset)
             offset += length
-            found = ((each, getattr(each, quantity.name)) for each in records if isinstance(each, kind))
-            yield [
-                (each.env_step, each.train_iter, each.wall_s, value)
-                for each, value in found
-                if value is not None and not math.isnan(value)
-            ]
+            yield [row for each in records if (row := _row(each, quantity)) is not None]
+
+
+def _row(record: Begin | Moment, quantity: Quantity) -> _Row | None:
+    """The row of a record that has a value of this quantity."""
+    match record:
+        case Evaluation() if quantity.source == "evaluation":
+            value: float | None = getattr(record, quantity.name)
+        case Interval() if quantity.source == "interval":
+            value = getattr(record, quantity.name)
+        case Logged() if quantity.source == "callback":
+            value = record.numbers.get(quantity.name)
+        case _:
+            return None
+    if value is None or math.isnan(value):
+        return None
+    return (record.env_step, record.train_iter, record.wall_s, value)
 
 
 def _of_progress(folder: RunFolder, quantity: Quantity) -> Iterator[list[_Row]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from remuda.logbook.series import Begin, Evaluation, Event, Interval, decode_records
+from remuda.logbook.series import Begin, Evaluation, Event, Interval, Logged, Moment, decode_records
 from remuda.logbook.usage import Usage
 from remuda.page.growing import Mark, look, moved
 from remuda.page.pyramid import FloatArray, Pyramid, Reduction
@@ -36,6 +36,8 @@ KINDS = ("work", "env", "wait_data", "wait_policy", "wait_credit", "wait_other")
 """What a process spends its time on, as records of the series name it."""
 MOST_EVENTS = 500
 """The newest ones are kept."""
+MOST_LOGGED = 100
+"""Names of numbers that callbacks log; the first ones are kept."""
 _BLOCK_BYTES = 256 << 10
 """Of the file, read and added to the buckets together."""
 
@@ -60,6 +62,7 @@ _EVALUATION: tuple[Reduction, ...] = (
     *_LAST * len(X_NAMES),
     *_THREE * len(EVALUATION_NAMES),
 )
+_LOGGED: tuple[Reduction, ...] = (*_LAST * len(X_NAMES), *_THREE)
 _THRICE = [*range(len(X_NAMES)), *(len(X_NAMES) + at for at in range(len(EVALUATION_NAMES)) for _ in range(3))]
 """Where each column of `evaluations` comes from: the x, and three of each value."""
 
@@ -76,6 +79,8 @@ class SeriesReader:
         self.size_bytes = 0
         self.intervals = Pyramid(_INTERVAL)
         self.evaluations = Pyramid(_EVALUATION)
+        self.logged: dict[str, Pyramid] = {}
+        """By name, what callbacks have logged: the x, and three of the value."""
         self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self.events_left_out = 0
         self.spans = Spans()
@@ -89,7 +94,8 @@ class SeriesReader:
     @property
     def kept_bytes(self) -> int:
         """Of memory, about."""
-        return self.intervals.size_bytes + self.evaluations.size_bytes + 400 * len(self.events) + 4_096
+        logged = sum(one.size_bytes for one in self.logged.values())
+        return self.intervals.size_bytes + self.evaluations.size_bytes + logged + 400 * len(self.events) + 4_096
 
     @property
     def offset(self) -> int:
@@ -144,7 +150,11 @@ class SeriesReader:
         """The same of `intervals`: each row is one interval, and there are gaps between them. Raises OSError."""
         return _interval_rows(sampled(self._path, Interval, rows))
 
-    def _take(self, records: Sequence[Begin | Interval | Evaluation | Event]) -> None:
+    def sample_logged(self, name: str, rows: int) -> FloatArray:
+        """The same of `logged`. Raises OSError."""
+        return _logged_rows(sampled(self._path, Logged, rows), name)
+
+    def _take(self, records: Sequence[Begin | Moment]) -> None:
         intervals = [record for record in records if type(record) is Interval]
         if intervals:
             self.last = intervals[-1]
@@ -152,6 +162,10 @@ class SeriesReader:
             self.intervals.extend(_interval_rows(intervals))
         if evaluations := [record for record in records if type(record) is Evaluation]:
             self.evaluations.extend(_evaluation_rows(evaluations))
+        if logged := [record for record in records if type(record) is Logged]:
+            for name in dict.fromkeys(name for record in logged for name in record.numbers):
+                if name in self.logged or len(self.logged) < MOST_LOGGED:
+                    self.logged.setdefault(name, Pyramid(_LOGGED)).extend(_logged_rows(logged, name))
         for record in records:
             if type(record) is Event:
                 if len(self.events) == MOST_EVENTS:
@@ -160,7 +174,7 @@ class SeriesReader:
                 self.spans.take(record)
 
 
-def records_at(descriptor: int, offset: int) -> tuple[list[Begin | Interval | Evaluation | Event], int, bool]:
+def records_at(descriptor: int, offset: int) -> tuple[list[Begin | Moment], int, bool]:
     """Reads a block of the file from `offset` on. Returns its records, their size in bytes, and whether the end of what
     can be read is reached. Raises OSError."""
     data = os.pread(descriptor, _BLOCK_BYTES, offset)
@@ -180,6 +194,15 @@ def _evaluation_rows(records: Sequence[Evaluation]) -> FloatArray:
         (one.wall_s, one.env_step, one.train_iter, _number(one.return_mean), _number(one.return_std)) for one in records
     ]
     return np.array(rows, np.float64).reshape(-1, len(X_NAMES) + len(EVALUATION_NAMES))[:, _THRICE]
+
+
+def _logged_rows(records: Sequence[Logged], name: str) -> FloatArray:
+    rows = [
+        (one.wall_s, one.env_step, one.train_iter, *_three([one.numbers[name]]))
+        for one in records
+        if name in one.numbers
+    ]
+    return np.array(rows, np.float64).reshape(-1, len(_LOGGED))
 
 
 def _number(value: float | None) -> float:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from remuda.logbook.series import Evaluation, Interval, decode_first, marker
+from remuda.logbook.series import Evaluation, Interval, Logged, decode_first, marker
 from remuda.storage.record_file import LONGEST_BYTES
 from remuda.storage.untrusted import open_regular
 
@@ -16,7 +16,7 @@ _WINDOWS_BYTES = (4 << 10, 64 << 10)
 """How far a record of the kind is looked for behind a place: a little first, and then further."""
 _END_BYTES = (64 << 10, 2 * LONGEST_BYTES)
 """How far the newest one is looked for before the end."""
-_RecordT = TypeVar("_RecordT", bound=Interval | Evaluation)
+_RecordT = TypeVar("_RecordT", bound=Interval | Evaluation | Logged)
 
 
 def sampled(path: Path, kind: type[_RecordT], places: int) -> list[_RecordT]:

@@ -247,7 +247,13 @@ class Views:
         """Names the quantities of these runs by their source. Raises UnknownRunError, OSError."""
         columns = [self.library.columns(run) for run in self._each_policy(runs)]
         progress = dict.fromkeys(name for names in columns for name in names)
-        return {"evaluation": [*EVALUATION_NAMES], "interval": [*INTERVAL_NAMES], "progress": [*progress]}
+        found = {"evaluation": [*EVALUATION_NAMES], "interval": [*INTERVAL_NAMES], "progress": [*progress]}
+        budget, logged = Budget(REQUEST_S), dict[str, None]()
+        with self.library.first():
+            for run in self._each_policy(runs):
+                with self.library.series(run, budget) as reader:
+                    logged.update(dict.fromkeys(reader.logged))
+        return {**found, "callback": [*logged]} if logged else found
 
     def csv(self, runs: Sequence[str], quantity: Quantity) -> Iterator[bytes]:
         """Returns all values of these runs as a CSV table, in pieces. Raises UnknownRunError."""

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.ranks import ONE_RANK, Ranks
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -184,6 +187,22 @@ class Algorithm(ABC):
     products: Products | None = None
     """How the products of its networks are computed, which the learner sets by `learner.precision`. None: that setting
     does not reach them, and a config that asks for bfloat16 is refused; see Declaration.lowers_products."""
+
+    def adjust(self, config: ExperimentConfig) -> None:
+        """Learn with these settings from the next update on: some numbers that may change (remuda.MayChange) differ
+        from the former. `config.policy` is of the class of the algorithm's settings.
+
+        Replaces sections of the config that are attributes of this object, whatever their names, and those of a config.
+        Override it, and call it first, where an update reads such a number elsewhere: an optimizer has its learning
+        rate.
+        """
+        for name, value in list(vars(self).items()):
+            if isinstance(value, AlgorithmConfig):
+                setattr(self, name, config.policy)
+            elif isinstance(value, LearnerConfig):
+                setattr(self, name, config.learner)
+            elif isinstance(value, ExperimentConfig):
+                setattr(self, name, config)
 
     def portable(self) -> Portable | None:
         """The acting side with these weights, for model/: a PortablePolicy, or a RecurrentPortablePolicy where the

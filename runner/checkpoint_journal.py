@@ -11,6 +11,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.learner.checkpoint import Progress
 from remuda.runner.payloads import Payloads
 from remuda.storage.run_folder import RunFolder
+from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.identity import Identity
 from remuda.training.journal import RunJournal
@@ -40,6 +41,7 @@ class CheckpointJournal:
     payloads: Payloads
     status: LiveStatus
     progress_rows: ProgressRows
+    callbacks: CallbackBook
 
     def write(self, progress: Progress) -> None:
         """Write what has to be committed after the commander has handled a checkpoint or its evaluation; `sweep` comes
@@ -92,6 +94,7 @@ class CheckpointJournal:
                 commander=self.status.commander.snapshot(), evaluation=None, evaluations=0, saves=0
             ),
             progress=self.progress_rows.snapshot(),
+            callbacks=self.callbacks.snapshot(),
         )
 
 

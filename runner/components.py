@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from remuda.config.schema import ExperimentConfig
+from remuda.learner.callback import Callback
 from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.book import Logbook
 from remuda.logbook.timers import Timers
@@ -73,3 +74,7 @@ class Components:
     """The timers of the run."""
     saved: Callable[[CheckpointRecord], None] = _nothing
     """Called with each checkpoint that is saved."""
+    callbacks: Sequence[Callback] = ()
+    """The user's, of this policy."""
+    policy: str = ""
+    """Which of several policies it is."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from remuda.evaluator.checkpoint_player import cut_warning, episode_report
 from remuda.evaluator.evaluate import Episode, merged_info
+from remuda.runner.callbacks import SerialCallbacks
 from remuda.runner.checkpoint_journal import CheckpointJournal
 from remuda.runner.components import EXPLORATION, Components, RunHooks
 from remuda.runner.status import SerialStatus
@@ -53,6 +54,7 @@ class SerialDispatch:
     status: SerialStatus
     progress: ProgressRows
     journal: CheckpointJournal
+    callbacks: SerialCallbacks
     outcomes: Outcomes = field(init=False)
     _under_way: _UnderWay | None = field(default=None, init=False)
     _overtime_since_s: float | None = field(default=None, init=False)
@@ -60,7 +62,7 @@ class SerialDispatch:
 
     def __post_init__(self) -> None:
         live = self.status.live
-        self.outcomes = Outcomes(live.identity.id, live.commander, self.progress)
+        self.outcomes = Outcomes(live.identity.id, live.commander, self.progress, self.callbacks.book)
 
     def carry_out(self, decision: Decision) -> Sequence[Decision]:
         """Carry out a decision that is not to save; returns those that follow from it. Raises OSError, JournalError,
@@ -87,7 +89,7 @@ class SerialDispatch:
         reached = self.status.reached(self.status.counters())
         record = components.outputs.save(components.algorithm, reached, save.reason, rngs=rngs)
         components.saved(record)
-        return self.outcomes.saved(save.reason, record)
+        return self._told(self.outcomes.saved(save.reason, record))
 
     def write_journal(self) -> None:
         """Write what a resumed run needs besides the checkpoint; `committed` comes once it is. Raises JournalError and
@@ -155,7 +157,14 @@ class SerialDispatch:
         if film is not None:
             self.record(self.outcomes.filmed(film, train_iter=record.train_iter, env_step=record.env_step))
 
+    def _told(self, outcome: Outcome) -> Outcome:
+        """What follows, once callbacks were told: the same commit has what they decide."""
+        with self.components.timers("callbacks"):
+            more = self.callbacks.tell()
+        return Outcome([*outcome.effects, *more.effects], [*outcome.decisions, *more.decisions])
+
     def _follow(self, outcome: Outcome) -> Sequence[Decision]:
+        outcome = self._told(outcome)
         self.write_journal()
         self.committed()
         self.record(outcome.effects)

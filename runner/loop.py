@@ -45,9 +45,9 @@ class SerialLoop:
 
     def work(self) -> None:
         """Collect and learn in turn until a commander has ended the run."""
-        for side in self._sides:
-            side.begin()
-        self._carry_out([side.commander.started() for side in self._sides])
+        begun = [side.begin() for side in self._sides]
+        started = [side.commander.started() for side in self._sides]
+        self._carry_out([[*first, *then] for first, then in zip(begun, started, strict=True)])
         self._look_around()  # a resumed run may be over already
         while self._ending is None:
             if not self._learn([side.batches_due() for side in self._sides]):
@@ -63,6 +63,7 @@ class SerialLoop:
             if not self._learn([side.batches_owed() for side in self._sides]):
                 break
         self._carry_out([side.commander.save_final() for side in self._sides])
+        end = self._failed or end  # by a callback
         self._close_books(end)
         return end
 
@@ -132,6 +133,11 @@ class SerialLoop:
     def _ending(self) -> End | None:
         return next((side.commander.ending for side in self._sides if side.commander.ending is not None), None)
 
+    @property
+    def _failed(self) -> End | None:
+        ends = (side.commander.ending for side in self._sides)
+        return next((end for end in ends if end is not None and end.state == "failed"), None)
+
     # --- learning, collecting, and looking around ---
 
     def _learn(self, batches: Sequence[int]) -> bool:
@@ -150,6 +156,7 @@ class SerialLoop:
             side.insert(collected)
 
     def _look_around(self) -> None:
+        self._carry_out([side.tell_callbacks() for side in self._sides])
         self._carry_out([side.commander.progressed(side.counters()) for side in self._sides])
         self._end_together()
         if self._hooks.stop.ending:

@@ -33,6 +33,8 @@ class Memory:
         self._generation = generation
         self._sequence = 0
         self._sampled: Sampled | None = None
+        self._sampled_at = 0
+        """The env_step then."""
         self._position = 0
 
     def insert(self, collected: Collected) -> ChunkMeta:
@@ -63,7 +65,7 @@ class Memory:
         """Give priorities back and draw the batches that `next_batch` is going to hand over."""
         self._replay.update_priorities(priorities.rows, priorities.errors)
         self._sampled = self._replay.sample(batches, batch_size, train_iter)
-        self._position = 0
+        self._sampled_at, self._position = self._replay.env_step, 0
 
     def release_used(self) -> None:
         """All batches drawn were learned from: payloads of rows that are used once are not needed any more."""
@@ -79,4 +81,4 @@ class Memory:
         columns = dict(self._ring.gather(rows))
         columns["weights"] = sampled.weights[self._position]
         self._position += 1
-        return Batch(rows=rows, columns=columns)
+        return Batch(rows, columns, self._sampled_at)

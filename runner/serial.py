@@ -17,6 +17,8 @@ from remuda.config.dump import write_configs
 from remuda.config.exits import NoExit
 from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
+from remuda.learner.callback import Callback
+from remuda.learner.callbacks import CallbackLike, make_callbacks
 from remuda.learner.checkpoint import CheckpointError, CheckpointState, restore_rngs
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import settle_precision
@@ -60,7 +62,8 @@ class RunResult:
     """How a run ended."""
 
     reason: str
-    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; or a sentence naming what failed."""
+    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; `callback <Class>: …`; or a sentence naming what
+    failed."""
     explanation: str
     """For people: which condition, its value and its bound."""
     failed: bool
@@ -83,6 +86,8 @@ class Start:
     """Where each setting came from, for formatted_total_config.py."""
     notes: Sequence[str] = ()
     """Lines for the collector's log, about what was measured to choose settings."""
+    callbacks: Sequence[CallbackLike] = ()
+    """Besides those of the config; for each of several policies one is made of each class."""
 
 
 @dataclass(frozen=True)
@@ -134,14 +139,16 @@ def run(
     sampling and of exploration. Environments start new episodes with seeds of their own. What came after that
     checkpoint is void. Several policies continue from the same moment.
 
-    Raises, before anything is written: EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError,
-    CheckpointIndexError, JournalError, RunFolderError, and FolderOwnedError if another process works on the run.
+    Raises, before anything is written: UserCodeError, EnvironmentBuildError, UnsupportedSpaceError, DeviceError,
+    CheckpointError, CheckpointIndexError, JournalError, RunFolderError, and FolderOwnedError if another process works
+    on the run.
     """
     bound_threads()
     with NoExit(), ExitStack() as stack:
         built = build(config, stack)
         if start.on_exists != "resume":
             _take_weights(built.policies)
+        callbacks = [make_callbacks(one.config, start.callbacks, policy=one.name) for one in built.policies]
         names = [one.name for one in built.policies if one.name]
         now = datetime.now().astimezone()
         folder = prepare(start.run_dir, start.on_exists, mode="serial", now=now, policies=names)
@@ -166,7 +173,7 @@ def run(
         _continue_exploration(found, collector)
         for one in opened:
             _without_replay(one)
-        loop = _loop(config, built, opened, collector, RunHooks(stop, on_progress, clock), timers)
+        loop = _loop(config, built, opened, collector, RunHooks(stop, on_progress, clock), timers, callbacks)
         return _run_to_the_end(loop, folder)
 
 
@@ -252,13 +259,14 @@ def _loop(
     collector: Collecting,
     hooks: RunHooks,
     timers: Timers,
+    callbacks: Sequence[Sequence[Callback]],
 ) -> SerialLoop:
     def joined(status: ExperimentStatus) -> None:
         hooks.on_progress(loop.joined(status))
 
     sides: list[PolicySide] = []
     timing = TimingReport(config, opened[0].logbook, timers, hooks.clock())
-    for one in opened:
+    for one, called in zip(opened, callbacks, strict=True):
         of, found = one.found.built, one.found
         components = Components(
             of.config,
@@ -273,6 +281,8 @@ def _loop(
             found.journal,
             timers,
             saved=(lambda record: None) if of.past is None else of.past.saved,
+            callbacks=called,
+            policy=of.name,
         )
         own_hooks = replace(hooks, on_progress=joined)
         sides.append(PolicySide(components, own_hooks, one.resumed, found.recovered))
@@ -294,6 +304,7 @@ def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
         failed = True
         end = loop.fail(error, traceback.format_exc())
     policies = {name: PolicyResult(*result) for name, result in loop.of_policies().items()}
+    failed = failed or end.state == "failed"  # by a callback
     return RunResult(end.reason, end.explanation, failed, loop.counters(), loop.best, folder.root, policies)
 
 

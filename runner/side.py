@@ -9,19 +9,23 @@ from remuda.buffer.ring import ColumnRing
 from remuda.collector.agents import Turn
 from remuda.collector.collected import Collected
 from remuda.collector.summary import CollectSummary
+from remuda.learner.callbacks import CallbackHost
 from remuda.learner.loop import LearnerLoop
+from remuda.learner.settings import LearnerSettings
 from remuda.learner.threads import update_threads
 from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.pages import results_of
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import settings_of
+from remuda.runner.callbacks import SerialCallbacks
 from remuda.runner.checkpoint_journal import SERIAL_WORKER, CheckpointJournal, identity_of, sweep
 from remuda.runner.components import Components, RunHooks
 from remuda.runner.dispatch import SerialDispatch
 from remuda.runner.memory import Memory
 from remuda.runner.payloads import Payloads
 from remuda.runner.status import SerialLearning, SerialStatus
-from remuda.training.commander.commander import Commander
+from remuda.training.commander.callbacks import CallbackBook
+from remuda.training.commander.commander import Commander, Decision
 from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.journal_entry import Recovered
@@ -42,6 +46,7 @@ class PolicySide:
         config = components.config
         start = Counters() if resumed is None else resumed.counters
         generation = 0 if resumed is None else resumed.generation
+        self._resumed = resumed is not None
         now_s = hooks.clock()
         self.components, self._config, self._clock = components, config, hooks.clock
         self._logbook, self._timers = components.logbook, components.timers
@@ -53,6 +58,7 @@ class PolicySide:
         payloads = Payloads(components.folder.data)
         ring = ColumnRing(self._plan.capacity)
         self._memory = Memory(self._replay, ring, payloads, worker=SERIAL_WORKER, generation=generation)
+        self._settings = LearnerSettings(config, lambda config, values: components.algorithm.adjust(config))
         self._learner = LearnerLoop.of(
             config,
             self._plan,
@@ -64,6 +70,7 @@ class PolicySide:
             update_threads=update_threads(
                 config, components.algorithm, self._plan, alone=True, say=partial(components.logbook.say, "learner")
             ),
+            follow=self._settings.follow,
         )
         self.commander = Commander(config, resumed)
         """Decides when this policy is saved and evaluated."""
@@ -78,6 +85,9 @@ class PolicySide:
             before_s=start.wall_s,
         )
         live.start(now_s, "running")
+        book = CallbackBook(live.identity.id, active=bool(components.callbacks))
+        if recovered is not None:
+            book.resume(recovered.snapshot.experiment.callbacks)
         self._status = SerialStatus(live=live, learning=self._learning, config=config, clock=hooks.clock)
         journal = CheckpointJournal(
             config=config,
@@ -86,8 +96,23 @@ class PolicySide:
             payloads=payloads,
             status=live,
             progress_rows=self._progress,
+            callbacks=book,
         )
-        self.dispatch = SerialDispatch(components, hooks, self._status, self._progress, journal)
+        self.callbacks = SerialCallbacks(
+            book=book,
+            host=CallbackHost(
+                components.callbacks,
+                config,
+                ckpt=components.folder.ckpt,
+                policy=components.policy,
+                states=book.states,
+                changes=book.changes,
+            ),
+            commander=self.commander,
+            counters=self.counters,
+            change=self._settings.change,
+        )
+        self.dispatch = SerialDispatch(components, hooks, self._status, self._progress, journal, self.callbacks)
         """Saves and evaluates it."""
         if recovered is not None:
             self._recover(recovered, now_s, rows=0 if resumed is None else resumed.progress_rows)
@@ -109,9 +134,19 @@ class PolicySide:
             self._progress.restore(snapshot.progress)
         self._logbook.say("commander", f"replay is back: {self._replay.live_rows} rows")
 
-    def begin(self) -> None:
-        """The collector gets the first weights."""
+    def begin(self) -> Sequence[Decision]:
+        """The collector gets the first weights, and callbacks are told; returns what they decide."""
         self.components.acting.load_state(self._learner.published_state())
+        if self.callbacks.host.names:
+            self._logbook.say("learner", self.callbacks.host.told)
+        begun = self.callbacks.begin(resumed=self._resumed)
+        return [*begun, *self.tell_callbacks()]
+
+    def tell_callbacks(self) -> Sequence[Decision]:
+        """Tell callbacks of all that has happened; returns what they decide."""
+        told = self.callbacks.tell()
+        self.dispatch.record(told.effects)
+        return told.decisions
 
     # --- what holds ---
 
@@ -151,7 +186,9 @@ class PolicySide:
     def insert(self, collected: Collected) -> None:
         """Count a chunk. Raises ChunkRefusedError."""
         with self._timers("insert"):
-            self._progress.chunk(self._memory.insert(collected))
+            meta = self._memory.insert(collected)
+        self._progress.chunk(meta)
+        self.callbacks.book.chunk(meta, self._replay.env_step)
         self._untrained_chunk = True
         self._summary.add(collected)
         self._emit_collected(
@@ -184,7 +221,7 @@ class PolicySide:
                 train_iter=learner.train_iter,
                 priorities=learner.take_priorities(),
             )
-        while (step := learner.step(self._replay.env_step)).trained:
+        while (step := learner.step()).trained:
             if step.publish_due:
                 self._publish()
             if step.report_due:
@@ -194,7 +231,9 @@ class PolicySide:
     def _report_metrics(self) -> None:
         metrics, learner = self._learner.take_metrics(), self._learner
         self._progress.learned(metrics)
-        self.components.outputs.report(metrics, train_iter=learner.train_iter, env_step=self._replay.env_step)
+        self.components.outputs.report(
+            metrics, train_iter=learner.train_iter, env_step=self._replay.env_step, settings=self._settings.values
+        )
 
     def _publish(self) -> None:
         """Give the collector the newest weights."""
@@ -215,6 +254,7 @@ class PolicySide:
 
     def finish(self, end: End, now_s: float) -> None:
         """The run is over: write the last reports and rows."""
+        self.dispatch.record(self.callbacks.conclude(end).effects)
         self._status.live.finish(end, now_s)
         if self._learner.has_metrics and end.state != "failed":
             self._report_metrics()

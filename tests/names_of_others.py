@@ -119,6 +119,6 @@ FIELD_WORDS = {
 
 OTHER_MEANINGS = {
     "env.collector_episode_num": "episode",
-    "policy.collect.n_episode": "episode",
+    "policy.collect.n_episode": "pisode",
 }
 """By the first of the names in a row with a dash: a word of names that Remuda has, and that mean something else."""

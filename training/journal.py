@@ -32,6 +32,7 @@ from remuda.training.run_snapshot import (
 )
 from remuda.training.snapshot import (
     AccountSnapshot,
+    CallbacksSnapshot,
     CountedSnapshot,
     DeathsSnapshot,
     DispatchSnapshot,
@@ -302,8 +303,9 @@ class RunJournal:
             progress=self._part("progress", ProgressSnapshot),
             workers_failures=self._part("workers_failures", FailuresSnapshot),
             deaths=self._deaths(),
-            reanalysis=self._reanalysis(),
+            reanalysis=self._later_part("reanalysis", ReanalysisSnapshot()),
             stage_left_s=known.stage_left_s,
+            callbacks=self._later_part("callbacks", CallbacksSnapshot()),
         )
         identity = self._part("identity", IdentitySnapshot)
         snapshot = RunSnapshot(known.format, identity, experiment, known.leases, known.boot)
@@ -318,10 +320,10 @@ class RunJournal:
         found = self._db.execute(f"select body from {self._prefix}part where name = 'deaths'").fetchone()
         return [] if found is None else _DEATHS.decode(found[0])
 
-    def _reanalysis(self) -> ReanalysisSnapshot:
-        """How far reanalyzers are; earlier versions of Remuda did not write it."""
-        found = self._db.execute(f"select body from {self._prefix}part where name = 'reanalysis'").fetchone()
-        return ReanalysisSnapshot() if found is None else _decoded(found[0], ReanalysisSnapshot)
+    def _later_part(self, name: str, missing: PartT) -> PartT:
+        """A part that earlier versions of Remuda did not write."""
+        found = self._db.execute(f"select body from {self._prefix}part where name = ?", (name,)).fetchone()
+        return missing if found is None else _decoded(found[0], type(missing))
 
     def _rows(self) -> Changes:
         return Changes(
@@ -349,6 +351,7 @@ _DECODERS: dict[object, msgspec.msgpack.Decoder[object]] = {
     one: msgspec.msgpack.Decoder(one)
     for one in (
         AccountSnapshot,
+        CallbacksSnapshot,
         CountedSnapshot,
         DispatchSnapshot,
         FailuresSnapshot,
@@ -408,6 +411,7 @@ def _parts_of(snapshot: RunSnapshot) -> dict[str, Snapshot | list[DeathsSnapshot
         "workers_failures": known.workers_failures,
         "deaths": known.deaths,
         "reanalysis": known.reanalysis,
+        "callbacks": known.callbacks,
     }
 
 

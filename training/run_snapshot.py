@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from remuda.training.snapshot import (
     AccountSnapshot,
+    CallbacksSnapshot,
     CountedSnapshot,
     DeathsSnapshot,
     DispatchSnapshot,
@@ -60,6 +61,7 @@ class ExperimentSnapshot(Snapshot, frozen=True):
     deaths: list[DeathsSnapshot] = field(default_factory=list[DeathsSnapshot])
     reanalysis: ReanalysisSnapshot = ReanalysisSnapshot()
     stage_left_s: float | None = None
+    callbacks: CallbacksSnapshot = CallbacksSnapshot()
 
     def with_rows(self, rows: Changes) -> ExperimentSnapshot:
         """This, with these rows."""

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from remuda.logbook.progress import ProgressRow
 from remuda.wire.messages import (
+    CallbackEvent,
     CheckpointReason,
     CheckpointRecord,
     Counters,
@@ -24,6 +25,7 @@ from remuda.wire.messages import (
     PolicyRef,
     Reanalysis,
     Role,
+    SettingValue,
 )
 
 Stage = Literal["working", "draining", "settling", "releasing"]
@@ -313,6 +315,23 @@ class DeathsSnapshot(Snapshot, frozen=True):
     """Seconds since the first of them."""
     newest: list[tuple[str, str]]
     """Workers and how they ended."""
+
+
+class CallbacksSnapshot(Snapshot, frozen=True):
+    """See CallbackBook."""
+
+    answered: int = 0
+    events: list[CallbackEvent] = []
+    returns: list[float] = []
+    """Of training episodes that are in no event yet; so are the next ones."""
+    lengths: list[int] = []
+    env_steps: list[int] = []
+    left_out: int = 0
+    states: dict[str, bytes] = {}
+    changes: dict[str, list[tuple[int, SettingValue]]] = {}
+    stopped: str | None = None
+    wants_episodes: bool = True
+    closed: bool = False
 
 
 class ReanalysisRow(Snapshot, frozen=True):

@@ -28,6 +28,7 @@ RESULTS: dict[Kind, tuple[Kind, ...]] = {
     messages.SaveCheckpoint: (messages.CheckpointSaved,),
     messages.Evaluate: (messages.EvaluationDone,),
     messages.Reanalyze: (messages.Reanalyzed, messages.NotReanalyzed),
+    messages.CallCallbacks: (messages.CallbacksDecided,),
     messages.Drain: (messages.Drained,),
     messages.Leave: (messages.Bye,),
 }

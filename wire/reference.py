@@ -20,6 +20,7 @@ from remuda.wire.messages import (
     Ack,
     Message,
     Part,
+    callbacks,
     from_clients,
     from_workers,
     parts,
@@ -37,7 +38,7 @@ _SECTIONS = {
     "Coordinator to client": to_clients,
     "Coordinator to either, and both ways": to_anybody,
 }
-_FILES = (parts, *_SECTIONS.values())
+_FILES = (parts, callbacks, *_SECTIONS.values())
 _StructT = TypeVar("_StructT", bound=msgspec.Struct)
 _NAMED = ("Count", "Uuid", "ShortText", "LongText", "PathText", "FileName", "Finite", "Seconds")
 _WORDS: dict[object, str] = {
@@ -307,8 +308,8 @@ def _type(hint: object) -> str:
         return " or ".join(f"`{choice}`" for choice in arguments)
     if origin in (Union, types.UnionType):
         return " or ".join(_type(choice) for choice in arguments)
-    if origin is list:
-        return f"list of {_type(arguments[0])}"
+    if origin in (list, tuple):
+        return f"list of {' and '.join(_type(one) for one in arguments)}"
     if origin is dict:
         return f"map of text to {_type(arguments[1])}"
     if origin is np.ndarray:

@@ -18,6 +18,8 @@ from remuda.benchmarks.peers import ROOT
 EXAMPLES = ROOT / "examples"
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {
+        "callback.yaml": "[a callback of your own](callbacks.md) on CartPole-v1, which ends the run where returns no "
+        "longer rise: `tests/runner/test_callbacks.py`",
         "cartpole_muzero.yaml": "MuZero on CartPole-v0, to 195: `muzero_cartpole` of "
         "[the benchmarks](../benchmarks/README.md)",
         "custom_algorithm.yaml": "[your own algorithm](algorithms.md) on CartPole-v1: "

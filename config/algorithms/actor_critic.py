@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import JsonValue, model_validator
 
 from remuda.config.algorithms.base import Actions, Spaces
 from remuda.config.algorithms.encoded import EncodedConfig
+from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     Correlation,
     Discount,
@@ -99,22 +100,22 @@ class PpoConfig(ActorCriticConfig):
 
     type: Literal["ppo"] = "ppo"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
-    gae_lambda: Fraction = 0.95
+    gae_lambda: Annotated[Fraction, MayChange()] = 0.95
     """lambda of generalised advantage estimation (Schulman et al. 2016): 0 looks one step ahead, 1 to the end of the
     segment."""
     horizon_steps: Horizon = 64
     """Steps of one environment in each segment. A batch is learner.segments_per_update segments."""
-    epochs: Positive = 10
+    epochs: Annotated[Positive, MayChange()] = 10
     """Passes over each batch."""
-    minibatches: Positive = 8
+    minibatches: Annotated[Positive, MayChange()] = 8
     """Gradient steps per pass, each on an equal part of the batch."""
-    clip: PositiveFloat = 0.2
+    clip: Annotated[PositiveFloat, MayChange(NonNegativeFloat)] = 0.2
     """The ratio of new to old action probability is clipped to 1 - clip … 1 + clip."""
-    value_clip: PositiveFloat | None = None
+    value_clip: Annotated[PositiveFloat | None, MayChange()] = None
     """The change of a value from its estimate before the update is clipped to this size; null does not clip values."""
-    entropy_coefficient: NonNegativeFloat = 0.0
+    entropy_coefficient: Annotated[NonNegativeFloat, MayChange()] = 0.0
     """Weight of the entropy bonus in the loss."""
-    value_coefficient: NonNegativeFloat = 0.5
+    value_coefficient: Annotated[NonNegativeFloat, MayChange()] = 0.5
     """Weight of the squared value error in the loss."""
     normalize_advantages: bool = True
     """Bring the advantages of each batch to mean 0 and standard deviation 1."""
@@ -126,7 +127,7 @@ class PpoConfig(ActorCriticConfig):
     exact until their mean is subtracted, however large that is, and take twice the room in chunks and in memory."""
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
-    target_kl: PositiveFloat | None = None
+    target_kl: Annotated[PositiveFloat | None, MayChange()] = None
     """The remaining gradient steps of a batch are skipped once the KL divergence from the old policy exceeds 1.5 times
     this value; null never skips any."""
     anneal_env_steps: Positive | None = None
@@ -188,15 +189,15 @@ class ImpalaConfig(ActorCriticConfig):
     horizon_steps: Horizon = 20
     """Steps of one environment in each segment. A batch is learner.segments_per_update segments and one
     gradient step."""
-    rho_clip: PositiveFloat = 1.0
+    rho_clip: Annotated[PositiveFloat, MayChange()] = 1.0
     """Largest importance weight of a step (rho in V-trace). A larger value brings the learned values closer to those of
     the newest policy."""
-    c_clip: PositiveFloat = 1.0
+    c_clip: Annotated[PositiveFloat, MayChange()] = 1.0
     """Largest importance weight along the trace (c in V-trace). A larger value passes rewards back faster, with more
     variance."""
-    entropy_coefficient: NonNegativeFloat = 0.01
+    entropy_coefficient: Annotated[NonNegativeFloat, MayChange()] = 0.01
     """Weight of the entropy bonus in the loss."""
-    value_coefficient: NonNegativeFloat = 0.5
+    value_coefficient: Annotated[NonNegativeFloat, MayChange()] = 0.5
     """Weight of the squared value error in the loss."""
     normalize_observations: bool = False
     """Bring observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 then stay

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, JsonValue
 
-from remuda.config.section import Section
+from remuda.config.changing import ScheduledSection
 
 Actions = Literal["Discrete", "MultiDiscrete", "Box"]
 """Spaces of actions."""
@@ -17,7 +17,7 @@ Spaces = Literal["images", "Box actions", "Discrete actions"]
 """What sensible settings depend on: images are looked at first, whatever the actions are."""
 
 
-class AlgorithmConfig(Section):
+class AlgorithmConfig(ScheduledSection):
     """The section of an algorithm. What a class derived from it says of itself is asked where configs are chosen and
     loaded, of built-in algorithms and of a user's own alike; what the roles ask is in remuda.config.declaration."""
 

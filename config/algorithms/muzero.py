@@ -16,6 +16,7 @@ from pydantic import (
 
 from remuda.config.algorithms.base import Actions
 from remuda.config.algorithms.encoded import EncoderConfig
+from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     Discount,
     Fraction,
@@ -126,13 +127,13 @@ class MuZeroConfig(EncoderConfig):
     are not needed for acting."""
     projection_bottleneck: Units = 512
     """Units of the hidden layer that predicts one projection from the other."""
-    reward_coefficient: NonNegativeFloat = 1.0
+    reward_coefficient: Annotated[NonNegativeFloat, MayChange()] = 1.0
     """Weight of the reward's cross-entropy in the loss."""
-    value_coefficient: NonNegativeFloat = 0.25
+    value_coefficient: Annotated[NonNegativeFloat, MayChange()] = 0.25
     """Weight of the value's cross-entropy in the loss."""
-    policy_coefficient: NonNegativeFloat = 1.0
+    policy_coefficient: Annotated[NonNegativeFloat, MayChange()] = 1.0
     """Weight of the policy's cross-entropy in the loss."""
-    entropy_coefficient: NonNegativeFloat = 0.005
+    entropy_coefficient: Annotated[NonNegativeFloat, MayChange()] = 0.005
     """Weight of the entropy bonus in the loss."""
     consistency_coefficient: NonNegativeFloat = 2.0
     """Weight of the consistency loss: a latent state that the model predicts should resemble that of the observation

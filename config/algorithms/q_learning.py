@@ -18,6 +18,7 @@ from pydantic import (
 
 from remuda.config.algorithms.base import Actions, Spaces
 from remuda.config.algorithms.encoded import EncodedConfig
+from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     AnyFloat,
     Discount,
@@ -61,7 +62,7 @@ class QLearningConfig(EncodedConfig):
     """How differently the environments of all collectors explore (Ape-X, Horgan et al. 2018): environment i of N takes
     epsilon ** (1 + epsilon_spread * i / (N - 1)). 0 is the same epsilon for all. Ape-X has 7, with `epsilon_start` and
     `epsilon_end` 0.4."""
-    target_update_iters: Positive = 250
+    target_update_iters: Annotated[Positive, MayChange()] = 250
     """Gradient updates between hard copies of the online network into the target network."""
 
 
@@ -140,7 +141,7 @@ class RainbowConfig(QLearningConfig):
     """Size of that noise at first, relative to that of the weights."""
     adam_epsilon: PositiveFloat = 1.5e-4
     """Added to the root of Adam's mean square: larger values make steps smaller where gradients are small."""
-    target_update_iters: Positive = 2_000
+    target_update_iters: Annotated[Positive, MayChange()] = 2_000
     """Gradient updates between hard copies of the online network into the target network."""
 
     @property
@@ -214,9 +215,9 @@ class R2d2Config(QLearningConfig):
     overlap_steps: Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(no_bool)] = 40
     """Steps that neighbouring sequences of an environment share; less than `sequence_steps`. More overlap is more rows
     for the same experience."""
-    priority_eta: Fraction = 0.9
+    priority_eta: Annotated[Fraction, MayChange()] = 0.9
     """The priority of a sequence is this share of its largest absolute error and the rest of its mean."""
-    target_update_iters: Positive = 2_500
+    target_update_iters: Annotated[Positive, MayChange()] = 2_500
     """Gradient updates between hard copies of the online network into the target network."""
 
     @property

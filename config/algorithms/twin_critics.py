@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import JsonValue
 
 from remuda.config.algorithms.base import Actions
 from remuda.config.algorithms.encoded import EncodedConfig
+from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     Discount,
     Float,
@@ -57,10 +58,10 @@ class TwinCriticConfig(EncodedConfig):
     for the same temperature."""
     discount: Discount = 0.99
     """Discount per environment step."""
-    target_share: Share = 0.005
+    target_share: Annotated[Share, MayChange()] = 0.005
     """The share of the way that target networks go to the networks in training after an update (tau). Smaller values
     are steadier and slower; 1 makes them copies."""
-    actor_learning_rate: PositiveFloat | None = None
+    actor_learning_rate: Annotated[PositiveFloat | None, MayChange(NonNegativeFloat)] = None
     """Adam step size of the actor; null is learner.learning_rate, which is that of the critics."""
     random_env_steps: NonNegative | None = None
     """Collectors act at random, evenly over all actions, for so many environment steps: a first policy sees little of
@@ -84,15 +85,15 @@ class SacConfig(TwinCriticConfig):
 
     type: Literal["sac"] = "sac"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
-    temperature: PositiveFloat | None = None
+    temperature: Annotated[PositiveFloat | None, MayChange()] = None
     """Weight of the entropy (alpha). Null learns it, so that the policy keeps about `target_entropy`. A fixed one must
     fit the size of the rewards: larger values explore more and give up return for it."""
     initial_temperature: PositiveFloat = 1.0
     """The temperature before the first update, if it is learned."""
-    target_entropy: Float | None = None
+    target_entropy: Annotated[Float | None, MayChange()] = None
     """Entropy in nats that a learned temperature aims at, of actions in -1 … 1. Higher ones explore more. Null is minus
     the numbers of an action, and for Discrete actions `target_entropy_share` of the largest that legal ones allow."""
-    target_entropy_share: Fraction = 0.98
+    target_entropy_share: Annotated[Fraction, MayChange()] = 0.98
     """Discrete actions only: see `target_entropy`. The default (Christodoulou's) keeps the policy almost uniformly
     random; where a single wrong action can end the episode, use less: CartPole takes 0.7."""
 
@@ -115,10 +116,10 @@ class Td3Config(TwinCriticConfig):
     exploration_noise: NonNegativeFloat = 0.1
     """Standard deviation of the normal noise that collectors add to actions in -1 … 1. Without enough of it the policy
     never sees what else there is to do."""
-    target_noise: NonNegativeFloat = 0.2
+    target_noise: Annotated[NonNegativeFloat, MayChange()] = 0.2
     """Standard deviation of the noise on the actions with which targets are computed, so that critics value similar
     actions alike."""
-    target_noise_clip: NonNegativeFloat = 0.5
+    target_noise_clip: Annotated[NonNegativeFloat, MayChange()] = 0.5
     """Largest size of that noise."""
-    policy_delay: Positive = 2
+    policy_delay: Annotated[Positive, MayChange()] = 2
     """Updates of the critics for each update of the actor and of the target networks."""

@@ -73,6 +73,7 @@ def _references(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
         id = f"{id}:"  # the name of a module
     named = (("env.make", config.env.make), ("env.id", id), ("policy.type", config.policy.type))
     sinks = (("log.sinks", sink) for sink in config.log.sinks)
-    for setting, reference in (*named, *config.policy.user_code.items(), *sinks):
+    callbacks = (("callbacks", one.make) for one in config.callbacks)
+    for setting, reference in (*named, *config.policy.user_code.items(), *sinks, *callbacks):
         if reference is not None and ":" in reference:
             yield setting, reference

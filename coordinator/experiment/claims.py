@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from remuda.buffer.chunk import chunk_name
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.experiment.callbacks import CallbackDispatch
 from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook, is_its_own
 from remuda.coordinator.leases import Lease, LeaseBook
@@ -21,6 +22,7 @@ from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,
+    CallbacksDecided,
     CheckpointSaved,
     ChunkReady,
     ChunkUnreadable,
@@ -50,6 +52,7 @@ UNDER_A_LEASE = (
     TargetPublished,
     LearnerReport,
     CheckpointSaved,
+    CallbacksDecided,
     EvaluationDone,
     EvaluationFilmed,
     Reanalyzed,
@@ -67,6 +70,7 @@ _ROLES: dict[type[AnyMessage], Role] = {
     TargetPublished: "learner",
     LearnerReport: "learner",
     CheckpointSaved: "learner",
+    CallbacksDecided: "learner",
     EvaluationDone: "evaluator",
     EvaluationFilmed: "evaluator",
     Reanalyzed: "reanalyzer",
@@ -104,6 +108,7 @@ class Claims:
     replay: ReplayAccounting
     flow: FlowControl
     reanalysis: ReanalysisBook
+    callbacks: CallbackDispatch
 
     def __post_init__(self) -> None:
         """Values that every chunk is checked against are computed once."""
@@ -133,8 +138,8 @@ class Claims:
                 return self._of_epoch(message.policy.epoch)
             case Reanalyzed() | NotReanalyzed():
                 return self.of_reanalysis(message, speaker) or self.reanalysis.disbelief(message)
-            case CheckpointSaved():
-                return self._of_checkpoint(message)
+            case CheckpointSaved() | CallbacksDecided():
+                return self._of_answer(message)
             case CollectorReport():
                 return self._of_metrics(message.metrics.keys())
             case WorkerFailed(hopeless=True) if lease.role != "learner":
@@ -205,7 +210,9 @@ class Claims:
         mine = self.flow.epoch
         return None if epoch == mine else f"it publishes under epoch {epoch}, and was given {mine}"
 
-    def _of_checkpoint(self, message: CheckpointSaved) -> str | None:
+    def _of_answer(self, message: CheckpointSaved | CallbacksDecided) -> str | None:
+        if isinstance(message, CallbacksDecided):
+            return self.callbacks.disbelief(message)
         record = message.record
         if record.file != f"iteration_{record.train_iter}.pth.tar":
             return f"its checkpoint of iteration {record.train_iter} is called {record.file}"

@@ -8,6 +8,7 @@ from remuda.coordinator.effects import SendToLease, Step
 from remuda.coordinator.experiment.evaluation import Evaluation, Share
 from remuda.coordinator.experiment.worker_reports import evaluator_report
 from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Decision, EvaluateByTraining, Save, StartEvaluation
 from remuda.training.commander.end import End
 from remuda.training.commander.outcomes import Outcome, Outcomes
@@ -34,10 +35,17 @@ class EvaluationDispatch:
     The decision to end the run is not carried out here: the experiment reads it from `commander.ending`.
     """
 
-    def __init__(self, experiment: str, commander: Commander, leases: LeaseBook, progress: ProgressRows) -> None:
+    def __init__(
+        self,
+        experiment: str,
+        commander: Commander,
+        leases: LeaseBook,
+        progress: ProgressRows,
+        callbacks: CallbackBook,
+    ) -> None:
         self._experiment = experiment
         self._leases = leases
-        self.outcomes = Outcomes(experiment, commander, progress)
+        self.outcomes = Outcomes(experiment, commander, progress, callbacks)
         self.commander = commander
         self._evaluation: Evaluation | None = None
         self._evaluations = 0

@@ -66,6 +66,7 @@ class Experiment:
         self._progress, self._commander = books.progress, books.commander
         self._dispatch, self._demand, self._status = parts.dispatch, parts.demand, parts.status
         self._workers, self._shutdown, self._claims = parts.workers, parts.shutdown, parts.claims
+        self._callbacks = parts.callbacks
         self._messages = MessageHandlers(parts)
         self._reports = ExperimentReports(identity.id, parts)
 
@@ -270,7 +271,9 @@ class Experiment:
         else:
             self._shutdown.check_bounds(counters, now_s)
         end = self._commander.ending
-        return steps if end is None else steps + self._end(end, counters, now_s)
+        if end is not None:
+            steps += self._end(end, counters, now_s)
+        return steps if self.over else steps + self._callbacks.tell(counters, now_s)
 
     def _end(self, end: End, counters: Counters, now_s: float) -> list[Step]:
         if self.state == "queued":

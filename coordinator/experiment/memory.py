@@ -22,7 +22,7 @@ class ExperimentMemory:
         self._status, self._shutdown, self._dispatch = parts.status, parts.shutdown, parts.dispatch
         self._failures, self._deaths, self._leases = books.failures, books.deaths, books.leases
         self._replay, self._flow, self._reanalysis = books.replay, books.flow, books.reanalysis
-        self._progress = books.progress
+        self._progress, self._callbacks = books.progress, books.callbacks
         self._rows_are_journaled = False
         self._left_over: tuple[str, ...] = ()
 
@@ -43,6 +43,7 @@ class ExperimentMemory:
             deaths=self._deaths.snapshot(now_s),
             reanalysis=self._reanalysis.snapshot(),
             stage_left_s=self._shutdown.left_s(now_s),
+            callbacks=self._callbacks.snapshot(),
         )
 
     def changes(self, now_s: float) -> Changes:
@@ -100,6 +101,7 @@ class ExperimentMemory:
         self._dispatch.restore(snapshot.dispatch, now_s)
         self._progress.restore(snapshot.progress)
         self._reanalysis.restore(snapshot.reanalysis, [lease.number for lease in self._leases])
+        self._callbacks.restore(snapshot.callbacks)
         self._rows_are_journaled = True
 
     def resume(
@@ -109,6 +111,7 @@ class ExperimentMemory:
         come `late` were written but never announced, or announced but no longer counted."""
         deletable = [*self._replay.resume(snapshot.replay, chunks, now_s)]
         self._progress.restore(snapshot.progress)
+        self._callbacks.resume(snapshot.callbacks)
         self._flow.resume(snapshot.flow)
         self._leases.restore(replace(snapshot.leases, leases=[]))
         self._reanalysis.restore(snapshot.reanalysis, ())
@@ -117,6 +120,7 @@ class ExperimentMemory:
             deletable += accepted.deletable
             if accepted.fresh:
                 self._progress.chunk(meta)
+                self._callbacks.chunk(meta, self._replay.env_step)
         self._left_over = tuple(deletable)
 
     def left_over(self) -> list[Step]:

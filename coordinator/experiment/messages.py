@@ -13,6 +13,7 @@ from remuda.training.effects import Emit, LogLine
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,
+    CallbacksDecided,
     CheckpointSaved,
     ChunkReady,
     ChunkUnreadable,
@@ -45,6 +46,7 @@ class MessageHandlers:
         self._replay, self._flow, self._reanalysis = books.replay, books.flow, books.reanalysis
         self._leases, self._failures, self._deaths = books.leases, books.failures, books.deaths
         self._progress, self._vitals = books.progress, books.vitals
+        self._callbacks = parts.callbacks
 
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
         """Handle a message about one of its leases, open or over, that Claims.disbelief has accepted."""
@@ -109,6 +111,8 @@ class MessageHandlers:
                 self._deaths.worked(lease.number, lease.role, now_s)
                 self._flow.trained(message.record.train_iter)
                 return self._dispatch.saved(message, self._status.counters(now_s), now_s)
+            case CallbacksDecided():
+                return self._callbacks.decided(message, self._status.counters(now_s))
             case _:
                 return []
 
@@ -143,6 +147,7 @@ class MessageHandlers:
         commander, first = self._dispatch.commander, self._status.state == "starting"
         if first:
             self._status.state = "running"
+            self._callbacks.begin(self._status.counters(now_s))
         decisions = commander.started() if first else commander.retry_save()
         steps = self._dispatch.carry_out(decisions, self._status.counters(now_s), now_s)
         if commander.ending is not None:
@@ -160,6 +165,7 @@ class MessageHandlers:
             self._deaths.worked(message.lease, "collector", now_s)
             self._failures.moved()
             self._progress.chunk(message.meta)
+            self._callbacks.book.chunk(message.meta, self._replay.env_step)
         if accepted.rejected is not None:
             self._failures.counted(now_s)
             self._give_up_if_hopeless(f"chunks are refused: {accepted.rejected}", now_s, passing=False)

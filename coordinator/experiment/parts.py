@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.experiment.callbacks import CallbackDispatch
 from remuda.coordinator.experiment.claims import Claims
 from remuda.coordinator.experiment.deaths import Deaths
 from remuda.coordinator.experiment.demand import WorkerDemand
@@ -15,6 +16,7 @@ from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.coordinator.experiment.shutdown import ExperimentShutdown
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
+from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.identity import Identity
@@ -40,6 +42,7 @@ class Books:
     deaths: Deaths
     progress: ProgressRows
     commander: Commander
+    callbacks: CallbackBook
     vitals: Vitals
 
     @classmethod
@@ -59,6 +62,7 @@ class Books:
             deaths=Deaths(),
             progress=ProgressRows(config, resumed),
             commander=Commander(config, resumed),
+            callbacks=CallbackBook(id, active=bool(config.callbacks)),
             vitals=Vitals(config.log.buffer_interval_s, now_s, lambda lease: leases.find(lease) is not None),
         )
 
@@ -74,6 +78,7 @@ class Parts:
     workers: ExperimentWorkers
     shutdown: ExperimentShutdown
     claims: Claims
+    callbacks: CallbackDispatch
 
     @classmethod
     def of(
@@ -87,7 +92,10 @@ class Parts:
         """The parts of a new experiment, or of a resumed one."""
         books = Books.of(identity.id, config, now_s, resumed)
         leases, replay, flow, reanalysis = books.leases, books.replay, books.flow, books.reanalysis
-        dispatch = EvaluationDispatch(identity.id, books.commander, leases, books.progress)
+        dispatch = EvaluationDispatch(identity.id, books.commander, leases, books.progress, books.callbacks)
+        callbacks = CallbackDispatch(
+            experiment=identity.id, book=books.callbacks, leases=leases, commander=books.commander
+        )
         workers = ExperimentWorkers(
             identity=identity,
             config_json=config_json,
@@ -96,6 +104,7 @@ class Parts:
             flow=flow,
             reanalysis=reanalysis,
             dispatch=dispatch,
+            callbacks=callbacks,
         )
         return cls(
             books=books,
@@ -115,7 +124,11 @@ class Parts:
                 leases=leases,
                 workers=workers,
                 dispatch=dispatch,
+                callbacks=callbacks,
                 save_s=config.limits.save_s,
             ),
-            claims=Claims(config=config, leases=leases, replay=replay, flow=flow, reanalysis=reanalysis),
+            claims=Claims(
+                config=config, leases=leases, replay=replay, flow=flow, reanalysis=reanalysis, callbacks=callbacks
+            ),
+            callbacks=callbacks,
         )

@@ -3,7 +3,7 @@
 Draining: the collectors hand in what they have and let go. If the environment steps are used up, a learner that is
 behind buffer.samples_per_insert, or has batches of segments left, continues until it has caught up; otherwise it stops
 updating at once. Settling: the last checkpoint is saved, and evaluated if needed; an evaluator that dies is replaced.
-Releasing: all other workers let go.
+Then callbacks are told of the end. Releasing: all other workers let go.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from remuda.coordinator.effects import Step
+from remuda.coordinator.experiment.callbacks import CallbackDispatch
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
@@ -38,6 +39,7 @@ class ExperimentShutdown:
     leases: LeaseBook
     workers: ExperimentWorkers
     dispatch: EvaluationDispatch
+    callbacks: CallbackDispatch
     save_s: float
     """How long the learner may take to save a checkpoint."""
     stage: Stage = "working"
@@ -116,7 +118,9 @@ class ExperimentShutdown:
             steps += self._say_what_is_awaited(now_s)
             given_up = self._is_late(now_s) or self._time_is_over(counters, now_s)
             given_up = given_up or self._is_alone(now_s, lacks=self.lacks_evaluator)
-            self._done = self.dispatch.commander.settled or given_up
+            self._done = False
+            if self.dispatch.commander.settled or given_up:
+                steps += self._tell_callbacks(counters, now_s)
             if all(each.is_settled for each in self.together or (self,)):
                 steps += self._release(counters, now_s)
         if self.stage == "releasing" and self._is_late(now_s):
@@ -169,6 +173,13 @@ class ExperimentShutdown:
             return True
         return evaluation_is_too_late(commander.config.stop, wall_s=counters.wall_s, waited_s=waited_s)
 
+    def _tell_callbacks(self, counters: Counters, now_s: float) -> list[Step]:
+        """Have callbacks told of the end; nothing else is left to be done in this stage."""
+        end = self.dispatch.commander.ending
+        assert end is not None, "the run ends"
+        self._done, steps = self.callbacks.concluded(end, counters, now_s)
+        return steps
+
     def _say_what_is_awaited(self, now_s: float) -> list[Step]:
         """Log that the run waits for an evaluation, once for each."""
         awaited = self.awaits_evaluation
@@ -217,6 +228,7 @@ class ExperimentShutdown:
             steps.append(LogLine(self.experiment, text, "warning"))
         elif commander.evaluating is not None:
             steps.append(LogLine(self.experiment, f"the evaluation of {commander.evaluating.file} is given up"))
+        steps += self.callbacks.given_up()
         self.enter("releasing", now_s)
         over = "the run is over"
         return [*steps, *self.workers.drain("learner", over), *self.workers.drain("evaluator", over)]

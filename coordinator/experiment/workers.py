@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from remuda.coordinator.effects import Release, RewindCurves, SendToLease, Step
+from remuda.coordinator.experiment.callbacks import CallbackDispatch
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
@@ -32,6 +33,7 @@ class ExperimentWorkers:
     flow: FlowControl
     reanalysis: ReanalysisBook
     dispatch: EvaluationDispatch
+    callbacks: CallbackDispatch
 
     @property
     def policy_file(self) -> str:
@@ -60,6 +62,8 @@ class ExperimentWorkers:
             replay=replay,
             reanalyses=self.reanalysis.all_for_new_learner() if role == "learner" else [],
             policy=self.identity.policy if role == "learner" else "",
+            callbacks=self.callbacks.book.states if role == "learner" else {},
+            changes=self.callbacks.changes if role == "learner" else {},
         )
         text = f"{role} {lease.worker} joins as {role} {lease.index}"
         return [*steps, SendToLease(number, message), self._say(text), self._happened("worker_joined", lease, text)]
@@ -129,6 +133,7 @@ class ExperimentWorkers:
             return [*steps, *self.dispatch.tell_opponents([number]), *self.flow.repeat(number)]
         if lease.role == "reanalyzer":
             return [*steps, *self.reanalysis.repeat(number)]
+        steps += self.callbacks.repeat(lease)
         if lease.role == "learner" and self.dispatch.commander.ending is not None and not self.flow.is_open:
             steps += self.stop_training()
         return [*steps, *self.dispatch.repeat(lease, counters)]

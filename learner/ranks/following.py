@@ -14,12 +14,14 @@ from typing import cast
 import msgspec
 import torch
 
+from remuda.config.current import Number, with_values
 from remuda.config.learning import Precision
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.check import check_environment
 from remuda.learner.ranks.group import RankGroup
 from remuda.learner.ranks.line import Body, LeaseOverError, Line, Message, Part
 from remuda.learner.ranks.parts import packed, told, unpacked
+from remuda.learner.settings import of_own_class
 from remuda.learner.start import new_algorithm
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.denormals import denormals_are_zero
@@ -87,6 +89,7 @@ def follow(line: Line, begin: Body, rank: int, local_rank: int) -> None:
         update={"learner": config.learner.model_copy(update={"device": device_of(config, local_rank)})}
     )
     algorithm = new_algorithm(own, *check_environment(config))
+    own = of_own_class(own)
     load_saved(state, algorithm)
     algorithm.ranks = RankGroup(rank, config.learner.ranks, [line])
     line.send(Message.READY)
@@ -96,6 +99,8 @@ def follow(line: Line, begin: Body, rank: int, local_rank: int) -> None:
             with denormals_are_zero():
                 result = algorithm.learn(unpacked(body))
             line.send(Message.RESULT, *packed(told(result)))
+        elif kind == Message.ADJUST:
+            algorithm.adjust(with_values(own, msgspec.json.decode(body.data, type=dict[str, Number])))
         elif kind != Message.WAIT:
             raise RankLostError(f"{line.far_end} sent {kind.name} where a batch was expected")
 

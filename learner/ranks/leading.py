@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
+from remuda.config.current import Values
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.ranks.following import SIGN_OF_LIFE_S, beginning
 from remuda.learner.ranks.group import RankGroup
@@ -99,6 +102,15 @@ class LearnerRanks:
             if self._trial.over:
                 self._found, self._trial = self._trial.verdict(), None
         return whole
+
+    def adjust(self, config: ExperimentConfig, values: Values) -> None:
+        """Learn with these settings from the next batch on, in all ranks. Raises RankLostError."""
+        self._algorithm.adjust(config)
+        try:
+            for line in self._followers.lines:
+                line.send(Message.ADJUST, msgspec.json.encode(values))
+        except RankLostError as error:
+            raise self._followers.explained(error) from error
 
     def take_verdict(self) -> Verdict | None:
         """What the trial has found, if it has ended since the last call."""

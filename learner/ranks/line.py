@@ -44,6 +44,8 @@ class Message(IntEnum):
     """To rank 0: what was raised, as text. The lease is over for this rank."""
     LEAVE = 9
     """From rank 0: no lease will come any more."""
+    ADJUST = 10
+    """From rank 0: settings that have these values from the next batch on."""
 
 
 class LeaseOverError(Exception):

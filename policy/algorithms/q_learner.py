@@ -33,7 +33,7 @@ class QLearner(TargetLearner[Network, Adam]):
     ) -> None:
         """Both networks are on `config.learner.device`."""
         assert isinstance(config.policy, QLearningConfig), config.policy.type
-        self._learner, self._target_update_iters = config.learner, config.policy.target_update_iters
+        self._learner, self._settings = config.learner, config.policy
         self._device = torch.device(config.learner.device)
         self._parameters, self._target_parameters = FlatParameters(online), FlatParameters(target)
         optimizer = Adam(
@@ -43,6 +43,11 @@ class QLearner(TargetLearner[Network, Adam]):
             epsilon=adam_epsilon,
         )
         super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
+
+    def adjust(self, config: ExperimentConfig) -> None:
+        """See Algorithm."""
+        super().adjust(config)
+        self._optimizer.learning_rate = config.learner.learning_rate
 
     def _descend(self, loss: Loss, rows: int) -> LearnResult:
         """Take a step down a loss, which is the mean of so many rows, and becomes that of all ranks."""
@@ -59,7 +64,7 @@ class QLearner(TargetLearner[Network, Adam]):
         grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
         self._optimizer.step()
         self._updates += 1
-        if self._updates % self._target_update_iters == 0:
+        if self._updates % self._settings.target_update_iters == 0:
             self._copy_to_target()
         return grad_norm
 

@@ -16,7 +16,7 @@ from remuda.logbook.series_view import SeriesView
 from remuda.storage.notes import Notes, write_notes
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.cli.terminal import Terminal
-from remuda.tests.logbook.series_examples import ROWS, collected, evaluation, joined, vitals
+from remuda.tests.logbook.series_examples import ROWS, collected, evaluation, joined, logged, vitals
 
 
 @pytest.fixture
@@ -33,7 +33,14 @@ def write(folder: RunFolder, intervals: int, events: int = 1) -> None:
     for number in range(events):
         view.show(joined(number / 2))
     for number in range(1, intervals + 1):
-        for report in (collected(2, 10.0 * number), ROWS, vitals(60.0 * number), evaluation(60.0 * number - 30)):
+        own = logged(60.0 * number - 20, loss=0.5)
+        for report in (
+            collected(2, 10.0 * number),
+            ROWS,
+            vitals(60.0 * number),
+            evaluation(60.0 * number - 30),
+            own,
+        ):
             view.show(report)
     series.close()
 
@@ -87,7 +94,7 @@ def test_programs_get_the_records(terminal: Terminal, run: RunFolder) -> None:
     with open(run.series, "ab") as file:
         file.write(b"\x85\xa4kind")  # a record that is being written
     records = json.loads(terminal.remuda("status", "--history", run.root, "--json").out)
-    assert [record["kind"] for record in records] == ["event", "interval", "evaluation"]
+    assert [record["kind"] for record in records] == ["event", "interval", "evaluation", "callback"]
     assert (records[1]["env_step"], records[1]["roles"][0]["wait_data"], records[2]["best"]) == (480, 0.25, True)
 
 

@@ -37,7 +37,7 @@ def test_sections_that_a_type_chooses_have_a_page_each() -> None:
     links = ", ".join(f"[{kind}](#policy-{kind})" for kind in (*BUILT_IN, "custom"))
     assert f"| policy | section: {links} |" in text
     assert all(f"\n## policy {kind}\n" in text for kind in kinds_at(("policy",)))
-    assert "| `target_kl` | number > 0 or null | `null` |" in text
+    assert "| `target_kl` | number > 0 or null or [schedule](#schedules) | `null` |" in text
 
 
 def test_editors_choose_the_section_by_its_type() -> None:
@@ -58,7 +58,7 @@ def test_types_are_words() -> None:
     assert "| `name` | string | required |" in text
     assert "| `hidden` | list of integer > 0 ≤ 16384 or null | `null` |" in text
     assert "| `discount` | number > 0 ≤ 1 | `0.99` |" in text
-    assert "| `max_grad_norm` | number > 0 or null | `10.0` |" in text
+    assert "| `max_grad_norm` | number > 0 or null or [schedule](#schedules) | `10.0` |" in text
     assert '| `vectorization` | `auto` or `native` or `sync` or `async` or `envpool` | `"auto"` |' in text
 
 
@@ -73,4 +73,6 @@ def test_json_schema_describes_and_closes_every_section() -> None:
     for section in sections:
         for setting in section["properties"].values():
             assert setting["description"]
-    assert schema["$defs"]["LearnerConfig"]["properties"]["learning_rate"]["exclusiveMinimum"] == 0
+    number, schedule = schema["$defs"]["LearnerConfig"]["properties"]["learning_rate"]["anyOf"]
+    assert number["exclusiveMinimum"] == 0
+    assert schedule["type"] == "array"

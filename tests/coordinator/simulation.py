@@ -37,6 +37,7 @@ from remuda.coordinator.state import Coordinator
 from remuda.environments.assignment import config_of_policy
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
+from remuda.learner.told import ToldCallbacks
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.row_plan import row_plan
@@ -70,6 +71,8 @@ from remuda.wire.messages import (
     Beat,
     BeatHeard,
     Bye,
+    CallCallbacks,
+    ChangeSettings,
     CheckpointRecord,
     CheckpointSaved,
     ChunkAccepted,
@@ -322,6 +325,8 @@ class LearnerWork:
             read_again=self.read_again,
             left_out=self.leave_out,
         )
+        config = ExperimentConfig.model_validate_json(assign.config_json)
+        self.callbacks = ToldCallbacks(assign, config, ckpt=Path("ckpt"), send=worker.say)
         self.prefetch.load(assign.replay)
         self.prefetch.rewrite(assign.reanalyses)
         self.target = -1
@@ -382,6 +387,10 @@ class LearnerWork:
                     "now",
                 )
                 self.worker.say(CheckpointSaved(self.assign.lease, message.request, message.reason, record))
+            case CallCallbacks():
+                self.callbacks.call(message)
+            case ChangeSettings():
+                self.callbacks.host.change(message.changes)
             case StopTraining():
                 self.stopped = True
             case Drain():

@@ -59,8 +59,8 @@ class Echo(Algorithm):
         return {"weight": np.zeros(2)}
 
 
-def rows(first: int, errors: list[float]) -> Batch:
-    return Batch(np.arange(first, first + len(errors)), {"errors": np.array(errors, np.float32)})
+def rows(first: int, errors: list[float], env_step: int = 0) -> Batch:
+    return Batch(np.arange(first, first + len(errors)), {"errors": np.array(errors, np.float32)}, env_step)
 
 
 def loop(batches: Sequence[Batch | None], *, publish: int = 1, report: int = 1, train_iter: int = 0) -> LearnerLoop:
@@ -98,11 +98,11 @@ def test_what_is_due_follows_the_count_of_updates_also_after_a_resume(
 def test_seldom_updates_are_reported_once_in_each_row_of_progress() -> None:
     """A report is due with the first update after each multiple of 1,000 environment steps, however few updates there
     were; and what no report has is known at the end."""
-    learner = loop([rows(0, [1.0])] * 6, report=100)
-    due = [learner.step(env_step).report_due for env_step in (400, 900, 1_000, 1_300, 5_200)]
+    learner = loop([rows(0, [1.0], at) for at in (400, 900, 1_000, 1_300, 5_200, 5_100)], report=100)
+    due = [learner.step().report_due for _ in range(5)]
     assert due == [False, False, True, False, True]
     learner.take_metrics()
-    assert not learner.step(5_100).report_due, "an older counter passes nothing"
+    assert not learner.step().report_due, "an older counter passes nothing"
     assert learner.has_metrics
 
 
@@ -201,7 +201,8 @@ def test_both_modes_publish_and_report_as_the_config_says(policy: str, publishes
         }
     )
     source = Listed([rows(first, [0.5]) for first in range(8)])
-    learner = LearnerLoop.of(config, row_plan(config), Echo(prioritizes=False), source, train_iter=0, timers=Timers())
+    echo, plan = Echo(prioritizes=False), row_plan(config)
+    learner = LearnerLoop.of(config, plan, echo, source, train_iter=0, timers=Timers(), follow=lambda env_step: None)
     steps = [learner.step() for _ in range(8)]
     assert [at for at, step in enumerate(steps, start=1) if step.publish_due] == publishes_at
     assert [at for at, step in enumerate(steps, start=1) if step.report_due] == [3, 6]

@@ -45,7 +45,7 @@ def test_a_checkpoint_is_saved_logged_and_exported(run: RunFolder, reason: Check
 
 def test_the_log_shows_how_collectors_explore(run: RunFolder) -> None:
     with learner_logbook(run) as book:
-        LearnerOutputs(run, config(), book).report({"total_loss": 0.5}, train_iter=100, env_step=0)
+        LearnerOutputs(run, config(), book).report({"total_loss": 0.5}, train_iter=100, env_step=0, settings={})
     logged = run.learner_log.read_text()
     assert "| Name  | total_loss_avg | epsilon_avg |" in logged
     assert "| Value | 0.500000       | 1.000000    |" in logged
@@ -128,7 +128,7 @@ def test_the_log_starts_with_the_network_and_says_what_was_loaded(run: RunFolder
         outputs = LearnerOutputs(run, config(), book)
         outputs.begin(dqn())
         outputs.loaded(run.checkpoint(3), ["saved with torch 1.0"])
-        outputs.report({"total_loss": 0.5}, train_iter=100, env_step=900)
+        outputs.report({"total_loss": 0.5}, train_iter=100, env_step=900, settings={})
     first, rest = run.learner_log.read_text().split("\n", 1)
     assert first.endswith("[RANK0]: QNetwork(")
     assert f"loaded checkpoint {run.checkpoint(3)}\n" in rest

@@ -83,7 +83,9 @@ class Learner:
         return self.prefetch.request(train_iter, NO_PRIORITIES).request
 
 
-def reply(request: int, rows: Sequence[Sequence[int]], *, new: Sequence[int] = ()) -> Batches:
+def reply(
+    request: int, rows: Sequence[Sequence[int]], *, new: Sequence[int] = (), env_step: int | None = None
+) -> Batches:
     ids = np.array(rows, np.int64)
     return Batches(
         lease=5,
@@ -92,7 +94,7 @@ def reply(request: int, rows: Sequence[Sequence[int]], *, new: Sequence[int] = (
         weights=(ids + 0.5).astype(np.float32),
         new_chunks=[chunk(number) for number in new],
         first_live_row=0,
-        counters=Counters(env_step=100 * request),
+        counters=Counters(env_step=100 * request if env_step is None else env_step),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remuda.logbook.episode_reports import EvaluationReport, WorkerReport
 from remuda.logbook.run_events import EventReport
-from remuda.logbook.training_reports import BufferThroughputReport
+from remuda.logbook.training_reports import BufferThroughputReport, CallbackReport
 from remuda.logbook.usage import Usage
 from remuda.logbook.vitals import VitalsReport
 from remuda.wire.messages import LedgerCounts
@@ -53,6 +53,11 @@ def evaluation(wall_s: float, *, best: bool = True) -> EvaluationReport:
         wall_s=wall_s,
         best=best,
     )
+
+
+def logged(wall_s: float, **numbers: float) -> CallbackReport:
+    at = {"train_iter": int(wall_s / 2), "env_step": int(8 * wall_s)}
+    return CallbackReport(**at, callback="Mine", wall_s=wall_s, numbers=numbers)
 
 
 def joined(wall_s: float) -> EventReport:

@@ -20,6 +20,7 @@ from remuda.logbook.series import (
     Evaluation,
     Event,
     Interval,
+    Logged,
     Moment,
     SeriesError,
     decode_first,
@@ -28,10 +29,10 @@ from remuda.logbook.series import (
     read_whole,
 )
 from remuda.logbook.series_file import SeriesFile
-from remuda.logbook.series_view import EVENTS_PER_INTERVAL, LONGEST_TEXT, SeriesView
+from remuda.logbook.series_view import EVENTS_PER_INTERVAL, LOGGED_PER_INTERVAL, LONGEST_TEXT, SeriesView
 from remuda.storage.existing_folder import prepare
 from remuda.storage.record_file import packed
-from remuda.tests.logbook.series_examples import COLLECTOR, ROWS, UUID, collected, evaluation, joined, vitals
+from remuda.tests.logbook.series_examples import COLLECTOR, ROWS, UUID, collected, evaluation, joined, logged, vitals
 from remuda.wire.messages import Counters
 
 LEARNER_USAGE = {
@@ -199,6 +200,21 @@ def test_a_run_whose_workers_fail_all_the_time_grows_its_series_by_a_bounded_amo
     assert len(found) == EVENTS_PER_INTERVAL + 2
     assert isinstance(found[-2], Interval)
     assert found[-2].events_left_out == 7
+
+
+def test_numbers_of_callbacks_leave_room_for_events_and_are_bounded_too(tmp_path: Path) -> None:
+    path = tmp_path / "series.msgpack"
+    view = series(path)
+    for number in range(LOGGED_PER_INTERVAL + 7):
+        view.show(logged(1.0, value=float(number), unknown=math.nan))
+    view.show(joined(2.0))
+    view.show(vitals(60.0))
+    view.show(logged(61.0, value=-1.0))
+    close(view)
+    found: list[Moment] = list(read_series(path))
+    numbers = [each.numbers for each in found if isinstance(each, Logged)]
+    assert numbers == [{"value": float(number)} for number in (*range(LOGGED_PER_INTERVAL), -1)]
+    assert [each.event for each in found if isinstance(each, Event)] == ["worker_joined"]
 
 
 def test_of_a_long_text_the_log_has_the_rest(tmp_path: Path) -> None:

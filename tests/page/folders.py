@@ -11,7 +11,7 @@ from typing import Any
 from remuda.config.dump import write_configs
 from remuda.config.load import load_settings
 from remuda.logbook.lines import TextLog
-from remuda.logbook.series import Evaluation, Event, EventKind, Interval, Moment
+from remuda.logbook.series import Evaluation, Event, EventKind, Interval, Logged, Moment
 from remuda.logbook.series_file import SeriesFile
 from remuda.logbook.tensorboard import EventWriter
 from remuda.logbook.usage import Usage
@@ -83,6 +83,11 @@ def evaluation(wall_s: float, return_mean: float | None, **changes: Any) -> Eval
         "best": True,
     }
     return Evaluation(**(values | changes))
+
+
+def logged(wall_s: float, **numbers: float) -> Logged:
+    at = {"env_step": int(8 * wall_s), "train_iter": int(wall_s / 2)}
+    return Logged(time_s=NOW_S + wall_s, wall_s=wall_s, **at, callback="Mine", numbers=numbers)
 
 
 def event(wall_s: float, kind: EventKind, role: str | None = None, worker: str | None = None, text: str = "") -> Event:

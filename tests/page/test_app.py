@@ -17,7 +17,8 @@ from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.reads import READS
 from remuda.page.tokens import Tokens
 from remuda.page.views import Views
-from remuda.tests.page.folders import GIF, film, finished_run, run_folder, write_series
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.page.folders import GIF, film, finished_run, logged, run_folder, write_series
 
 TOKENS = Tokens.fresh()
 VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}
@@ -131,6 +132,14 @@ def test_curves_and_timeline(client: TestClient) -> None:
     assert found["groups"][0]["count"][0] == 2.0
     assert get(client, "/api/metrics", run=["a_s0", "evil"])["progress"] == ["TotalEnvInteracts", "LossQ", "Time"]
     assert get(client, "/api/timeline", run="a_s0")["end_s"] == [60.0, 120.0, 180.0]
+
+
+def test_numbers_of_callbacks_are_quantities(client: TestClient, tmp_path: Path) -> None:
+    assert "callback" not in get(client, "/api/metrics", run="a_s0")
+    write_series(RunFolder(tmp_path / "runs" / "a_s0"), [logged(200.0, loss=1.0), logged(220.0, gap=2.0)])
+    assert get(client, "/api/metrics", run=["a_s0", "a_s1"])["callback"] == ["loss", "gap"]
+    (found,) = get(client, "/api/curves", run=["a_s0"], y="callback/gap")["charts"]
+    assert found["runs"][0]["last"] == [2.0]
 
 
 def test_logs_are_raw_text(client: TestClient) -> None:

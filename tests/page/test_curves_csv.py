@@ -11,7 +11,7 @@ from remuda.logbook.series import Moment
 from remuda.page.curves import Quantity
 from remuda.page.curves_csv import HEADER, csv_pieces
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.page.folders import evaluation, interval, run_folder, write_progress, write_series
+from remuda.tests.page.folders import evaluation, interval, logged, run_folder, write_progress, write_series
 
 
 def table(quantity: str, *folders: tuple[str, RunFolder]) -> list[list[str]]:
@@ -28,6 +28,7 @@ def test_every_evaluation_and_interval_has_a_row(tmp_path: Path) -> None:
         interval(60.0),
         evaluation(120.0, None),
         evaluation(180.0, 3.0),
+        logged(190.0, loss=0.25),
     ]
     write_series(folder, moments)
     none = run_folder(tmp_path / "runs", "b")
@@ -38,6 +39,7 @@ def test_every_evaluation_and_interval_has_a_row(tmp_path: Path) -> None:
         [name, "480", "30", "60.0", "0.30000000000000004"],
         [name, "1440", "90", "180.0", "3.0"],
     ]
+    assert table("callback/loss", ("a", folder)) == [["a", "1520", "95", "190.0", "0.25"]]
     assert table("interval/policy_lag", ("a", folder)) == [["a", "480", "30", "60.0", "2"]]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
+from remuda.learner.settings import LearnerSettings
 from remuda.policy import load_policy, load_value
 from remuda.policy.algorithms import UnknownAlgorithmError, make_algorithm, make_policy
 from remuda.policy.files.checkpoint_file import CheckpointError
@@ -52,7 +53,18 @@ def short(folder: Path, run_dir: Path, *, env_steps: int, resume: bool = False) 
 
 
 def test_it_fits_a_page() -> None:
-    assert len((EXAMPLES / "custom_algorithm.py").read_text("utf-8").splitlines()) < 110
+    assert len((EXAMPLES / "custom_algorithm.py").read_text("utf-8").splitlines()) < 115
+
+
+def test_its_settings_and_its_optimizer_follow_schedules(folder: Path) -> None:
+    overrides = "learner.learning_rate=[[0, 0.1], [100, 0]]", "policy.target_update_iters=[[0, 100], [100, 300]]"
+    config = config_in(folder, *overrides)
+    algorithm = make_algorithm(config, *SPACES, seed=0)
+    settings = LearnerSettings(config, lambda config, values: algorithm.adjust(config))
+    optimizer, own = vars(algorithm)["optimizer"], "target_update_iters"
+    assert (optimizer.param_groups[0]["lr"], getattr(vars(algorithm)["settings"], own)) == (0.1, 100)
+    settings.follow(50)
+    assert (optimizer.param_groups[0]["lr"], getattr(vars(algorithm)["settings"], own)) == (0.05, 200)
 
 
 def test_it_learns_on_the_device_of_the_config(folder: Path) -> None:

@@ -21,6 +21,7 @@ from msgspec.inspect import (
     NoneType,
     StrType,
     StructType,
+    TupleType,
     Type,
     UnionType,
 )
@@ -82,6 +83,8 @@ def _values(type_: Type) -> st.SearchStrategy[Any]:
             return st.lists(_values(type_.item_type), max_size=2)
         case DictType():
             return st.dictionaries(_values(type_.key_type), _values(type_.value_type), max_size=2)
+        case TupleType():
+            return st.tuples(*(_values(part) for part in type_.item_types))
         case UnionType():
             return st.one_of([_values(part) for part in type_.types])
         case _:

@@ -16,6 +16,7 @@ from remuda.wire.messages import (
     Message,
     Rejected,
     WorkerMessage,
+    callbacks,
     from_clients,
     from_workers,
     parts,
@@ -24,7 +25,7 @@ from remuda.wire.messages import (
     to_workers,
 )
 
-FILES = (parts, from_workers, to_workers, from_clients, to_clients, to_anybody)
+FILES = (parts, callbacks, from_workers, to_workers, from_clients, to_clients, to_anybody)
 UNIONS = {"WorkerMessage", "CoordinatorMessage", "ClientMessage", "AnyMessage"}
 
 

@@ -11,6 +11,8 @@ STOP_VALUE = "stop_value"
 ON_REQUEST = "stopped"
 REACHED = (STOP_VALUE, "max_env_steps", "max_train_iters", "max_wall_s")
 """Reasons that are settings of `stop`: the run has done what it was for."""
+BY_CALLBACK = "callback "
+"""With this begins the reason that a callback of the user gives: it has decided that the run is done."""
 
 LONGER, LEAST_LONGER_S, MOST_LONGER_S = 0.1, 5.0, 600.0
 """A share of stop.max_wall_s, and its bounds in seconds: how much longer an evaluation may take."""
@@ -21,7 +23,8 @@ class End:
     """The run has to end."""
 
     reason: str
-    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; or a sentence naming what failed."""
+    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; `callback <Class>: …`; or a sentence naming what
+    failed."""
     explanation: str
     """For people: which condition, its value and its bound."""
 
@@ -44,7 +47,9 @@ class End:
     @property
     def state(self) -> ExperimentState:
         """The state of the run once it is over."""
-        return "finished" if self.reason in REACHED else "stopped" if self.on_request else "failed"
+        if self.reason in REACHED or self.reason.startswith(BY_CALLBACK):
+            return "finished"
+        return "stopped" if self.on_request else "failed"
 
 
 def used_up(stop: StopConfig, counters: Counters) -> End | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from remuda.logbook.page_reports import FilmReport
+from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Decision
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult
@@ -30,16 +31,17 @@ class Outcome:
 
 
 class Outcomes:
-    """Reports to the commander and to progress.txt what has happened to a checkpoint, and returns what follows.
+    """Reports what has happened to a checkpoint to the commander, callbacks and progress.txt, and returns what follows.
 
     Saving and playing a checkpoint depends on the mode: the process does it itself, or asks workers to.
     """
 
-    def __init__(self, experiment: str, commander: Commander, progress: ProgressRows) -> None:
+    def __init__(self, experiment: str, commander: Commander, progress: ProgressRows, callbacks: CallbackBook) -> None:
         """`experiment` is the id under which effects name the run."""
         self._experiment = experiment
         self._commander = commander
         self._progress = progress
+        self._callbacks = callbacks
         self.lent: Callable[[], tuple[int, ...]] = tuple
         """Returns the checkpoints, by train_iter, that evaluations of other policies play with."""
 
@@ -47,6 +49,7 @@ class Outcomes:
         """A checkpoint is saved."""
         commander = self._commander
         decisions = commander.saved(reason, record)
+        self._callbacks.saved(reason, record)
         end = commander.ending
         listed = RecordCheckpoint(
             self._experiment,
@@ -61,6 +64,7 @@ class Outcomes:
         """A checkpoint was played. `actions`: what its policy did, where that was counted."""
         outcome = self._commander.evaluated(result)
         self._progress.evaluated(result)
+        self._callbacks.evaluated(result, best=outcome.best)
         line = evaluation_line(result, is_best=outcome.best, best=self._commander.best)
         effects: list[RecordEffect | Happened] = [
             Emit(self._experiment, evaluation_report(result, best=outcome.best)),
@@ -87,6 +91,7 @@ class Outcomes:
             self._commander.not_evaluated()
             return Outcome()
         outcome = self._commander.evaluated(result)
+        self._callbacks.evaluated(result, best=outcome.best)
         line = training_evaluation_line(result, is_best=outcome.best, best=self._commander.best)
         effects: list[RecordEffect | Happened] = [
             self._reward(result, best=outcome.best),

@@ -9,6 +9,24 @@ lease, so that messages of an older lease are recognised and dropped. Only Chunk
 
 from __future__ import annotations
 
+from remuda.wire.messages.callbacks import (
+    MOST_CALLBACKS,
+    MOST_CHANGES,
+    MOST_NUMBERS,
+    MOST_STATE_BYTES,
+    CallbackAnswer,
+    CallbackEvent,
+    CallbackStates,
+    Checkpointed,
+    Ended,
+    Episodes,
+    Evaluated,
+    Moment,
+    SettingChanges,
+    SettingValue,
+    Started,
+    Verdict,
+)
 from remuda.wire.messages.from_clients import (
     MAX_DIFF_BYTES,
     MAX_LOG_BYTES,
@@ -27,6 +45,7 @@ from remuda.wire.messages.from_workers import (
     BatchRequest,
     Beat,
     Bye,
+    CallbacksDecided,
     CheckpointSaved,
     ChunkReady,
     ChunkUnreadable,
@@ -120,6 +139,8 @@ from remuda.wire.messages.to_workers import (
     Assign,
     Batches,
     BeatHeard,
+    CallCallbacks,
+    ChangeSettings,
     ChunkAccepted,
     Credit,
     Drain,
@@ -139,8 +160,12 @@ __all__ = [
     "MAX_LOG_BYTES",
     "MOST_ACTION_DIMENSIONS",
     "MOST_BUCKETS",
+    "MOST_CALLBACKS",
+    "MOST_CHANGES",
     "MOST_FILM_BYTES",
     "MOST_LAST_LINES",
+    "MOST_NUMBERS",
+    "MOST_STATE_BYTES",
     "OVER",
     "PROTOCOL_VERSION",
     "ROLES",
@@ -154,10 +179,17 @@ __all__ = [
     "Beat",
     "BeatHeard",
     "Bye",
+    "CallCallbacks",
+    "CallbackAnswer",
+    "CallbackEvent",
+    "CallbackStates",
+    "CallbacksDecided",
+    "ChangeSettings",
     "CheckpointFile",
     "CheckpointReason",
     "CheckpointRecord",
     "CheckpointSaved",
+    "Checkpointed",
     "ChunkAccepted",
     "ChunkId",
     "ChunkMeta",
@@ -174,9 +206,12 @@ __all__ = [
     "Done",
     "Drain",
     "Drained",
+    "Ended",
     "EpisodeInfo",
     "EpisodeLengths",
+    "Episodes",
     "Evaluate",
+    "Evaluated",
     "EvaluationDone",
     "EvaluationFilmed",
     "ExperimentState",
@@ -203,6 +238,7 @@ __all__ = [
     "MetricName",
     "MetricValue",
     "Metrics",
+    "Moment",
     "NotReanalyzed",
     "Numbers",
     "OfOthers",
@@ -231,9 +267,12 @@ __all__ = [
     "Role",
     "SaveCheckpoint",
     "Seconds",
+    "SettingChanges",
+    "SettingValue",
     "Sha256",
     "ShortText",
     "Shutdown",
+    "Started",
     "Status",
     "StatusRequest",
     "StopExperiment",
@@ -243,6 +282,7 @@ __all__ = [
     "TargetPublished",
     "TimedBlock",
     "Uuid",
+    "Verdict",
     "WorkerFailed",
     "WorkerMessage",
     "WorkerState",
@@ -252,7 +292,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 14
+PROTOCOL_VERSION = 15
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (
@@ -270,6 +310,7 @@ WorkerMessage = (
     | NotReanalyzed
     | LearnerReport
     | CheckpointSaved
+    | CallbacksDecided
     | EvaluationDone
     | EvaluationFilmed
     | Drained
@@ -289,6 +330,8 @@ CoordinatorMessage = (
     | SaveCheckpoint
     | Evaluate
     | Reanalyze
+    | CallCallbacks
+    | ChangeSettings
     | Drain
     | StopTraining
     | Leave

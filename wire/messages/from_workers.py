@@ -9,6 +9,7 @@ from msgspec import Meta, field
 from numpy.typing import NDArray
 
 from remuda.config.bounds import MOST_COLLECTED
+from remuda.wire.messages.callbacks import CallbackAnswer
 from remuda.wire.messages.parts import (
     MOST_ACTION_DIMENSIONS,
     AnyReturns,
@@ -263,6 +264,15 @@ class EvaluationFilmed(Message, frozen=True):
     """Of the checkpoint that played."""
     env_step: Count
     film: Film
+
+
+class CallbacksDecided(Message, frozen=True):
+    """The learner has told the callbacks of an event. It counts once however often it arrives."""
+
+    lease: Count
+    number: Count
+    """As that of CallCallbacks."""
+    answer: CallbackAnswer
 
 
 class Drained(Message, frozen=True):

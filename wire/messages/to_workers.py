@@ -9,6 +9,7 @@ from msgspec import Meta, field
 from numpy.typing import NDArray
 
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
+from remuda.wire.messages.callbacks import CallbackEvent, CallbackStates, SettingChanges
 from remuda.wire.messages.parts import (
     Acting,
     CheckpointFile,
@@ -96,6 +97,10 @@ class Assign(Message, frozen=True):
     """What the other policies act by."""
     grant: Grant | None = None
     """For a worker that does not see the runs folder."""
+    callbacks: CallbackStates = field(default_factory=dict[str, bytes])
+    """For a learner: the states in which its callbacks continue."""
+    changes: SettingChanges = field(default_factory=dict[str, list[tuple[int, int | float]]])
+    """See ChangeSettings."""
 
 
 class ChunkAccepted(Message, frozen=True):
@@ -203,6 +208,25 @@ class Reanalyze(Message, frozen=True):
     chunk: IndexedChunk
     target: PolicyRef
     """The newest target network that is published."""
+
+
+class CallCallbacks(Message, frozen=True):
+    """Tell the user's callbacks of this event. Answered by CallbacksDecided, before the next one is sent. Repeated over
+    restarts until then."""
+
+    lease: Count
+    number: Count
+    """Counts up from 1 over the whole run, without gaps."""
+    event: CallbackEvent
+    env_step: Count
+    """Environment steps counted now; the event may be older."""
+
+
+class ChangeSettings(Message, frozen=True):
+    """From now on these settings have other values than the config of the lease says."""
+
+    lease: Count
+    changes: SettingChanges
 
 
 class Drain(Message, frozen=True):

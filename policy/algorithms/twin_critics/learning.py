@@ -61,17 +61,26 @@ class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
         self.products = Products(self._device).reach(self._network).reach(target)
         self._followed = self._parameters.part(followed)
         self._following = self._target_parameters.part("")
-        rates = {CRITICS: config.learner.learning_rate, ACTOR: self._shares.actor_learning_rate}
-        if temperature is not None:
-            rates[TEMPERATURE] = config.learner.learning_rate
-        self._parts: dict[str, FlatPart] = {name: self._parameters.part(name) for name in rates}
+        names = (CRITICS, ACTOR) if temperature is None else (CRITICS, ACTOR, TEMPERATURE)
+        self._parts: dict[str, FlatPart] = {name: self._parameters.part(name) for name in names}
         optimizer = Adams(
             {
-                name: Adam(part.vector, part.gradient, learning_rate=rates[name] or config.learner.learning_rate)
+                name: Adam(part.vector, part.gradient, learning_rate=self._rate(name))
                 for name, part in self._parts.items()
             }
         )
         super().__init__(observation, action, online=self._network, target=target, optimizer=optimizer)
+
+    def adjust(self, config: ExperimentConfig) -> None:
+        """See Algorithm."""
+        super().adjust(config)
+        for name in self._parts:
+            self._optimizer[name].learning_rate = self._rate(name)
+
+    def _rate(self, name: str) -> float:
+        """The learning rate of a part."""
+        own = self._shares.actor_learning_rate if name == ACTOR else None
+        return self._learner.learning_rate if own is None else own
 
     # --- parts of an update
 

@@ -9,6 +9,7 @@ from remuda.logbook.page_reports import FilmReport, HistogramReport
 from remuda.logbook.reports import Report
 from remuda.tests.coordinator.holders import holder
 from remuda.tests.training.commander.test_commander import config, record
+from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Save, StartEvaluation
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, RecordCheckpoint
@@ -31,7 +32,13 @@ def dispatching(*evaluators: int) -> EvaluationDispatch:
     leases.open(holder(LEARNER, "learner", "worker")).ready = True
     for lease in evaluators:
         leases.open(holder(lease, "evaluator", f"worker {lease}")).ready = True
-    return EvaluationDispatch("experiment", Commander(config()), leases, ProgressRows(config(), None))
+    return EvaluationDispatch(
+        "experiment",
+        Commander(config()),
+        leases,
+        ProgressRows(config(), None),
+        CallbackBook("experiment", active=False),
+    )
 
 
 def saved(dispatch: EvaluationDispatch, request: int, reason: CheckpointReason, train_iter: int) -> list[int]:

@@ -86,6 +86,19 @@ def test_a_batch_that_is_asked_for_early_is_collected_once_the_policy_is_publish
     assert [credit.policy.version for credit in sent(run.publish(1), Credit)] == [1, 1]
 
 
+def test_an_answer_is_stamped_with_the_steps_that_were_accepted_when_its_rows_were_drawn() -> None:
+    """By which the learner finds the values of settings that may change."""
+    run = Run()
+    run.request(0)
+    stamped: list[int] = []
+    for version in range(3):
+        stamped += [answer.counters.env_step for answer in run.collect(PolicyRef(1, version, version))]
+        run.publish(version + 1)
+        run.request(version + 1)
+    chunks = run.plan.rows_per_update // run.plan.num_envs
+    assert stamped == [number * chunks * run.plan.chunk_slots for number in (1, 2, 3)]
+
+
 def test_who_gets_credit_with_a_policy_hears_of_both_in_one_message() -> None:
     run = Run()
     run.collect(PolicyRef(1, 0, 0))

@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
+from remuda.config.current import with_values
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.ranks import processes
 from remuda.learner.ranks.leading import LearnerRanks
@@ -46,8 +47,12 @@ def test_they_learn_what_one_process_learns_until_one_is_killed(start: Starts) -
     alone, learning = algorithm_of(config), algorithm_of(config)
     ranks = start(config, learning)
     rng = np.random.default_rng(0)
-    for _ in range(3):
+    for number in range(3):
         ranks.wait()
+        if number == 1:
+            changed = {"learner.learning_rate": 0.5, "policy.target_update_iters": 2}
+            ranks.adjust(with_values(config, changed), changed)
+            alone.adjust(with_values(config, changed))
         rows = batch(rng, rows=9)
         whole, expected = ranks.learn(rows), alone.learn(rows)
         assert whole.priorities is not None

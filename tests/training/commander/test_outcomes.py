@@ -10,6 +10,7 @@ import pytest
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.training.commander import test_without_evaluations as without_evaluations
 from remuda.tests.training.commander.test_commander import config, record, result
+from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, StartEvaluation
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import is_best
@@ -25,7 +26,7 @@ def begun(**stop: object) -> tuple[Outcomes, Commander]:
     settings = config(**stop)
     commander = Commander(settings)
     commander.started()
-    return Outcomes(RUN, commander, ProgressRows(settings)), commander
+    return Outcomes(RUN, commander, ProgressRows(settings), CallbackBook(RUN, active=False)), commander
 
 
 def test_a_checkpoint_is_listed_and_kept_while_it_is_played() -> None:
@@ -77,7 +78,7 @@ def test_the_stop_value_ends_the_run_with_the_evaluation_that_reaches_it() -> No
 def test_training_episodes_evaluate_once_there_are_enough() -> None:
     settings = without_evaluations.config(window=2)
     commander, progress = Commander(settings), ProgressRows(settings)
-    outcomes = Outcomes(RUN, commander, progress)
+    outcomes = Outcomes(RUN, commander, progress, CallbackBook(RUN, active=False))
     commander.started()
     outcomes.saved("initial", record(0))
     assert outcomes.evaluated_by_training(record(0)) == Outcome()

@@ -1,0 +1,233 @@
+"""Calls the user's callbacks, and collects what they decide."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, cast
+
+import msgspec
+from pydantic import JsonValue, ValidationError
+
+from remuda.config.callbacks import CallbackConfig
+from remuda.config.current import Changes, changeable, config_at
+from remuda.config.exits import NoExit
+from remuda.config.schema import ExperimentConfig
+from remuda.config.section import Section
+from remuda.config.user_code import UserCodeError, user_object
+from remuda.learner.callback import Callback
+from remuda.learner.settings import of_own_class
+from remuda.wire.messages import (
+    MOST_CHANGES,
+    MOST_NUMBERS,
+    MOST_STATE_BYTES,
+    CallbackAnswer,
+    CallbackEvent,
+    Checkpointed,
+    Ended,
+    Episodes,
+    Evaluated,
+    SettingValue,
+    Started,
+    Verdict,
+    shortened,
+)
+
+CallbackLike = Callback | type[Callback]
+"""A callback, or a class of which one is made."""
+LONGEST_NAME = 100
+_METHODS: dict[type[CallbackEvent], str] = {
+    Started: "on_start",
+    Evaluated: "on_evaluation",
+    Checkpointed: "on_checkpoint",
+    Episodes: "on_episode",
+    Ended: "on_end",
+}
+
+
+@dataclass
+class _Asked:
+    """What one callback asks for about one event; see CallbackRun."""
+
+    config: ExperimentConfig
+    """With a policy of the algorithm's own class."""
+    ckpt: Path
+    policy: str
+    numbers: dict[str, float] = field(default_factory=dict[str, float])
+    reason: str | None = None
+    changes: list[tuple[str, SettingValue]] = field(default_factory=list[tuple[str, SettingValue]])
+    refused: list[str] = field(default_factory=list[str])
+
+    def log(self, name: str, value: float) -> None:
+        """See CallbackRun. Raises ValueError and TypeError."""
+        _check(name)
+        if name not in self.numbers and len(self.numbers) == MOST_NUMBERS:
+            raise ValueError(f"more than {MOST_NUMBERS} numbers about one event")
+        self.numbers[name] = float(value)
+
+    def stop(self, reason: str) -> None:
+        """See CallbackRun."""
+        if self.reason is None:
+            self.reason = str(reason)
+
+    def change(self, setting: str, value: float) -> None:
+        """See CallbackRun. Raises ValueError and TypeError."""
+        _check(setting)
+        if len(self.changes) + len(self.refused) == MOST_CHANGES:
+            raise ValueError(f"more than {MOST_CHANGES} changes at one event")
+        try:
+            self.changes.append((setting, _checked(self.config, setting, value)))
+        except ValueError as error:
+            why = f"{setting} stays as it is, and cannot become {value}: {_words(error)}"
+            self.refused.append(shortened(why))
+
+
+def _checked(config: ExperimentConfig, setting: str, value: float) -> SettingValue:
+    """The value as its section has it. Raises ValueError where it cannot have it while the run goes on."""
+    known = changeable(config)
+    if setting not in known:
+        raise ValueError(f"it may not change while a run goes on; these may: {', '.join(known)}")
+    section, _, name = setting.partition(".")
+    inside = cast("Section", getattr(config, section))
+    number = value if type(value) is int else float(value)
+    checked = type(inside).model_validate({**inside.model_dump(), name: number})
+    return cast("SettingValue", getattr(checked, name))
+
+
+def _words(error: ValueError) -> str:
+    return error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
+
+
+def _check(name: str) -> None:
+    if not name or len(name) > LONGEST_NAME:
+        raise ValueError(f"a name should have 1 to {LONGEST_NAME} characters, not {len(name)}")
+
+
+class CallbackHost:
+    """Has the callbacks of one run, or of one of its policies."""
+
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        config: ExperimentConfig,
+        *,
+        ckpt: Path,
+        policy: str = "",
+        states: Mapping[str, bytes] | None = None,
+        changes: Changes | None = None,
+    ) -> None:
+        """`states` and `changes` are those of the journal. Raises UserCodeError where a callback does not take its
+        state."""
+        self._config, self._ckpt, self._policy = of_own_class(config) if callbacks else config, ckpt, policy
+        self._changes: Changes = changes or {}
+        self._callbacks = _named(callbacks)
+        self._states: dict[str, bytes | None] = {name: (states or {}).get(name) for name in self._callbacks}
+        for name, state in self._states.items():
+            if state is not None:
+                self._remind(name, self._callbacks[name], state)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the callbacks, as logs have them."""
+        return tuple(self._callbacks)
+
+    @property
+    def told(self) -> str:
+        """A line for the log."""
+        return f"callbacks: {', '.join(self._callbacks)}"
+
+    def config(self, env_step: int) -> ExperimentConfig:
+        """The settings as they are after so many environment steps."""
+        return config_at(self._config, env_step, self._changes)
+
+    def change(self, changes: Changes) -> None:
+        """Settings have other values from now on."""
+        self._changes = changes
+
+    def decide(self, event: CallbackEvent, env_step: int) -> CallbackAnswer:
+        """Tell all callbacks of an event, after so many environment steps."""
+        config = self.config(env_step)
+        verdicts = [self._ask(name, one, event, config) for name, one in self._callbacks.items()]
+        has_news = [verdict for verdict in verdicts if verdict != Verdict(verdict.callback)]
+        wants = any(_overrides(one, "on_episode") for one in self._callbacks.values())
+        return CallbackAnswer(has_news, wants_episodes=wants)
+
+    def _ask(self, name: str, callback: Callback, event: CallbackEvent, config: ExperimentConfig) -> Verdict:
+        asked, method = _Asked(config, self._ckpt, self._policy), _METHODS[type(event)]
+        try:
+            with NoExit():
+                call = cast("Callable[[CallbackEvent, _Asked], None]", getattr(callback, method))
+                call(event, asked)
+                method = "state"
+                state = self._new_state(name, callback)
+        except Exception as error:  # whatever the user's code raises
+            failure = f"{method} of callback {name} failed: {type(error).__name__}: {error}"
+            return Verdict(name, asked.numbers, failure=shortened(failure), traceback=traceback.format_exc()[-100_000:])
+        reason = None if asked.reason is None else shortened(asked.reason)
+        return Verdict(name, asked.numbers, reason, asked.changes, asked.refused, state=state)
+
+    def _new_state(self, name: str, callback: Callback) -> bytes | None:
+        """Its state, if that has changed. Raises ValueError, and what the callback raises."""
+        state = callback.state()
+        if state is None:
+            return None
+        packed = msgspec.msgpack.encode(dict(state))
+        if len(packed) > MOST_STATE_BYTES:
+            raise ValueError(f"its state has {len(packed)} bytes, and the most is {MOST_STATE_BYTES}")
+        if packed == self._states[name]:
+            return None
+        self._states[name] = packed
+        return packed
+
+    def _remind(self, name: str, callback: Callback, state: bytes) -> None:
+        try:
+            with NoExit():
+                callback.load_state(msgspec.msgpack.decode(state, type=dict[str, object]))
+        except Exception as error:  # whatever the user's code raises
+            text = f"callbacks: load_state of {name} failed: {type(error).__name__}: {error}"
+            raise UserCodeError("callbacks", text) from error
+
+
+class _Made(Protocol):
+    def __call__(self, **kwargs: JsonValue) -> object: ...
+
+
+def make_callbacks(config: ExperimentConfig, given: Sequence[CallbackLike] = (), *, policy: str = "") -> list[Callback]:
+    """Make the callbacks that the config names, and after them those that a program gives, for one of several policies
+    or for the only one. Raises UserCodeError."""
+    if policy and not all(inspect.isclass(one) for one in given):
+        text = "callbacks: each of several policies has callbacks of its own: give classes, and no objects"
+        raise UserCodeError("callbacks", text)
+    named = [_made(one, config.source_dir) for one in config.callbacks]
+    return [*named, *(one() if inspect.isclass(one) else one for one in given)]
+
+
+def _made(one: CallbackConfig, source_dir: str | None) -> Callback:
+    kind = cast("_Made", user_object(one.make, setting="callbacks", source_dir=source_dir, kind="class"))
+    try:
+        with NoExit():
+            made = kind(**one.kwargs)
+    except Exception as error:  # whatever the user's code raises
+        text = f"callbacks: {one.make} cannot be made: {type(error).__name__}: {error}"
+        raise UserCodeError("callbacks", text) from error
+    if not isinstance(made, Callback):
+        text = f"callbacks: {one.make} should derive from remuda.Callback, and is a {type(made).__name__}"
+        raise UserCodeError("callbacks", text)
+    return made
+
+
+def _named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
+    """Each by the name of its class; the second of a class is `Class 2`."""
+    named: dict[str, Callback] = {}
+    for one in callbacks:
+        kind = type(one).__name__[:LONGEST_NAME]
+        before = sum(type(other) is type(one) or type(other).__name__ == type(one).__name__ for other in named.values())
+        named[f"{kind} {before + 1}" if before else kind] = one
+    return named
+
+
+def _overrides(callback: Callback, method: str) -> bool:
+    return getattr(type(callback), method) is not getattr(Callback, method)

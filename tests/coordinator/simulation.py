@@ -788,7 +788,9 @@ class World:
             if row.epoch > self.shown.get(id, -1):
                 self._note_effect(WriteProgress(id, row))
         if commander.last is not None and commander.last.record.train_iter > self.evaluations_shown.get(id, -1):
-            self._note_effect(Emit(id, evaluation_report(EvaluationResult.of(commander.last), best=False)))
+            self._note_effect(
+                Emit(id, evaluation_report(EvaluationResult.of(commander.last), best=False, has_tasks=False))
+            )
         if commander.last_record is not None:
             self.records.setdefault(commander.last_record.train_iter, commander.last_record)
         if commander.best is not None:

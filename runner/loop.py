@@ -164,7 +164,6 @@ class SerialLoop:
     def _look_around(self) -> None:
         self._carry_out([side.tell_callbacks() for side in self._sides])
         self._carry_out([side.commander.progressed(side.counters()) for side in self._sides])
-        self._begin_tasks()
         self._end_together()
         if self._hooks.stop.ending:
             end = End(ON_REQUEST, f"interrupted: {self._hooks.stop.reason}")
@@ -176,6 +175,7 @@ class SerialLoop:
         status = self._sides[0].news(now_s)
         if status is not None:
             self._hooks.on_progress(self.joined(status))
+        self._begin_tasks()
 
     def _begin_tasks(self) -> None:
         """Go on to the task that is due. Raises EnvironmentBuildError."""

@@ -327,6 +327,9 @@ class Commander:
             self._evaluated_train_iter = resumed.record.train_iter
         if resumed.best is not None and resumed.best.reward is not None:
             self.best = BestCheckpoint(resumed.best, resumed.best.reward)
+        task = resumed.task
+        if task.number and self.best is None and task.reached is None:  # nothing was evaluated at it
+            self._cadence.next_evaluation = task.since_env_step
 
     def _started_again(self, record: CheckpointRecord) -> list[Decision]:
         if record.reward is None:

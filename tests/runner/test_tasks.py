@@ -13,6 +13,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.tasks import kwargs_of_stage, on_task, task_of
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.learner.checkpoint import CheckpointError
+from remuda.policy.files.playable import checkpoint_playable, of_run
 from remuda.runner.serial import Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
@@ -182,3 +183,14 @@ def test_several_policies_go_on_together(tmp_path: Path) -> None:
         shown = rows(RunFolder(result.run_dir).root / "log" / policy / "progress.txt")
         assert [row["Task"] for row in shown] == sorted(row["Task"] for row in shown)
         assert shown[-1]["Task"] == 1
+
+
+def test_a_policy_is_played_at_its_task_and_on_the_environment_of_evaluations(tmp_path: Path) -> None:
+    config = level_config(tmp_path / "user", env={"max_episode_steps": 4})
+    result = run_tiny(config, Start(tmp_path / "run"))
+    folder = RunFolder(result.run_dir)
+    for record in CheckpointIndex(folder.ckpt).records:
+        playable = of_run(checkpoint_playable(folder.ckpt / record.file, trust_code=True), folder.root)
+        assert playable.env.max_episode_steps == 4
+        if record.reward is not None:
+            assert record.reward == 4 * playable.env.kwargs.get("size", 1)  # type: ignore[operator]

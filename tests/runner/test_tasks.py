@@ -106,7 +106,7 @@ def test_tasks_are_stepped_played_and_shown(tmp_path: Path) -> None:
     assert (one, two, three) == (1, 2, 3)
     assert (at_one, at_three) == (132, 312), "the first multiples of a chunk's 12 steps"
     assert at_one <= at_two < at_three
-    counted: dict[int, int] = sys.modules["level"].STEPS  # type: ignore[attr-defined]
+    counted: dict[int, int] = sys.modules["level"].STEPS
     played = sum(each.reward is not None for each in CheckpointIndex(folder.ckpt).records) * 2 * CUT
     assert sum(counted.values()) == result.counters.env_step + played
     names = [task_of(on_task(config, kwargs_of_stage(config, stage))) for stage in range(4)]

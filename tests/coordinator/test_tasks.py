@@ -70,6 +70,28 @@ def test_tasks_begin_by_steps_and_by_returns() -> None:
     assert set(world.played.values()) == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("seed", range(8 if LONG else 2))
+def test_tasks_that_a_callback_asks_for_begin_once_whenever_the_coordinator_dies(seed: int) -> None:
+    evaluator = {"count": 2, "episodes": 4, "interval_env_steps": 150}
+    world = World(
+        config(callbacks=["remuda.tests.callbacks:Climbs"], evaluator=evaluator, stop={"max_env_steps": 1_200}),
+        seed=seed,
+        faults=Faults(loss=0.05, repeat=0.1, delay_s=0.2),
+    )
+    world.herd(collectors=2, evaluators=2)
+    world.submit()
+    chance = random.Random(seed)
+    world.crash_at = lambda: chance.random() < 0.003
+    world.run(3_000)
+    assert world.experiment().state == "finished", world.experiment().reason
+    assert world.crashes >= 1
+    assert {number: json.loads(told or "{}") for number, told in world.tasks.items()} == {
+        number: {"size": number + 1} if number else {} for number in range(4)
+    }
+    (journaled,) = world.journal.values()
+    assert journaled.recovered().snapshot.experiment.dispatch.commander.task.number == 3
+
+
 @pytest.mark.parametrize("seed", range(12 if LONG else 4))
 def test_the_coordinator_may_die_again_and_again_on_a_bad_network(seed: int) -> None:
     world = world_of(seed, Faults(loss=0.05, repeat=0.1, delay_s=0.2))

@@ -5,6 +5,7 @@ Pure. Several policies play together, so they are at the same task: the first de
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -74,9 +75,10 @@ class Curriculum:
             self._state = replace(self._state, reached=reward_mean)
 
     def ask(self, kwargs_json: str) -> None:
-        """Have the next task begin now, with these arguments, as JSON, over those of `env.kwargs`. The stages of
-        `env.schedule` that are left begin as before."""
-        self._state = replace(self._state, asked=kwargs_json)
+        """Have the next task begin now, with these arguments, as JSON, over those of `env.kwargs`; with those of the
+        present task that goes on. The stages of `env.schedule` that are left begin as before."""
+        is_present = json.loads(kwargs_json) == json.loads(self.task.kwargs_json or "{}")
+        self._state = replace(self._state, asked=None if is_present else kwargs_json)
 
     def begin(self, state: TaskSnapshot) -> None:
         """Go on to another task."""

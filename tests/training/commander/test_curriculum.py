@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from remuda.config.schema import ExperimentConfig
 from remuda.config.tasks import evaluated, on_task, stage_named, task_of
 from remuda.tests.training.commander.test_commander import begun, record
+from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Save, StartEvaluation
 from remuda.training.commander.curriculum import Curriculum
 from remuda.training.commander.end import End
@@ -41,7 +42,8 @@ class Run:
     def __init__(self, settings: ExperimentConfig, policies: int = 1) -> None:
         self.commanders = [Commander(settings) for _ in range(policies)]
         self.rows = [ProgressRows(settings, None, commander.curriculum) for commander in self.commanders]
-        self.outcomes = [Outcomes("run", *each) for each in zip(self.commanders, self.rows, strict=True)]
+        nobody = CallbackBook("run", active=False)
+        self.outcomes = [Outcomes("run", *each, nobody) for each in zip(self.commanders, self.rows, strict=True)]
 
     def at(self, env_step: int) -> list[int]:
         """The number of the task of each policy, once the run has had so many steps."""
@@ -95,6 +97,8 @@ def test_a_task_that_is_asked_for_begins_at_once_and_the_schedule_goes_on_after_
     curriculum.ask('{"size": 7}')
     assert run.at(10) == [1]
     assert (curriculum.task, curriculum.asked) == (Task(1, '{"size": 7}'), None)
+    curriculum.ask('{"size":7}')
+    assert run.at(20) == [1], "it is the present one"
     assert run.at(99) == [1]
     assert run.at(100) == [2]
     assert json.loads(curriculum.task.kwargs_json) == {"size": 2}
@@ -107,9 +111,9 @@ def test_several_policies_go_on_together_whoever_asks_or_is_late(asks: int) -> N
     assert run.at(10) == [0, 0], "the first has not reached it"
     run.evaluated(5.0, policy=0)
     assert run.at(20) == [1, 1]
-    run.commanders[asks].curriculum.ask("{}")
+    run.commanders[asks].curriculum.ask('{"size": 5}')
     assert run.at(30) == [2, 2]
-    assert [commander.curriculum.task for commander in run.commanders] == [Task(2, "{}")] * 2
+    assert [commander.curriculum.task for commander in run.commanders] == [Task(2, '{"size": 5}')] * 2
     assert run.at(40) == [2, 2], "it was asked for once"
 
 

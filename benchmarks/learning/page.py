@@ -22,6 +22,8 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "longer rise: `tests/runner/test_callbacks.py`",
         "cartpole_muzero.yaml": "MuZero on CartPole-v0, to 195: `muzero_cartpole` of "
         "[the benchmarks](../benchmarks/README.md)",
+        "corridor_ppo.yaml": "PPO on corridors that become longer, to 0.9 in the longest: "
+        "[a curriculum](curriculum.md): `tests/learning/test_curriculum.py`",
         "custom_algorithm.yaml": "[your own algorithm](algorithms.md) on CartPole-v1: "
         "`tests/runner/test_custom_algorithm.py`",
         "tic_tac_toe_muzero.yaml": "MuZero against itself: [a match](environments.md#games-for-two)",

@@ -62,8 +62,8 @@ class Returns(NamedTuple):
 
     def bootstrapped(self, values: Floats) -> Floats:
         """Targets of values, float32 [B, T]. `values` float32 [B, T + 1] are of all observations, the last included."""
-        later = np.take_along_axis(values, np.arange(self.steps.shape[1]) + self.steps, axis=1)
-        targets: Floats = self.reward + self.discount * later
+        later = np.take_along_axis(values, _places(self.steps) + self.steps, axis=1)
+        targets: Floats = np.add(self.reward, self.discount * later, dtype=np.float32)
         return targets
 
 
@@ -100,9 +100,14 @@ def n_step_returns(outcome: Outcome, *, n_step: int, discount: float) -> Returns
     """The windows of segments, with what is left of the value after them."""
     windows = n_step_windows(outcome.reward.T.astype(np.float64), outcome.done.T, n_step=n_step, discount=discount)
     length = windows.length.T
-    terminated = np.take_along_axis(outcome.terminated, np.arange(length.shape[1]) + length - 1, axis=1)
+    terminated = np.take_along_axis(outcome.terminated, _places(length) + length - 1, axis=1)
     left = np.where(outcome.valid & ~terminated, discount**length, 0.0)
     return Returns(np.where(outcome.valid, windows.reward.T, 0.0).astype(np.float32), length, left.astype(np.float32))
+
+
+def _places(steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64 [T] of steps [B, T]."""
+    return np.arange(steps.shape[1], dtype=np.int64)
 
 
 def generalized_advantages(outcome: Outcome, values: Floats, *, discount: float, gae_lambda: float) -> Floats:

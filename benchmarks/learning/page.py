@@ -20,10 +20,14 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {
         "callback.yaml": "[a callback of your own](callbacks.md) on CartPole-v1, which ends the run where returns no "
         "longer rise: `tests/runner/test_callbacks.py`",
+        "a2c.yaml": "[a new on-policy algorithm](learning.md) on CartPole-v1: "
+        "`tests/runner/test_example_algorithms.py`",
         "cartpole_muzero.yaml": "MuZero on CartPole-v0, to 195: `muzero_cartpole` of "
         "[the benchmarks](../benchmarks/README.md)",
         "custom_algorithm.yaml": "[your own algorithm](algorithms.md) on CartPole-v1: "
         "`tests/runner/test_custom_algorithm.py`",
+        "ddpg.yaml": "[a new continuous algorithm](learning.md) on Pendulum-v1: the same test",
+        "ppo_variant.yaml": "[a variant of PPO](learning.md) on CartPole-v1: the same test",
         "tic_tac_toe_muzero.yaml": "MuZero against itself: [a match](environments.md#games-for-two)",
     }
 )

@@ -1,5 +1,7 @@
-"""The pieces that algorithms are made of, for your own: returns, distributions, networks, optimizers; docs/learning.md
-has an example of each. Loaded when first used. For the acting side see remuda.learning.acting."""
+"""The pieces that algorithms are made of, for your own: returns, distributions, networks, optimizers.
+
+docs/learning.md has an example of each. Names are loaded when first used. What acts is in remuda.learning.acting.
+"""
 
 from __future__ import annotations
 

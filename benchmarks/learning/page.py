@@ -29,6 +29,8 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "ddpg.yaml": "[a new continuous algorithm](learning.md) on Pendulum-v1: the same test",
         "ppo_variant.yaml": "[a variant of PPO](learning.md) on CartPole-v1: the same test",
         "tic_tac_toe_muzero.yaml": "MuZero against itself: [a match](environments.md#games-for-two)",
+        "transformer_policy.yaml": "[a transformer](learning.md#encoders) on CartPole-v1 without velocities: "
+        "the same test",
     }
 )
 """Examples that no task runs: what they are, and what runs them to their end."""

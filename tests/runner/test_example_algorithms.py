@@ -1,4 +1,4 @@
-"""The algorithms of examples/ that are made of remuda.learning: short, and they learn, across a resume."""
+"""The examples that are made of remuda.learning: short, and they learn, across a resume."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _path(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Configs put their folder on the path."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield
-    for name in LINES:
+    for name in (*LINES, "transformer_policy"):
         sys.modules.pop(name, None)
 
 
@@ -32,10 +32,12 @@ def test_it_is_short(name: str, lines: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "env_steps", "goal"), [("ppo_variant", 6000, 70), ("a2c", 18000, 60), ("ddpg", 2200, -1050)]
+    ("name", "env_steps", "goal"),
+    [("ppo_variant", 6000, 70), ("a2c", 18000, 60), ("ddpg", 2200, -1050), ("transformer_policy", 2000, None)],
 )
-def test_it_learns_and_goes_on_where_it_was(name: str, env_steps: int, goal: float, tmp_path: Path) -> None:
-    """The goals are far from what untrained policies reach: 10 to 25, and -1200 to -1500."""
+def test_it_learns_and_goes_on_where_it_was(name: str, env_steps: int, goal: float | None, tmp_path: Path) -> None:
+    """The goals are far from what untrained policies reach: 10 to 25, and -1200 to -1500. The
+    transformer takes too long for one."""
 
     def train(env_steps: int, on_exists: OnExists) -> RunResult:
         settings = (f"stop.max_env_steps={env_steps}", f"evaluator.interval_env_steps={env_steps}")
@@ -45,4 +47,4 @@ def test_it_learns_and_goes_on_where_it_was(name: str, env_steps: int, goal: flo
     first, second = train(env_steps // 3, "error"), train(env_steps, "resume")
     assert second.counters.train_iter > first.counters.train_iter > 0
     assert second.best is not None
-    assert second.best.reward_mean > goal, second
+    assert goal is None or second.best.reward_mean > goal, second

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from remuda.config.algorithms.encoded import SUPPLIED
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.environments.packed_part import PackedPart
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.networks import encoders
@@ -212,6 +215,19 @@ def test_the_order_of_tokens_matters_only_with_positions(pooling: str, positions
     seen = torch.randn(5, 4, 3)
     given, turned = network(seen), network(seen.flip(1))
     assert torch.allclose(given, turned, atol=1e-5) is not positions
+
+
+# --- by name
+
+
+def test_configs_know_which_come_with_remuda() -> None:
+    """Anybody may name these, and no config is slower to load for them."""
+    for reference in SUPPLIED:
+        module, _, name = reference.partition(":")
+        assert getattr(import_module(module), name) is getattr(encoders, name)
+    assert {f"remuda.learning:{name}" for name in (*encoders.ENCODERS, "by_parts")} == SUPPLIED
+    assert DqnConfig(encoder="remuda.learning:simba").user_code == {}
+    assert DqnConfig(encoder="remuda.learning:Adam").user_code == {"policy.encoder": "remuda.learning:Adam"}
 
 
 # --- what cannot be

@@ -1,8 +1,8 @@
 """Encoders for `policy.encoder`: functions that make a module from prepared observations to features float32 [n, k].
 
 Prepared are numbers float32 [n, *shape]; images float32 between 0 and 1 [n, channels, height, width]; Discrete spaces
-one-hot [n, values]; Dict and Tuple spaces a dict of these, by the part's name. All but transformers are computed by
-numpy where policies act, unless observations have several parts.
+one-hot [n, values]; Dict and Tuple spaces a dict of these, by the part's name. Numpy computes them where policies act,
+except transformers, and what reads several parts or numbers of several axes.
 """
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
@@ -206,7 +206,9 @@ class Residual(nn.Sequential):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[n, …], of one shape on both sides."""
-        change: torch.Tensor = super().forward(input)
+        change = input
+        for module in self:
+            change = module(change)
         return input + change
 
     def steps(self, names: Names) -> program.Steps | None:

@@ -33,15 +33,17 @@ def test_it_is_short(name: str, lines: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "env_steps", "goal"),
-    [("ppo_variant", 6000, 70), ("a2c", 18000, 60), ("ddpg", 2200, -1050), ("transformer_policy", 2000, None)],
+    [("ppo_variant", 3000, 40), ("a2c", 18000, 60), ("ddpg", 2200, -1050), ("transformer_policy", 2000, None)],
 )
 def test_it_learns_and_goes_on_where_it_was(name: str, env_steps: int, goal: float | None, tmp_path: Path) -> None:
     """The goals are far from what untrained policies reach: 10 to 25, and -1200 to -1500. The
     transformer takes too long for one."""
 
     def train(env_steps: int, on_exists: OnExists) -> RunResult:
-        settings = (f"stop.max_env_steps={env_steps}", f"evaluator.interval_env_steps={env_steps}")
-        config = load_config(EXAMPLES / f"{name}.yaml", overrides=settings).config
+        ends = (f"stop.max_env_steps={env_steps}", "stop.stop_value=1000")
+        config = load_config(
+            EXAMPLES / f"{name}.yaml", overrides=(*ends, f"evaluator.interval_env_steps={env_steps}")
+        ).config
         return run(config, Start(tmp_path / "run", on_exists), stop=Flag())
 
     first, second = train(env_steps // 3, "error"), train(env_steps, "resume")

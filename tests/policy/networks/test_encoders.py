@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,6 @@ from remuda.environments.packed_part import PackedPart
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.networks import encoders
 from remuda.policy.networks.encoders import (
-    Residual,
     by_parts,
     impala_resnet,
     nature_cnn,
@@ -53,6 +53,16 @@ PARTS = ObservationSpec(
 
 Prepared = torch.Tensor | dict[str, torch.Tensor]
 Make = Callable[[ObservationSpec], nn.Module]
+
+
+def asked(make: Callable[..., nn.Module], **settings: Any) -> Make:
+    """With settings as a config gives them, right or wrong."""
+    return partial(make, **settings)
+
+
+def layer(network: nn.Module, place: str) -> Any:
+    """A module by its place: `2`, or `2.1` inside another."""
+    return network.get_submodule(place)
 
 
 def prepared(observation: ObservationSpec, rows: int = 3) -> Prepared:
@@ -167,32 +177,27 @@ def test_the_deep_network_of_impala_is_the_paper_s() -> None:
     network = impala_resnet(ObservationSpec((72, 96, 3), "uint8", 0.0, 255.0))
     filters = [module.out_channels for module in network.modules() if isinstance(module, nn.Conv2d)]
     assert filters == [16] * 5 + [32] * 10
-    (last,) = (module for module in network if isinstance(module, nn.Linear))
+    (last,) = (module for module in network.modules() if isinstance(module, nn.Linear))
     assert (last.in_features, last.out_features) == (32 * 9 * 12, 256)
     wider = impala_resnet(ATARI, width=4)
-    assert [module.out_channels for module in wider if isinstance(module, nn.Conv2d)] == [64, 128, 128]
+    assert [module.out_channels for module in wider.children() if isinstance(module, nn.Conv2d)] == [64, 128, 128]
 
 
 def test_one_section_of_impala_by_hand() -> None:
     network = impala_resnet(SMALL, channels=(2,), features=5)
-    convolution, _, first, second, _, _, last, _ = network
-    assert isinstance(first, Residual)
-    assert isinstance(second, Residual)
     seen = prepared(SMALL)
-    hidden = functional.max_pool2d(convolution(seen), 3, 2, 1)
-    for block in (first, second):
-        hidden = hidden + block[3](block[1](hidden.relu()).relu())
-    torch.testing.assert_close(network(seen), last(hidden.relu().flatten(1)).relu())
+    hidden = functional.max_pool2d(layer(network, "0")(seen), 3, 2, 1)
+    for block in ("2", "3"):
+        hidden = hidden + layer(network, f"{block}.3")(layer(network, f"{block}.1")(hidden.relu()).relu())
+    torch.testing.assert_close(network(seen), layer(network, "6")(hidden.relu().flatten(1)).relu())
 
 
 def test_simba_by_hand() -> None:
     """Equations 4 to 6 of the paper."""
     network, seen = simba(ROWS, width=8, blocks=1, expansion=4), prepared(ROWS)
-    first, block, _ = network
-    assert isinstance(block, Residual)
-    wide, narrow = block[1], block[3]
+    wide, narrow = layer(network, "1.1"), layer(network, "1.3")
     assert (wide.out_features, narrow.in_features) == (32, 32)
-    hidden = first(seen)
+    hidden = layer(network, "0")(seen)
     hidden = hidden + narrow(wide(functional.layer_norm(hidden, (8,))).relu())
     torch.testing.assert_close(network(seen), functional.layer_norm(hidden, (8,)))
 
@@ -211,7 +216,7 @@ def test_attention_by_hand() -> None:
 @pytest.mark.parametrize("pooling", ["mean", "class"])
 @pytest.mark.parametrize("positions", [True, False])
 def test_the_order_of_tokens_matters_only_with_positions(pooling: str, positions: bool) -> None:
-    network = partial(transformer, pooling=pooling, positions=positions)(STACKED)
+    network = asked(transformer, pooling=pooling, positions=positions)(STACKED)
     seen = torch.randn(5, 4, 3)
     given, turned = network(seen), network(seen.flip(1))
     assert torch.allclose(given, turned, atol=1e-5) is not positions
@@ -243,9 +248,9 @@ def test_configs_know_which_come_with_remuda() -> None:
         (by_parts, ROWS, UnsupportedSpaceError, "reads Dict and Tuple spaces"),
         (partial(by_parts, parts={"see": {}}), PARTS, ValueError, "no 'see'; the observation has arm.joints, seen"),
         (partial(by_parts, parts={"seen": {"encoder": "cnn"}}), PARTS, ValueError, "one of perceptron, .* is 'cnn'"),
-        (partial(transformer, heads=3), STACKED, ValueError, "width = 64 is not divisible by heads = 3"),
-        (partial(transformer, pooling="max"), STACKED, ValueError, "pooling must be one of mean, class, and is 'max'"),
-        (partial(perceptron, activation="swish"), ROWS, ValueError, "activation must be one of relu, .* 'swish'"),
+        (asked(transformer, heads=3), STACKED, ValueError, "width = 64 is not divisible by heads = 3"),
+        (asked(transformer, pooling="max"), STACKED, ValueError, "pooling must be one of mean, class, and is 'max'"),
+        (asked(perceptron, activation="swish"), ROWS, ValueError, "activation must be one of relu, .* 'swish'"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_with_what_to_do(

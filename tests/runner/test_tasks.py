@@ -172,7 +172,7 @@ def test_evaluations_have_an_environment_of_their_own(tmp_path: Path) -> None:
 def test_environments_that_do_not_fit_the_policy_end_a_run_before_it_begins(
     tmp_path: Path, schedule: object, evaluator: dict[str, object], why: str
 ) -> None:
-    config = level_config(tmp_path / "user", schedule, **evaluator)
+    config = level_config(tmp_path / "user", schedule, (), **evaluator)
     with pytest.raises(EnvironmentBuildError, match=why):
         run_tiny(config, Start(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

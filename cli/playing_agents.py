@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import TextIO
 
 from remuda.cli.chosen_policy import named_checkpoint
@@ -26,6 +27,7 @@ from remuda.logbook.grid_format import grid
 from remuda.policy.algorithms import declaration
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.loading import load_checkpoint_policy
+from remuda.policy.files.playable import evaluated_at
 from remuda.storage.run_folder import PolicyFolder, RunFolder
 
 EPISODES = 100
@@ -40,6 +42,7 @@ class AgentsPlaying:
         _check(asked)
         self._asked, self._output = asked, output
         self._episodes = asked.episodes or EPISODES
+        config = self._played(config)
         distrusted = None
         if not asked.trust_code:
             distrusted = distrusted_environment(config.env, source_dir=config.source_dir, run_dir=asked.run_dir)
@@ -78,6 +81,11 @@ class AgentsPlaying:
             except (EvaluationError, OSError) as error:
                 raise RunFailedError(f"the evaluation failed: {error}") from error
 
+    def _played(self, config: ExperimentConfig) -> ExperimentConfig:
+        """The settings with the environment that the chosen checkpoints were evaluated on."""
+        ckpt = _folder(self._asked.run_dir, next(iter(sorted(config.policies)), "")).ckpt
+        return evaluated_at(config, ckpt, named_checkpoint(ckpt, self._asked.which, "-i").train_iter)
+
     def _play(self, player: AgentsPlayer, newest: Mapping[str, Player]) -> None:
         asked = self._asked
         numbers = range(self._episodes)
@@ -94,7 +102,7 @@ class AgentsPlaying:
 
     def _player(self, name: str, which: str, option: str) -> Player:
         root = self._asked.run_dir
-        folder = PolicyFolder(root, name) if name else RunFolder(root)
+        folder = _folder(root, name)
         path = folder.ckpt / named_checkpoint(folder.ckpt, which, option).file
         try:
             asked = self._asked
@@ -144,3 +152,7 @@ def _check(asked: EvaluateOptions) -> None:
             )
     if asked.policy is not None and asked.against is None:
         raise InputError("--policy says who plays --against: give both, or neither")
+
+
+def _folder(root: Path, policy: str) -> RunFolder:
+    return PolicyFolder(root, policy) if policy else RunFolder(root)

@@ -40,7 +40,7 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, *
     in it and that the initial weights fit. Raises UnusableError."""
     if mode == "parallel":
         _refuse_in_herds(loaded)
-    from remuda.environments.check import check_environment
+    from remuda.environments.check import check_environment, check_tasks
     from remuda.environments.errors import EnvironmentBuildError
     from remuda.environments.unsupported import UnsupportedSpaceError
     from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
@@ -55,6 +55,7 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, *
         observation, action = check_environment(config)
         make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action))
         check_buffer(config)
+        check_tasks(config, (observation, action))
     except (EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError, SmallBufferError) as error:
         raise UnusableError(f"{path}: {error}") from error
     if on_exists == "resume":
@@ -73,6 +74,7 @@ def _check_agents(config: ExperimentConfig) -> None:
     """Build an environment with several agents once, and check that the policies can act for them."""
     from remuda.environments.agents import agents_of, make_agents_vector
     from remuda.environments.assignment import assigned, policy_config
+    from remuda.environments.check import check_tasks
     from remuda.policy.algorithms import make_policy
     from remuda.policy.row_plan import check_buffer
     from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -85,6 +87,7 @@ def _check_agents(config: ExperimentConfig) -> None:
         own = policy_config(config, name, agents)
         make_policy(own, ObservationSpec.of(group.observation), ActionSpec.of(group.action))
         check_buffer(own)
+        check_tasks(own, (group.observation, group.action))
 
 
 def _check_devices(config: ExperimentConfig) -> None:

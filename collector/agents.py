@@ -119,6 +119,13 @@ class AgentsRollout:
         self._must_reset = False
         return chunks
 
+    def move(self, vector: AgentsVector, seeds: Sequence[int]) -> None:
+        """Go on in other copies, as many, with the same groups; see Rollout.move."""
+        self._vector, self._seeds, self._must_reset = vector, list(seeds), True
+        self._past.move(vector)
+        for seated, lanes in zip(self._seats, vector.lanes, strict=True):
+            seated.move(lanes)
+
     def flush(self) -> list[Collected]:
         """Return the rows of each policy that wait for later steps, each ending at the last observation there is.
         Takes no step."""
@@ -170,6 +177,9 @@ class _Seated:
         self._info: dict[str, list[float]] = {}
         self._against: list[bool] = []
         """Of the episodes that ended in this chunk: whether they were against older policies."""
+
+    def move(self, lanes: Lanes) -> None:
+        self._lanes = lanes
 
     def begin(self, slots: int) -> None:
         self._recorder.trace.begin(slots)

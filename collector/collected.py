@@ -40,6 +40,8 @@ class Collected:
     """What the policy says of these steps; see Policy.collected_metrics."""
     env_restarts: int = 0
     """Environments that broke and were made again."""
+    task: int = 0
+    """Number of the task that it was collected at."""
 
     @property
     def rows(self) -> int:
@@ -61,4 +63,5 @@ class Collected:
             episode_lengths=self.episode_lengths,
             episode_info=self.episode_info,
             metrics=self.metrics,
+            task=self.task,
         )

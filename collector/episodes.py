@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from remuda.collector.n_step import Bools, Floats, Integers
+from remuda.collector.arrays import Bools, Floats, Integers
 
 
 class Ended(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from remuda.collector.n_step import Bools
+from remuda.collector.arrays import Bools
 from remuda.collector.trace import Trace
 from remuda.environments.legal_actions import ACTION_MASK, Components, Legal, without_any
 

@@ -33,6 +33,14 @@ class PastPlayers:
         """Of each group [lanes]: an older policy plays this lane in the episode under way."""
         return tuple(group.by_past for group in self._of_group)
 
+    def move(self, vector: AgentsVector) -> None:
+        """Go on in other copies, as many, with the same groups, in which no episode has begun."""
+        self.against[:] = False
+        for group, lanes in zip(self._of_group, vector.lanes, strict=True):
+            group.lanes = lanes
+            for env in range(vector.num_envs):
+                group.clear(env)
+
     def remember(self, group: int, policy: Policy, name: str = "") -> None:
         """Add an older policy of a group; of those only the newest are drawn, so many as the run keeps."""
         self._of_group[group].pool.append((policy, name))

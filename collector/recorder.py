@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from remuda.buffer.frames import FRAMES
+from remuda.collector.arrays import Bools, Integers
 from remuda.collector.collected import Collected, CorruptExperienceError
 from remuda.collector.episodes import EpisodeTotals
 from remuda.collector.masks import Masks
 from remuda.collector.metrics import metric_means
-from remuda.collector.n_step import Bools, Integers
 from remuda.collector.replacements import Replacements
 from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from remuda.collector.n_step import Bools
+from remuda.collector.arrays import Bools
 from remuda.collector.trace import Trace
 from remuda.environments.faults import REPLACED
 

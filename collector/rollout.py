@@ -66,6 +66,8 @@ class Rollout:
         self.rng = rng
         """For exploration; its stream can be saved and restored between chunks."""
         self._seeds: list[int] | None = list(seeds)
+        self._first = True
+        """There was no reset yet."""
         self._clock = clock
         self._progress = progress
         self._timers = timers or Timers()
@@ -121,13 +123,21 @@ class Rollout:
         self._must_reset = False
         return collected
 
+    def move(self, vector_env: Vector, seeds: Sequence[int]) -> None:
+        """Go on in other environments, as many, with the same observations and actions. Episodes under way are
+        abandoned: their rows end with the last observation, as if truncated, and they have no return."""
+        self._env, self._seeds, self._must_reset = vector_env, list(seeds), True
+        self._clips_rewards = clips_rewards(vector_env)
+        if self._recorder.components:
+            tell_legal_actions(vector_env)
+
     def flush(self) -> Collected:
         """Return the rows that wait for later steps, each ending at the last observation there is: for the end of a
         lease. Takes no step. The rollout can go on after it."""
         return self._recorder.flush()
 
     def _reset(self) -> None:
-        first = self._seeds is not None
+        first, self._first = self._first, False
         observations, info = reset_with_info(self._env, self._seeds)
         self._seeds = None  # a later reset goes on with the environments' random streams
         self._recorder.reset(observations)

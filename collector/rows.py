@@ -8,10 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from remuda.collector.arrays import Floats, Integers
 from remuda.collector.frames import observation_columns
-from remuda.collector.n_step import Floats, Integers, n_step_windows
 from remuda.collector.trace import Trace
 from remuda.environments.spaces import Array
+from remuda.policy.returns import n_step_windows
 
 
 class Rows(Protocol):

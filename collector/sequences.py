@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from remuda.collector.arrays import Integers
 from remuda.collector.frames import observation_columns
-from remuda.collector.n_step import Integers
 from remuda.collector.rows import legal_columns, state_column
 from remuda.collector.trace import Trace
 from remuda.environments.spaces import Array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from remuda.collector.acting_policy import ActingPolicy
@@ -36,6 +36,7 @@ from remuda.wire.messages import (
     Opponents,
     PolicyAvailable,
     PolicyRef,
+    Task,
 )
 from remuda.worker.affinity import settle
 from remuda.worker.identity import WorkerIdentity
@@ -77,13 +78,16 @@ class CollectorWork:
         log_printed(partial(self._log.say, "collector"))
         self._log.say("collector", settle(config, "collector", assign.index))  # before a vector starts processes
         try:
-            self._env = make_environments(config, policies, broke=self._warn)
+            self._env = make_environments(config, policies, collectors=config.collector.count, broke=self._warn)
         except BaseException:
             self._close_log()
             raise
         self._taken = 0
         self._used_credit = 0
         self._credit = assign.credit_env_steps
+        self._task = Task()
+        """What the environments are at."""
+        self._told_task = assign.task
         self._at_hand: list[tuple[ChunkId, Sequence[Collected]]] = []
         """Collected, and not in data/ yet."""
         self._problem = ""
@@ -110,7 +114,14 @@ class CollectorWork:
             ]
             self._older = OlderPlayers(policies, stores, self._env.past, say=self._say, warn=self._warn)
             self._ahead = min(seat.payloads.ahead for seat in self._seats)
-            self._rollout = self._env.rollout(made, assign, progress=self._stepped, timers=self.timers)
+            self._rollout = self._env.rollout(
+                made,
+                index=assign.index,
+                generation=assign.generation,
+                progress=self._stepped,
+                timers=self.timers,
+            )
+            self._follow_task()
         except BaseException:
             self.close()
             raise
@@ -159,6 +170,7 @@ class CollectorWork:
         except NotNowError as error:
             self._wait_for(error)
             return False
+        self._follow_task()
         self._link.activity("working", "collecting")
         with self.timers("collect"):
             collected = self._collect(turns)
@@ -229,15 +241,28 @@ class CollectorWork:
 
     def _allow(self, news: ChunkAccepted | Credit) -> None:
         self._credit = max(self._credit, news.credit_env_steps)
+        if news.task.number > self._told_task.number:
+            self._told_task = news.task
         told = (Acting(news.policy, news.exploration), *news.others)  # a refusal tells of the first alone
         for seat, acting in zip(self._seats, told, strict=False):
             seat.acting.hear(acting)
+
+    def _follow_task(self) -> None:
+        """Go on at the task that was told last. Raises EnvironmentBuildError."""
+        task = self._told_task
+        if task == self._task:
+            return
+        with self._link.during("preparing", f"building the environments of task {task.number}"):
+            self._env.begin(task)
+        self._task = task
+        self._say(f"task {task.number} begins: episodes under way are left")
 
     def _collect(self, turns: Sequence[Turn]) -> Sequence[Collected]:
         return self._rollout.collect(self._plan.chunk_slots, turns, longest_s=self._plan.longest_chunk_s)
 
     def _hand_in(self, collected: Sequence[Collected]) -> None:
         chunk = self._next_chunk()
+        collected = [replace(one, task=self._task.number) for one in collected]
         self._taken += collected[0].env_steps
         self._used_credit += self._plan.slots([one.meta(chunk) for one in collected])
         self._at_hand.append((chunk, collected))
@@ -284,6 +309,8 @@ class CollectorWork:
         statistics = report.window.statistics()
         if report.totals.env_restarts:
             statistics["env_restart_count"] = report.window.env_restarts
+        if report.task is not None:
+            statistics["task"] = report.task
         self._link.send(
             CollectorReport(
                 self._assign.lease,

@@ -14,7 +14,13 @@ class CollectSummary:
     before (by the iteration of the policy that acts); the first is due with the first finished episode."""
 
     def __init__(
-        self, interval: int, *, in_env_steps: bool = False, before: Counters | None = None, rows: int | None = None
+        self,
+        interval: int,
+        *,
+        in_env_steps: bool = False,
+        before: Counters | None = None,
+        rows: int | None = None,
+        has_tasks: bool = False,
     ) -> None:
         """`in_env_steps`: the interval is not of updates, but of the steps that were added. `before`: what a resumed
         run had counted; the totals go on with it (seconds from 0), and with its `rows`: None is a row per step."""
@@ -28,14 +34,17 @@ class CollectSummary:
         self._episodes = start.episode
         self._duration_s = 0.0
         self._env_restarts = 0
+        self._has_tasks = has_tasks
+        self._task = 0
 
     @classmethod
     def of(cls, config: ExperimentConfig, *, before: Counters | None = None, rows: int | None = None) -> CollectSummary:
         """As often as a run of this config is to say so: where nothing is learned, no update comes to count by."""
+        has_tasks = bool(config.env.schedule)
         if config.learner.inference:
             interval = config.log.progress_interval_env_steps
-            return cls(interval, in_env_steps=True, before=before, rows=rows)
-        return cls(config.log.interval_train_iters, before=before, rows=rows)
+            return cls(interval, in_env_steps=True, before=before, rows=rows, has_tasks=has_tasks)
+        return cls(config.log.interval_train_iters, before=before, rows=rows, has_tasks=has_tasks)
 
     def add(self, collected: Collected) -> None:
         """A chunk was collected."""
@@ -45,6 +54,7 @@ class CollectSummary:
         self._episodes += len(collected.episode_returns)
         self._duration_s += collected.collect_s
         self._env_restarts += collected.env_restarts
+        self._task = collected.task
 
     def due(self, *, train_iter: int, env_step: int) -> CollectReport | None:
         """The report that is due, if one is. `train_iter` is that of the acting policy."""
@@ -83,4 +93,5 @@ class CollectSummary:
                 duration_s=self._duration_s,
                 env_restarts=self._env_restarts,
             ),
+            task=self._task if self._has_tasks or self._task else None,
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from remuda.collector.n_step import Bools, Floats
+from remuda.collector.arrays import Bools, Floats
 from remuda.environments.spaces import Array, Space, column_layout
 
 

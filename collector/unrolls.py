@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from remuda.collector.arrays import Bools, Integers
 from remuda.collector.frames import observation_columns
-from remuda.collector.n_step import Bools, Integers
 from remuda.collector.rows import state_column
 from remuda.collector.trace import Trace
 from remuda.environments.spaces import Array

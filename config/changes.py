@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -38,17 +37,6 @@ def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
     if not config.env.agents:  # nobody has looked up yet which there are
         _forget_agents(former)
     return changes(without_repeated(former), without_repeated(cast("dict[str, JsonValue]", plain(config))))
-
-
-def task_of(config: ExperimentConfig) -> str:
-    """Names the task that evaluations measure, by 16 hexadecimal digits: returns of two tasks cannot be compared.
-
-    A task is the environment (`env.id`, `env.make`, `env.kind`, `env.kwargs`, `env.max_episode_steps`) and where its
-    episodes are cut and come from (`evaluator.max_episode_steps`, and whether `evaluator.episodes` is 0). Secrets are
-    no part of a task."""
-    env = config.env.model_dump(mode="json", include={"id", "make", "kind", "kwargs", "max_episode_steps"})
-    task = {"env": masked(env), "cut": config.evaluator.max_episode_steps, "plays": config.evaluator.episodes > 0}
-    return hashlib.sha256(json.dumps(task, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def former_settings(run_dir: Path) -> dict[str, JsonValue]:

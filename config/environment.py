@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from remuda.config.numbers import Kwargs, NonNegative, Positive, PositiveFloat, no_bool, or_auto
+from remuda.config.numbers import Float, Kwargs, NonNegative, Positive, PositiveFloat, no_bool, or_auto
 from remuda.config.section import Section
 
+MOST_STAGES = 1_000
 AgentName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class TaskStage(Section):
+    """A later task of a curriculum: when it begins, and what is different in it."""
+
+    env_step: Positive | None = None
+    """It begins once the run has had this number of environment steps. Give exactly one of `env_step` and
+    `mean_return`."""
+    mean_return: Float | None = None
+    """It begins once an evaluation on the task before it has at least this mean return, with several policies those of
+    all of them."""
+    kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
+    """Arguments that take the place of those of the same name in `env.kwargs`, or stand beside them. They say nothing
+    about the tasks after it."""
+
+    @model_validator(mode="after")
+    def _exactly_one_condition(self) -> TaskStage:
+        if (self.env_step is None) == (self.mean_return is None):
+            raise ValueError("give exactly one of env_step and mean_return: when the task begins")
+        return self
 
 
 class EnvConfig(Section):
@@ -53,6 +75,12 @@ class EnvConfig(Section):
     """Seconds that one step or reset of an environment in a process of its own may take (`vectorization: async`); then
     its process is killed and started again, with all environments in it. A collector without any progress is dismissed
     after two minutes. With null only that limit is left."""
+    schedule: Annotated[tuple[TaskStage, ...], Field(max_length=MOST_STAGES)] = ()
+    """A curriculum: the tasks after the first, which is this section itself, in their order. A task begins at
+    `env_step`, or once an evaluation on the task before it has a `mean_return` of at least so much; its `kwargs` take
+    the place of those of the same name above, or stand beside them: [{env_step: 50000, kwargs: {size: 8}},
+    {mean_return: 0.9, kwargs: {size: 16}}]. All tasks have the same observations and actions. With a new task a new
+    best checkpoint begins. See curriculum.md."""
 
     @field_validator("episode_info")
     @classmethod
@@ -65,6 +93,15 @@ class EnvConfig(Section):
                 raise ValueError(f"{name!r} is given twice, or is the name of a column that is always logged")
             taken |= {column, f"test{column}"}
         return names
+
+    @field_validator("schedule")
+    @classmethod
+    def _in_order(cls, stages: tuple[TaskStage, ...]) -> tuple[TaskStage, ...]:
+        steps = [stage.env_step for stage in stages if stage.env_step is not None]
+        for before, after in pairwise(steps):
+            if after <= before:
+                raise ValueError(f"env_step {after} comes after env_step {before}: put the tasks in their order")
+        return stages
 
     @model_validator(mode="after")
     def _exactly_one_source(self) -> EnvConfig:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, model_validator
 
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
-from remuda.config.numbers import Cores, NonNegative, Positive, PositiveFloat, Workers, no_bool, or_auto
+from remuda.config.numbers import Cores, Kwargs, NonNegative, Positive, PositiveFloat, Workers, no_bool, or_auto
 from remuda.config.section import Section
 
 
@@ -40,6 +40,29 @@ class CollectorConfig(Section):
         return self
 
 
+class EvaluatorEnvConfig(Section):
+    """What is different in the environment that evaluations are played on; see `env`."""
+
+    id: str | None = None
+    """Another environment, by its id; null is that of `env`."""
+    make: str | None = None
+    """Another environment, by `module:function`; null is that of `env`."""
+    kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
+    """Arguments that take the place of those of the same name in `env.kwargs` (and of a task of `env.schedule`), or
+    stand beside them. With an `id` or `make` these are all arguments."""
+    max_episode_steps: Positive | None = None
+    """Episodes are truncated after this number of steps; null is as in `env`, and with an `id` or `make` the
+    environment's own limit."""
+
+    @model_validator(mode="after")
+    def _one_source_at_most(self) -> EvaluatorEnvConfig:
+        if self.id is not None and self.make is not None:
+            raise ValueError("give at most one of evaluator.env.id and evaluator.env.make")
+        if self.make is not None and self.make.count(":") != 1:
+            raise ValueError(f"evaluator.env.make must look like module:function, not {self.make!r}")
+        return self
+
+
 class EvaluatorConfig(Section):
     """How the policy is evaluated."""
 
@@ -54,6 +77,11 @@ class EvaluatorConfig(Section):
     limit may never end. The longest Atari games have 27,000 steps."""
     interval_env_steps: Positive = 5_000
     """Environment steps between evaluations. The first evaluation plays the initial policy at env_step 0."""
+    env: EvaluatorEnvConfig | None = None
+    """Evaluations are played on another environment than training, with the same observations and actions: other
+    levels, say, or without a shaped reward. Also `remuda evaluate` plays on it. {kwargs: {…}} changes arguments of
+    `env`; an `id` or `make`, with the `kwargs` of that, is another environment; `max_episode_steps` truncates its
+    episodes. Null is `env`."""
     window_episodes: Positive = 100
     """Only if `episodes` is 0: the mean return of this number of newest training episodes takes the place of an
     evaluation, also for the best checkpoint and stop.stop_value. These episodes explore. There is no value before

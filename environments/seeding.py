@@ -38,6 +38,7 @@ MAX_EPISODES = 1 << 29
 _OWNERS: tuple[StreamOwner, ...] = ("collector", "evaluator", "learner", "coordinator", "reanalyzer")
 _EPISODES = 3  # the quarter of the 31 bits that no worker's environments use: the coordinator has none
 _MODULUS = 1 << 31
+_GENERATIONS = 1 << 32  # of a worker's place; there are fewer
 _REPLACEMENT = (1, 1, 1)  # not the spawn key of an offset or of a stream
 _MULTIPLIER = 0x2545F491  # odd, so it is a permutation modulo 2**31; spreads neighbouring numbers
 
@@ -54,6 +55,11 @@ def environment_seeds(
     _within("number of environments", num_envs, MAX_ENVS_PER_WORKER + 1)
     first = _OWNERS.index(role) * MAX_EPISODES + index * MAX_ENVS_PER_WORKER
     return [_deal(seed, first + env, incarnation) for env in range(num_envs)]
+
+
+def incarnation_at(generation: int, task: int) -> int:
+    """Return what tells environments of a task from those of others, and of other generations."""
+    return generation + task * _GENERATIONS
 
 
 def episode_seed(seed: int, episode: int) -> int:

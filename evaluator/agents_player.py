@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.agents import make_agents_vector
+from remuda.config.tasks import evaluated, on_task
+from remuda.environments.agents import AgentsVector, make_agents_vector
 from remuda.environments.assignment import AGAINST_PAST
 from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator.agents import AgentsEpisode, Player, play_agents
 from remuda.evaluator.evaluate import Episode
 from remuda.policy.algorithms import declaration
+from remuda.wire.messages import Task
 
 
 class AgentsPlayer:
@@ -35,9 +37,21 @@ class AgentsPlayer:
         self.assigned = assigned
         discounts = {name: declaration(own).rows.discount for name, own in configs.items()}
         self._discounts = {agent: discounts[name] for name, agents in assigned.items() for agent in agents}
-        self._vector = make_agents_vector(
-            config.env, assigned, num_envs=num_envs, source_dir=config.source_dir, broke=broke
+        self._num_envs, self._broke, self._task = num_envs, broke, Task()
+        self._vector = self._build()
+
+    def _build(self) -> AgentsVector:
+        config = evaluated(on_task(self._config, self._task.kwargs_json))
+        return make_agents_vector(
+            config.env, self.assigned, num_envs=self._num_envs, source_dir=config.source_dir, broke=self._broke
         )
+
+    def begin(self, task: Task) -> None:
+        """Play at this task from now on. Raises EnvironmentBuildError."""
+        if task != self._task:
+            self._vector.close()
+            self._task = task
+            self._vector = self._build()
 
     def play(
         self,

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
+from remuda.config.tasks import evaluated, on_task
 from remuda.environments.faults import RestartLimit
 from remuda.environments.make import SingleEnv, make_single
 from remuda.environments.replaceable import ReplaceableEnv
@@ -19,6 +20,7 @@ from remuda.policy.algorithms import declaration
 from remuda.policy.base import Policy
 from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.policy.spaces import ActionSpec
+from remuda.wire.messages import Task
 
 
 class CheckpointPlayer:
@@ -28,19 +30,30 @@ class CheckpointPlayer:
         self, config: ExperimentConfig, *, num_envs: int, broke: Callable[[str], None] = lambda text: None
     ) -> None:
         """`broke` gets a text for the log about each environment that is made again. Raises EnvironmentBuildError."""
-        self._config = config
+        self._given, self._num_envs, self._broke = config, num_envs, broke
         self._envs: list[SingleEnv] = []
+        self._build(Task())
+
+    def _build(self, task: Task) -> None:
+        self._task, self._config = task, evaluated(on_task(self._given, task.kwargs_json))
+        config = self._config
         self.films = Films(config)
         """The films of its evaluations, if there are to be any."""
-        limit = RestartLimit(config.env.restarts_per_hour, broke)
+        limit = RestartLimit(config.env.restarts_per_hour, self._broke)
         build = partial(make_single, config.env, source_dir=config.source_dir)
         name = str(config.env.id or config.env.make)
         try:
-            for index in range(num_envs):
+            for index in range(self._num_envs):
                 self._envs.append(ReplaceableEnv(build, index=index, name=name, broke=limit))
         except BaseException:
             self.close()
             raise
+
+    def begin(self, task: Task) -> None:
+        """Play at this task from now on. Raises EnvironmentBuildError."""
+        if task != self._task:
+            self.close()
+            self._build(task)
 
     def play(
         self,
@@ -91,7 +104,8 @@ class CheckpointPlayer:
 
     def close(self) -> None:
         """Close the environments."""
-        for env in self._envs:
+        envs, self._envs = self._envs, []
+        for env in envs:
             env.close()
         self.films.close()
 

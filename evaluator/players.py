@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.check import check_environment, check_evaluated
 from remuda.evaluator.actions import ActionCounts
 from remuda.evaluator.agents import AgentsEpisode, Player
 from remuda.evaluator.agents_player import AgentsPlayer
@@ -13,6 +14,7 @@ from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.evaluator.evaluate import Episode
 from remuda.evaluator.films import Films
 from remuda.policy.base import Policy
+from remuda.wire.messages import Task
 
 Stepped = Callable[[int], None]
 Finished = Callable[[Episode, int], None]
@@ -28,6 +30,10 @@ class PolicyPlayer(Protocol):
 
     def action_counts(self) -> ActionCounts | None:
         """A counter for the actions of an evaluation; None if they are not counted."""
+        ...
+
+    def begin(self, task: Task) -> None:
+        """Play at this task from now on. Raises EnvironmentBuildError."""
         ...
 
     def play(
@@ -59,7 +65,10 @@ def make_player(
     broke: Callable[[str], None],
 ) -> PolicyPlayer:
     """`policies` are the settings of each policy of the run, by name; `broke`: see CheckpointPlayer. Raises
-    EnvironmentBuildError."""
+    EnvironmentBuildError, also where evaluator.env does not fit the policies."""
+    if config.evaluator.env is not None:
+        for own in policies.values():
+            check_evaluated(own, check_environment(own))
     if config.env.kind == "pettingzoo":
         return _SeveralAgents(config, policies, num_envs, broke)
     return _OneAgent(CheckpointPlayer(config, num_envs=num_envs, broke=broke))
@@ -72,6 +81,9 @@ class _OneAgent:
     @property
     def films(self) -> Films:
         return self._player.films
+
+    def begin(self, task: Task) -> None:
+        self._player.begin(task)
 
     def action_counts(self) -> ActionCounts | None:
         return self._player.action_counts()
@@ -112,6 +124,9 @@ class _SeveralAgents:
             config, assigned, policies, num_envs=num_envs, max_episode_steps=longest, broke=broke
         )
         self.films = Films(config)
+
+    def begin(self, task: Task) -> None:
+        self._player.begin(task)
 
     def action_counts(self) -> ActionCounts | None:
         return None

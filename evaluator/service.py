@@ -154,6 +154,8 @@ class EvaluatorWork:
                 load_checkpoint_policy(path, config=own).policy
                 for path, own in zip(checkpoints, self._configs, strict=True)
             ]
+            self._player.begin(message.task)
+            self._warned()
         self._tell_of_older(message)
         numbers = range(message.first_episode, message.first_episode + message.episodes)
         actions = self._player.action_counts()
@@ -177,6 +179,7 @@ class EvaluatorWork:
             duration_s=time.monotonic() - started_s,
             cut=sum(episode.cut for episode in episodes),
             env_restarts=self._env_restarts,
+            task=message.task.number if self._configs[0].env.schedule or message.task.number else None,
         )
         self._log.emit(report)
         warning = cut_warning(episodes)

@@ -41,6 +41,11 @@ class CallbackRun(Protocol):
         it is, which the log tells."""
         ...
 
+    def set_task(self, kwargs: Mapping[str, object]) -> None:
+        """Go on to another task from now on, whose environments have these arguments over those of `env.kwargs`. The
+        tasks of `env.schedule` that are left begin as they would have."""
+        ...
+
 
 class Callback:
     """Derive from this class, and override the methods that you need.

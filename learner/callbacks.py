@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pydantic import JsonValue, ValidationError
 from remuda.config.callbacks import CallbackConfig
 from remuda.config.current import Changes, changeable, config_at
 from remuda.config.exits import NoExit
+from remuda.config.numbers import as_json
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section
 from remuda.config.user_code import UserCodeError, user_object
@@ -39,6 +41,8 @@ from remuda.wire.messages import (
 CallbackLike = Callback | type[Callback]
 """A callback, or a class of which one is made."""
 LONGEST_NAME = 100
+LONGEST_TASK = 100_000
+"""Characters of a task's arguments, as JSON."""
 _METHODS: dict[type[CallbackEvent], str] = {
     Started: "on_start",
     Evaluated: "on_evaluation",
@@ -60,6 +64,7 @@ class _Asked:
     reason: str | None = None
     changes: list[tuple[str, SettingValue]] = field(default_factory=list[tuple[str, SettingValue]])
     refused: list[str] = field(default_factory=list[str])
+    task_json: str | None = None
 
     def log(self, name: str, value: float) -> None:
         """See CallbackRun. Raises ValueError and TypeError."""
@@ -72,6 +77,12 @@ class _Asked:
         """See CallbackRun."""
         if self.reason is None:
             self.reason = str(reason)
+
+    def set_task(self, kwargs: Mapping[str, object]) -> None:
+        """See CallbackRun; the last one counts. Raises ValueError and TypeError."""
+        self.task_json = json.dumps(as_json(dict(kwargs)), allow_nan=False)
+        if len(self.task_json) > LONGEST_TASK:
+            raise ValueError(f"the arguments of a task have {len(self.task_json)} characters, more than {LONGEST_TASK}")
 
     def change(self, setting: str, value: float) -> None:
         """See CallbackRun. Raises ValueError and TypeError."""
@@ -166,8 +177,15 @@ class CallbackHost:
         except Exception as error:  # whatever the user's code raises
             failure = f"{method} of callback {name} failed: {type(error).__name__}: {error}"
             return Verdict(name, asked.numbers, failure=shortened(failure), traceback=traceback.format_exc()[-100_000:])
-        reason = None if asked.reason is None else shortened(asked.reason)
-        return Verdict(name, asked.numbers, reason, asked.changes, asked.refused, state=state)
+        return Verdict(
+            name,
+            asked.numbers,
+            None if asked.reason is None else shortened(asked.reason),
+            asked.changes,
+            asked.refused,
+            state=state,
+            task_json=asked.task_json,
+        )
 
     def _new_state(self, name: str, callback: Callback) -> bytes | None:
         """Its state, if that has changed. Raises ValueError, and what the callback raises."""

@@ -197,6 +197,7 @@ def serial_logbook(
     episode_info: Sequence[str] = (),
     collected: Sequence[str] = (),
     evaluates: bool = True,
+    has_tasks: bool = False,
     resumed: Counters | None = None,
 ) -> Logbook:
     """Open all logs of a serial run. Messages of the commander are in the evaluator's log.
@@ -232,7 +233,7 @@ def serial_logbook(
             "callback": (TextView(evaluator), CurveView(curves, "callback"), series),
         },
         writers=(curves,),
-        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, resumed),
+        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, has_tasks, resumed),
         timers_file=run.timers,
         series=file,
     )
@@ -274,6 +275,7 @@ def commander_logbook(
     episode_info: Sequence[str] = (),
     collected: Sequence[str] = (),
     evaluates: bool = True,
+    has_tasks: bool = False,
     resumed: Counters | None = None,
 ) -> Logbook:
     """Open what the coordinator writes for one experiment.
@@ -307,7 +309,7 @@ def commander_logbook(
             "callback": (TextView(commander), CurveView(curves, "callback"), series),
         },
         writers=(curves, buffer_curves),
-        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, resumed),
+        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, has_tasks, resumed),
         timers_file=run.timers,
         series=file,
     )
@@ -319,6 +321,7 @@ def _progress(
     episode_info: Sequence[str],
     collected: Sequence[str],
     evaluates: bool,
+    has_tasks: bool,
     resumed: Counters | None,
 ) -> ProgressFile:
     step = None if resumed is None else resumed.env_step
@@ -328,5 +331,6 @@ def _progress(
         episode_info=episode_info,
         collected=collected,
         evaluates=evaluates,
+        has_tasks=has_tasks,
         resumed_env_step=step,
     )

@@ -54,6 +54,8 @@ class CollectReport(Report):
 
     window: CollectWindow
     totals: CollectTotals
+    task: int | None = None
+    """Number of the task that it is at; None where a run has one."""
 
     @property
     def topic(self) -> Topic:
@@ -66,6 +68,7 @@ class CollectReport(Report):
         fields: dict[str, Value] = {
             "episode_count": episodes,
             "envstep_count": window.env_steps,
+            **_numbered(self.task),
             "train_sample_count": window.train_samples,
             "avg_envstep_per_episode": statistics["length_mean"],
             "avg_sample_per_episode": ratio(window.train_samples, episodes),
@@ -139,6 +142,8 @@ class EvaluationReport(Report):
     """When the checkpoint was saved, in seconds since the run began."""
     best: bool = False
     """It is the best so far."""
+    task: int | None = None
+    """Number of the task that was played; None where a run has one."""
 
     @property
     def topic(self) -> Topic:
@@ -154,6 +159,7 @@ class EvaluationReport(Report):
         fields: dict[str, Value] = {
             "train_iter": self.train_iter,
             "ckpt_name": self.ckpt_name,
+            **_numbered(self.task),
             "episode_count": episodes,
             "envstep_count": env_steps,
             "evaluate_time": self.duration_s,
@@ -220,6 +226,10 @@ class WorkerReport(Report):
 
     def text(self) -> str:
         return f"[{self.role.upper()}] worker {one_line(self.worker)}:\n{lines(self.fields())}"
+
+
+def _numbered(task: int | None) -> dict[str, Value]:
+    return {} if task is None else {"task": task}
 
 
 def _beyond(statistics: Mapping[str, float], fields: Mapping[str, Value]) -> dict[str, float]:

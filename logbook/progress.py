@@ -48,6 +48,8 @@ class ProgressRow:
     """Seconds since the run began, shown as Time."""
     evaluates: bool = True
     """Whether the run has evaluations, even if none has ended since the last row; if not, they have no columns."""
+    task: int | None = None
+    """Number of the run's task, shown as Task; None where it has one, and then there is no column."""
 
     def values(self) -> dict[str, float]:
         """List the columns of progress.txt with their values, without the losses."""
@@ -74,8 +76,13 @@ class ProgressRow:
             **info,
             **{name: value for name, value in further.items() if name not in of_run},
             **self.collected,
+            **self.tasks(),
             "Time": self.wall_s,
         }
+
+    def tasks(self) -> dict[str, float]:
+        """The column of the task among them."""
+        return {} if self.task is None else {"Task": self.task}
 
     def tests(self) -> dict[str, float]:
         """The columns of evaluations among them."""
@@ -102,6 +109,7 @@ class ProgressRow:
             "train_iter": self.train_iter,
             "episode": self.episode,
             "wall_s": self.wall_s,
+            **({} if self.task is None else {"task": self.task}),
         }
         by_role: dict[str, Mapping[str, float]] = {
             "collector": {**episode_statistics(self.returns, self.lengths, self.info), **self.collected},
@@ -132,14 +140,16 @@ class ProgressFile:
         episode_info: Sequence[str] = (),
         collected: Sequence[str] = (),
         evaluates: bool = True,
+        has_tasks: bool = False,
         resumed_env_step: int | None = None,
     ) -> None:
         """`episode_info` names further values of episodes, which get their own columns, and so does each name in
         `collected`. If `loss_columns` is None,
         every loss and every value of episodes gets a column when it first appears. A run that `evaluates` has columns
-        for evaluations, even if it did not when the file was begun."""
+        for evaluations, even if it did not when the file was begun, and one that `has_tasks` a column for their
+        number, as has a row with a task."""
         self._grows = loss_columns is None
-        columns = _columns(loss_columns or (), episode_info, collected, evaluates=evaluates)
+        columns = _columns(loss_columns or (), episode_info, collected, evaluates=evaluates, has_tasks=has_tasks)
         self._table = Table(path, columns, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
         self.path = path
         self.next_epoch = int(float(self._table.last_row.get("Epoch", -1))) + 1
@@ -149,7 +159,7 @@ class ProgressFile:
         """Append one row. Raises ValueError for a new name that cannot be the name of a column."""
         values = {**row.losses, **row.values()}
         lacks_tests = row.evaluates and _TEST_RETURNS[0] not in self._table.columns
-        wanted = values if self._grows else {**row.collected, **(row.tests() if lacks_tests else {})}
+        wanted = values if self._grows else {**row.collected, **row.tasks(), **(row.tests() if lacks_tests else {})}
         if new := [name for name in wanted if name not in self._table.columns]:
             self._table.widen(new)
         self._table.append(values)
@@ -161,13 +171,26 @@ class ProgressFile:
 
 
 def _columns(
-    loss_columns: Sequence[str], episode_info: Sequence[str], collected: Sequence[str], *, evaluates: bool
+    loss_columns: Sequence[str],
+    episode_info: Sequence[str],
+    collected: Sequence[str],
+    *,
+    evaluates: bool,
+    has_tasks: bool,
 ) -> list[str]:
     """The columns: first those that other tools know, the losses after the steps, the time last."""
     info: dict[str, list[float]] = {name: [] for name in episode_info}
     means = dict.fromkeys(collected, math.nan)
     row = ProgressRow(
-        epoch=0, env_step=0, losses={}, wall_s=0.0, info=info, test_info=info, collected=means, evaluates=evaluates
+        epoch=0,
+        env_step=0,
+        losses={},
+        wall_s=0.0,
+        info=info,
+        test_info=info,
+        collected=means,
+        evaluates=evaluates,
+        task=0 if has_tasks else None,
     )
     fixed = list(row.values())
     steps = fixed.index(_STEP_COLUMN) + 1

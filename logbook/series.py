@@ -30,6 +30,7 @@ EventKind = Literal[
     "evaluated_by_training",
     "held_up",
     "goes_on",
+    "task_begins",
     "run_ends",
 ]
 """What an event tells of; `evaluated_by_training`: a checkpoint got the mean return of training episodes.

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
-from remuda.collector.build import make_agents_rollout, make_rollout
-from remuda.collector.collecting import Collecting, OneRollout
+from remuda.collector.environments import Environments, make_environments
 from remuda.collector.past import PastPlayers
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.agents import AgentsVector, agents_of, make_agents_vector
+from remuda.environments.agents import agents_of
 from remuda.environments.assignment import assigned, policy_config
-from remuda.environments.record import record_agents, record_environment
-from remuda.environments.vectors import make_vector, single_spaces
+from remuda.environments.check import check_tasks
 from remuda.evaluator.agents_player import AgentsPlayer
 from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.learner.start import new_algorithm
 from remuda.logbook.book import Logbook, Source
-from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.row_plan import check_buffer
@@ -49,14 +45,6 @@ class BuiltPolicy:
     """Of self-play."""
 
 
-class MakeCollector(Protocol):
-    """Makes the collector of a run."""
-
-    def __call__(self, *, generation: int, clock: Clock, timers: Timers) -> Collecting:
-        """`generation` says whose random numbers it uses: which incarnation of the run it is."""
-        ...
-
-
 @dataclass
 class Warnings:
     """For the log, which is opened after the environments were built, and before they are used."""
@@ -81,7 +69,8 @@ class Built:
     said: Sequence[str]
     """Lines about what was chosen, for the log, which is opened later."""
     policies: Sequence[BuiltPolicy]
-    make_collector: MakeCollector
+    environments: Environments
+    """That the collector steps."""
     describe: Callable[[RunFolder], Sequence[str]]
     """Writes into the run folder what the environment is; returns warnings."""
     joint: JointEvaluations | None = None
@@ -100,49 +89,38 @@ def build(config: ExperimentConfig, stack: ExitStack) -> Built:
 
 
 def _one_agent(config: ExperimentConfig, stack: ExitStack) -> Built:
-    said, warnings = [settle_alone(config)], Warnings()
-    vector = make_vector(
-        config.env,
-        num_envs=config.env.num_envs,
-        source_dir=config.source_dir,
-        chosen=said.append,
-        broke=partial(warnings.say, "collector"),
-        remark=warnings.remark,
-    )
-    stack.enter_context(closing(vector))
+    said, warnings = settle_alone(config), Warnings()
+    environments = _environments(config, {"": config}, warnings, stack)
     num_players = min(2 * config.env.num_envs, config.evaluator.episodes)  # a few more need no second turn
     player = CheckpointPlayer(config, num_envs=num_players, broke=partial(warnings.say, "evaluator"))
     stack.enter_context(closing(player))
-    algorithm = new_algorithm(config, *single_spaces(vector))
+    algorithm = new_algorithm(config, *environments.spaces[0])
     policy, evaluated = _acting(config, algorithm), make_policy(config, algorithm.observation, algorithm.action)
 
-    def make_collector(*, generation: int, clock: Clock, timers: Timers) -> Collecting:
-        return OneRollout(
-            make_rollout(
-                config, vector, policy, index=0, collectors=1, generation=generation, clock=clock, timers=timers
-            )
-        )
-
     def describe(folder: RunFolder) -> Sequence[str]:
-        return [*record_environment(folder, config, vector), *player.films.take_warnings()]
+        return [*environments.describe(folder), *player.films.take_warnings()]
 
     evaluations = OwnEvaluations(player, algorithm, evaluated)
     only = BuiltPolicy("", config, algorithm, policy, evaluations)
-    return Built(said, [only], make_collector, describe, warnings=warnings)
+    return Built([said, environments.said], [only], environments, describe, warnings=warnings)
+
+
+def _environments(
+    config: ExperimentConfig, policies: Mapping[str, ExperimentConfig], warnings: Warnings, stack: ExitStack
+) -> Environments:
+    broke = partial(warnings.say, "collector")
+    built = make_environments(config, policies, collectors=1, broke=broke, remark=warnings.remark)
+    stack.enter_context(closing(built))
+    for own, spaces in zip(policies.values(), built.spaces, strict=True):
+        check_tasks(own, spaces)
+    return built
 
 
 def _several_agents(config: ExperimentConfig, stack: ExitStack) -> Built:
     of_policy = assigned(config, agents_of(config.env, source_dir=config.source_dir))
     configs = {name: policy_config(config, name, agents) for name, agents in of_policy.items()}
-    warnings = Warnings()
-    vector = make_agents_vector(
-        config.env,
-        of_policy,
-        num_envs=config.env.num_envs,
-        source_dir=config.source_dir,
-        broke=partial(warnings.say, "collector"),
-    )
-    stack.enter_context(closing(vector))
+    said, warnings = settle_alone(config), Warnings()
+    environments = _environments(config, configs, warnings, stack)
     num_players = max(1, min(config.env.num_envs, config.evaluator.episodes))
     longest = config.evaluator.max_episode_steps
     player = AgentsPlayer(
@@ -154,35 +132,16 @@ def _several_agents(config: ExperimentConfig, stack: ExitStack) -> Built:
         broke=partial(warnings.say, "evaluator"),
     )
     joint = JointEvaluations(stack.enter_context(closing(player)))
-    players = PastPlayers(vector, config.self_play.share, config.self_play.keep)
     policies: list[BuiltPolicy] = []
-    for (name, own), lanes in zip(configs.items(), vector.lanes, strict=True):
-        algorithm = new_algorithm(own, lanes.group.observation, lanes.group.action)
+    for (name, own), spaces in zip(configs.items(), environments.spaces, strict=True):
+        algorithm = new_algorithm(own, *spaces)
         past = None
-        if config.self_play.share:
-            remember = partial(_remember, players, joint, len(policies), name)
+        if environments.past is not None:
+            remember = partial(_remember, environments.past, joint, len(policies), name)
             past = PastCheckpoints(own, algorithm, remember)
         evaluations, acting = joint.add(name, own, algorithm), _acting(own, algorithm)
         policies.append(BuiltPolicy(name, own, algorithm, acting, evaluations, past))
-
-    def make_collector(*, generation: int, clock: Clock, timers: Timers) -> Collecting:
-        seats = [(one.config, one.acting) for one in policies]
-        return make_agents_rollout(
-            config,
-            vector,
-            seats,
-            index=0,
-            collectors=1,
-            past=players,
-            generation=generation,
-            clock=clock,
-            timers=timers,
-        )
-
-    described = partial(record_agents, config=config, vector=vector, policies=list(of_policy))
-    return Built(
-        [settle_alone(config), _told(vector, list(of_policy))], policies, make_collector, described, joint, warnings
-    )
+    return Built([said, environments.said], policies, environments, environments.describe, joint, warnings)
 
 
 def _remember(
@@ -195,10 +154,3 @@ def _remember(
 
 def _acting(config: ExperimentConfig, algorithm: Algorithm) -> Policy:
     return make_policy(config, algorithm.observation, algorithm.action, device=config.collector.device)
-
-
-def _told(vector: AgentsVector, policies: Sequence[str]) -> str:
-    groups = [lanes.group for lanes in vector.lanes]
-    named = zip(policies, groups, strict=True)
-    each = "; ".join(f"{f'{name}: ' if name else ''}{', '.join(group.agents)}" for name, group in named)
-    return f"environments: {vector.num_envs} copies in this process, with the agents {each}"

@@ -137,7 +137,8 @@ class SerialDispatch:
         returns = tuple(episode.return_ for episode in episodes)
         lengths = tuple(episode.length for episode in episodes)
         cut = sum(episode.cut for episode in episodes)
-        result = EvaluationResult(record, returns, lengths, duration_s, merged_info(episodes), cut)
+        task = self.status.live.commander.curriculum.task
+        result = EvaluationResult(record, returns, lengths, duration_s, merged_info(episodes), cut, task)
         counted = None if actions is None else actions.histograms()
         return self._follow(self.outcomes.evaluated(result, actions=counted))
 

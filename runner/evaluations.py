@@ -16,6 +16,7 @@ from remuda.evaluator.evaluate import Episode
 from remuda.evaluator.films import Films
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
+from remuda.wire.messages import Task
 
 Stepped = Callable[[int], None]
 Finished = Callable[[Episode, int], None]
@@ -36,6 +37,10 @@ class Evaluations(Protocol):
 
     def action_counts(self) -> ActionCounts | None:
         """A counter for the actions of an evaluation; None if they are not counted."""
+        ...
+
+    def begin(self, task: Task) -> None:
+        """Play at this task from now on. Raises EnvironmentBuildError."""
         ...
 
     def play(
@@ -61,6 +66,10 @@ class OwnEvaluations:
     def action_counts(self) -> ActionCounts | None:
         """See Evaluations."""
         return self.player.action_counts()
+
+    def begin(self, task: Task) -> None:
+        """See Evaluations."""
+        self.player.begin(task)
 
     def play(
         self, numbers: Sequence[int], *, actions: ActionCounts | None, progress: Stepped, finished: Finished
@@ -107,6 +116,11 @@ class JointEvaluations:
         """Once it has learned further, policies also play against the policy of this name as it is after this
         update."""
         self._policies[name].past.append((train_iter, Player(policy)))
+
+    def begin(self, task: Task) -> None:
+        """Play at this task from now on; the same for all policies."""
+        self.player.begin(task)
+        self._played = None
 
     def of(self, name: str) -> _Evaluated:
         """What is known of a policy."""
@@ -160,6 +174,10 @@ class OneOfSeveral:
     def action_counts(self) -> ActionCounts | None:
         """Actions are not counted."""
         return None
+
+    def begin(self, task: Task) -> None:
+        """See Evaluations."""
+        self.joint.begin(task)
 
     def play(
         self, numbers: Sequence[int], *, actions: ActionCounts | None, progress: Stepped, finished: Finished

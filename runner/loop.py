@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from remuda.collector.collecting import Collecting
+from remuda.collector.environments import Environments
 from remuda.learner.diverged import DivergedError
 from remuda.runner.components import RunHooks
 from remuda.runner.side import PolicySide
@@ -17,7 +19,7 @@ from remuda.training.commander.end import ON_REQUEST, End
 from remuda.training.commander.evaluation import BestCheckpoint
 from remuda.training.commander.together import all_solved, joined_counters, last_returns, mean_return
 from remuda.training.journal import together
-from remuda.wire.messages import Counters, ExperimentStatus
+from remuda.wire.messages import Counters, ExperimentStatus, Task
 
 
 class SerialLoop:
@@ -30,13 +32,16 @@ class SerialLoop:
         self,
         sides: Sequence[PolicySide],
         collector: Collecting,
+        environments: Environments,
         hooks: RunHooks,
         timing: TimingReport,
         *,
         stop_value: float | None = None,
     ) -> None:
-        """`stop_value` ends the run once all of several policies have reached it; a single one knows its own."""
+        """`collector` steps the `environments`. `stop_value` ends the run once all of several policies have reached it;
+        a single one knows its own."""
         self._sides, self._collector, self._hooks = tuple(sides), collector, hooks
+        self._environments, self._task = environments, Task()
         self._timing = timing
         self._timers = sides[0].components.timers
         self._stop_value = stop_value
@@ -46,6 +51,7 @@ class SerialLoop:
     def work(self) -> None:
         """Collect and learn in turn until a commander has ended the run."""
         begun = [side.begin() for side in self._sides]
+        self._follow_task()
         started = [side.commander.started() for side in self._sides]
         self._carry_out([[*first, *then] for first, then in zip(begun, started, strict=True)])
         self._look_around()  # a resumed run may be over already
@@ -119,7 +125,7 @@ class SerialLoop:
         if len(self._sides) == 1:
             return status
         counters = self.counters()
-        return replace(
+        return structs.replace(
             status,
             env_step=counters.env_step,
             train_iter=counters.train_iter,
@@ -153,7 +159,7 @@ class SerialLoop:
         with self._timers("collect"):
             chunks = self._collector.collect(exact[0] if exact else max(wanted), [side.turn() for side in self._sides])
         for side, collected in zip(self._sides, chunks, strict=True):
-            side.insert(collected)
+            side.insert(replace(collected, task=self._task.number))
 
     def _look_around(self) -> None:
         self._carry_out([side.tell_callbacks() for side in self._sides])
@@ -169,6 +175,24 @@ class SerialLoop:
         status = self._sides[0].news(now_s)
         if status is not None:
             self._hooks.on_progress(self.joined(status))
+        self._begin_tasks()
+
+    def _begin_tasks(self) -> None:
+        """Go on to the task that is due. Raises EnvironmentBuildError."""
+        commanders = [side.commander for side in self._sides]
+        while any([side.begin_task(commanders) for side in self._sides]):
+            pass  # the step may have been that of several
+        self._follow_task()
+
+    def _follow_task(self) -> None:
+        """Collect and evaluate at the present task. Raises EnvironmentBuildError."""
+        task = self._sides[0].commander.curriculum.task
+        if task == self._task:
+            return
+        self._task = task
+        self._environments.begin(task)
+        for side in self._sides:
+            side.components.evaluations.begin(task)
 
     def _end_together(self) -> None:
         """What ends one of several policies ends all of them; so do returns that have all reached stop.stop_value."""

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from remuda.collector.collecting import Collecting
-from remuda.config.changes import task_of
 from remuda.config.dump import write_configs
 from remuda.config.exits import NoExit
 from remuda.config.load import Origin
@@ -43,7 +42,7 @@ from remuda.training.commander.evaluation import BestCheckpoint
 from remuda.training.journal import RunJournal, open_for_policies
 from remuda.training.journal_entry import Recovered
 from remuda.training.logbooks import open_logbook
-from remuda.training.recovery import catch_up, resume_point, show_again
+from remuda.training.recovery import catch_up, resume_point, show_again, task_at
 from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
 from remuda.worker.threads import bound_threads
@@ -169,7 +168,8 @@ def run(
             _begin(one)
         timers = Timers()
         generation = max((one.resumed.generation for one in opened if one.resumed is not None), default=0)
-        collector = built.make_collector(generation=generation, clock=clock, timers=timers)
+        acting = [one.acting for one in built.policies]
+        collector = built.environments.rollout(acting, index=0, generation=generation, clock=clock, timers=timers)
         _continue_exploration(found, collector)
         for one in opened:
             _without_replay(one)
@@ -217,8 +217,8 @@ def _open(found: _Found, stack: ExitStack) -> _Opened:
         published = found.continued.state.progress.policy
         if found.recovered is not None:  # its epoch may be newer: chunks are named by it
             published = max(published, found.recovered.snapshot.experiment.flow.policy)
-        record, task = found.continued.record, task_of(config)
-        resumed = resume_point(record, counters, published, found.checkpoints, logbook, task=task)
+        record, state = found.continued.record, task_at(found.recovered)
+        resumed = resume_point(record, counters, published, found.checkpoints, logbook, config=config, state=state)
     return _Opened(found, logbook, LearnerOutputs(found.folder, config, logbook), resumed)
 
 
@@ -286,7 +286,7 @@ def _loop(
         )
         own_hooks = replace(hooks, on_progress=joined)
         sides.append(PolicySide(components, own_hooks, one.resumed, found.recovered))
-    loop = SerialLoop(sides, collector, hooks, timing, stop_value=config.stop.stop_value)
+    loop = SerialLoop(sides, collector, built.environments, hooks, timing, stop_value=config.stop.stop_value)
     if built.joint is not None:
         built.joint.moment = lambda: {
             one.name: side.train_iter for one, side in zip(built.policies, sides, strict=True)

@@ -74,7 +74,7 @@ class PolicySide:
         )
         self.commander = Commander(config, resumed)
         """Decides when this policy is saved and evaluated."""
-        self._progress = ProgressRows(config, resumed)
+        self._progress = ProgressRows(config, resumed, self.commander.curriculum)
         self._untrained_chunk = False
         self._learning = SerialLearning(self._learner, PolicyRef(generation, start.policy_version, start.train_iter))
         live = LiveStatus(
@@ -242,6 +242,14 @@ class PolicySide:
         self.components.acting.load_state(state)
         self._replay.settle(self._replay.sampled_rows)
         self._replay.drop_stale(self._learning.policy)
+
+    # --- the task ---
+
+    def begin_task(self, together: Sequence[Commander]) -> bool:
+        """Decide about the next task; whether it begins. `together`: see Outcomes.next_task."""
+        effects = self.dispatch.outcomes.next_task(together, self._replay.env_step)
+        self.dispatch.record(effects)
+        return bool(effects)
 
     # --- reporting ---
 

@@ -60,3 +60,14 @@ class Failing(Callback):
 
     def on_end(self, event: Ended, run: CallbackRun) -> None:
         raise ValueError(f"I do not like {event.state}")
+
+
+class Climbs(Callback):
+    """Goes on to the next task with each evaluation at the present one, up to a last."""
+
+    def __init__(self, last: int = 3) -> None:
+        self._last = last
+
+    def on_evaluation(self, event: Evaluated, run: CallbackRun) -> None:
+        if event.task < self._last:
+            run.set_task({"size": event.task + 2})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda import learning
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.suggest import all_keys
 from remuda.tests.test_house import LAYERS
@@ -107,3 +108,11 @@ def test_what_is_not_there_is_noticed() -> None:
     assert is_there("remuda.wire")
     assert is_there("remuda.train")
     assert not is_there("remuda.trian")
+
+
+def test_the_examples_of_pieces_run_as_they_stand() -> None:
+    page = (ROOT / "docs" / "learning.md").read_text(encoding="utf-8")
+    namespace: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, namespace)
+    assert set(learning.__all__) <= set(re.findall(r"\w+", page)), "every piece is on the page"

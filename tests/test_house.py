@@ -29,7 +29,7 @@ LAYERS = (
     {"wire", "storage", "config"},
     {"environments"},
     {"policy", "buffer", "logbook", "plotting"},
-    {"worker", "training"},
+    {"worker", "training", "learning"},
     {"stores"},
     {"collector", "evaluator", "learner", "reanalyzer", "coordinator"},
     {"deploy", "runner"},

@@ -24,6 +24,7 @@ class LogbookOfMode(Protocol):
         episode_info: Sequence[str],
         collected: Sequence[str],
         evaluates: bool,
+        has_tasks: bool,
         resumed: Counters | None,
     ) -> Logbook:
         """Open all logs."""
@@ -47,6 +48,7 @@ def open_logbook(
         episode_info=config.env.episode_info,
         collected=declared.collected,
         evaluates=config.evaluator.episodes > 0,
+        has_tasks=bool(config.env.schedule),
         resumed=resumed,
     )
     if sinks:

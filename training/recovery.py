@@ -7,12 +7,14 @@ from msgspec import structs
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.book import Logbook
 from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.training.commander.curriculum import Curriculum
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.reports import evaluation_report
+from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot
-from remuda.training.snapshot import CommanderSnapshot
+from remuda.training.snapshot import CommanderSnapshot, TaskSnapshot
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 
@@ -51,7 +53,13 @@ def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) ->
         return
     if not log.shows_evaluation(last.record.train_iter):
         best = commander.best is not None and commander.best[0].train_iter == last.record.train_iter
-        log.emit(evaluation_report(EvaluationResult.of(last), best=best))
+        has_tasks = Curriculum(config, commander.task).shown is not None
+        log.emit(evaluation_report(EvaluationResult.of(last), best=best, has_tasks=has_tasks))
+
+
+def task_at(recovered: Recovered | None) -> TaskSnapshot:
+    """The task that a run was at, by its journal; without one the first, from which it goes on as conditions hold."""
+    return TaskSnapshot() if recovered is None else recovered.snapshot.experiment.dispatch.commander.task
 
 
 def resume_point(
@@ -61,16 +69,17 @@ def resume_point(
     checkpoints: CheckpointIndex,
     log: Logbook,
     *,
-    task: str,
+    config: ExperimentConfig,
+    state: TaskSnapshot,
 ) -> ResumePoint:
     """What a resumed run continues with: this checkpoint and these counters, after the policy that was `published`
     last, maybe later than the checkpoint. `log` has been cut off there already.
 
-    On another `task` than before no return counts any more: the checkpoint is evaluated again, as the first that may be
-    the best."""
+    The run is at the task of this `state`. Where evaluations measure another than before, no return counts any more:
+    the checkpoint is evaluated again, as the first that may be the best."""
     assert log.progress_file is not None, "a run has one"
     policy, rows = max(record.policy, published), log.progress_file.next_epoch
-    best = checkpoints.best
+    best, task = checkpoints.best, Curriculum(config, state).name
     if best is not None and _is_of_another(best, task):
         log.say(
             "commander",
@@ -81,7 +90,7 @@ def resume_point(
         best = None
     if _is_of_another(record, task):
         record = structs.replace(record, reward=None)
-    return ResumePoint(record, counters, policy, best, rows, checkpoints.records)
+    return ResumePoint(record, counters, policy, best, rows, checkpoints.records, state)
 
 
 def _is_of_another(record: CheckpointRecord, task: str) -> bool:

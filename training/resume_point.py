@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from remuda.training.snapshot import TaskSnapshot
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
+
+_FIRST = TaskSnapshot()
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class ResumePoint:
     """The number of rows of progress.txt that are still valid."""
     checkpoints: tuple[CheckpointRecord, ...] = ()
     """All that the run has, oldest first."""
+    task: TaskSnapshot = _FIRST
+    """The task that it is at."""
 
     @property
     def generation(self) -> int:

@@ -26,6 +26,7 @@ from remuda.wire.messages import (
     Reanalysis,
     Role,
     SettingValue,
+    Task,
 )
 
 Stage = Literal["working", "draining", "settling", "releasing"]
@@ -182,6 +183,22 @@ class ResultSnapshot(Snapshot, frozen=True):
     duration_s: float
     info: dict[str, list[float]] = {}
     cut: int = 0
+    task: Task = Task()
+
+
+class TaskSnapshot(Snapshot, frozen=True):
+    """See Curriculum."""
+
+    number: int = 0
+    stage: int = 0
+    """How many of env.schedule have begun."""
+    kwargs_json: str | None = None
+    """Arguments that were asked for, as JSON; None: those of the stage."""
+    since_env_step: int = 0
+    reached: float | None = None
+    """Mean return of the newest evaluation at this task."""
+    asked: str | None = None
+    """Arguments of a task that was asked for and has not begun yet."""
 
 
 class CommanderSnapshot(Snapshot, frozen=True):
@@ -201,6 +218,7 @@ class CommanderSnapshot(Snapshot, frozen=True):
     last_record: CheckpointRecord | None
     asked_env_step: int = 0
     opponents: list[CheckpointRecord] = []
+    task: TaskSnapshot = TaskSnapshot()
 
 
 class EvaluationSnapshot(Snapshot, frozen=True):
@@ -220,6 +238,7 @@ class EvaluationSnapshot(Snapshot, frozen=True):
     cut: int = 0
     beside: list[CheckpointRecord] | None = None
     older: list[list[CheckpointRecord]] = []
+    task: Task = Task()
 
 
 class DispatchSnapshot(Snapshot, frozen=True):
@@ -239,6 +258,8 @@ class RowSnapshot(Snapshot, frozen=True):
     counters: Counters
     """The counters when that step was reached; so are the metrics."""
     metrics: Mapping[str, float]
+    task: int | None = None
+    """None in a run with one task."""
 
 
 class EpisodesSnapshot(Snapshot, frozen=True):

@@ -20,11 +20,19 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {
         "callback.yaml": "[a callback of your own](callbacks.md) on CartPole-v1, which ends the run where returns no "
         "longer rise: `tests/runner/test_callbacks.py`",
+        "a2c.yaml": "[a new on-policy algorithm](learning.md) on CartPole-v1: "
+        "`tests/runner/test_example_algorithms.py`",
         "cartpole_muzero.yaml": "MuZero on CartPole-v0, to 195: `muzero_cartpole` of "
         "[the benchmarks](../benchmarks/README.md)",
+        "corridor_ppo.yaml": "PPO on corridors that become longer, to 0.9 in the longest: "
+        "[a curriculum](curriculum.md): `tests/learning/test_curriculum.py`",
         "custom_algorithm.yaml": "[your own algorithm](algorithms.md) on CartPole-v1: "
         "`tests/runner/test_custom_algorithm.py`",
+        "ddpg.yaml": "[a new continuous algorithm](learning.md) on Pendulum-v1: the same test",
+        "ppo_variant.yaml": "[a variant of PPO](learning.md) on CartPole-v1: the same test",
         "tic_tac_toe_muzero.yaml": "MuZero against itself: [a match](environments.md#games-for-two)",
+        "transformer_policy.yaml": "[a transformer](learning.md#encoders) on CartPole-v1 without velocities: "
+        "the same test",
     }
 )
 """Examples that no task runs: what they are, and what runs them to their end."""

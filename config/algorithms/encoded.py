@@ -12,25 +12,31 @@ from remuda.config.numbers import Convolution, Kwargs
 
 Reference = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """`module:name`."""
+SUPPLIED = frozenset(
+    f"remuda.learning:{name}"
+    for name in ("by_parts", "impala_resnet", "nature_cnn", "perceptron", "simba", "transformer")
+)
+"""Encoders that come with Remuda: no code of users."""
 
 
 class EncoderConfig(BuiltInConfig):
     """Settings that say what reads observations before the hidden layers."""
 
     encoder: Reference | None = None
-    """Your own encoder: `module:function`, in the folder of the config or installed. The function is called with a
-    description of the observations (remuda.ObservationSpec) and `encoder_kwargs`, and returns a torch.nn.Module from
-    prepared observations to features float32 [n, k]; the hidden layers read these. Prepared are numbers, float32
-    [n, *shape]; images, float32 in 0 … 1 [n, channels, height, width]; Discrete spaces, one-hot [n, values]; and of
-    Dict and Tuple spaces a dict of these by the part's name. Null reads images by convolutions and numbers as they are.
-    See docs/encoders.md."""
+    """One that comes with Remuda, `remuda.learning:` with by_parts, impala_resnet, nature_cnn, perceptron, simba or
+    transformer (docs/learning.md); or your own, `module:function`, in the folder of the config or installed. The
+    function is called with a description of the observations (remuda.ObservationSpec) and `encoder_kwargs`, and returns
+    a torch.nn.Module from prepared observations to features float32 [n, k]; the hidden layers read these. Prepared are
+    numbers, float32 [n, *shape]; images, float32 in 0 … 1 [n, channels, height, width]; Discrete spaces, one-hot [n,
+    values]; and of Dict and Tuple spaces a dict of these by the part's name. Null reads images by convolutions and
+    numbers as they are. See docs/encoders.md."""
     encoder_kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
     """Further arguments of the encoder's function, by name."""
 
     @property
     def user_code(self) -> Mapping[str, str]:
         """See AlgorithmConfig."""
-        return {} if self.encoder is None else {"policy.encoder": self.encoder}
+        return {} if self.encoder is None or self.encoder in SUPPLIED else {"policy.encoder": self.encoder}
 
     @model_validator(mode="after")
     def _has_arguments_of_something(self) -> EncoderConfig:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
+from remuda.config.tasks import evaluated
 
 OWN = "operator"
 """The key of the user who started the coordinator: its holder can run code as that user anyway."""
@@ -68,12 +69,13 @@ class AllowedCode:
 
 def _references(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
     """The settings that name code, and what they name."""
-    id = config.env.id
-    if config.env.kind == "pettingzoo" and id is not None and not id.startswith(PETTINGZOO):
-        id = f"{id}:"  # the name of a module
-    named = (("env.make", config.env.make), ("env.id", id), ("policy.type", config.policy.type))
+    named = [("policy.type", config.policy.type), *config.policy.user_code.items()]
+    for setting, env in (("env", config.env), ("evaluator.env", evaluated(config).env)):
+        id = env.id
+        if env.kind == "pettingzoo" and id is not None and not id.startswith(PETTINGZOO):
+            id = f"{id}:"  # the name of a module
+        named += [(f"{setting}.{key}", name) for key, name in (("make", env.make), ("id", id)) if name is not None]
     sinks = (("log.sinks", sink) for sink in config.log.sinks)
-    callbacks = (("callbacks", one.make) for one in config.callbacks)
-    for setting, reference in (*named, *config.policy.user_code.items(), *sinks, *callbacks):
-        if reference is not None and ":" in reference:
+    for setting, reference in (*named, *sinks, *(("callbacks", one.make) for one in config.callbacks)):
+        if ":" in reference:
             yield setting, reference

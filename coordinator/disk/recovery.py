@@ -11,12 +11,13 @@ from pathlib import Path
 from msgspec import structs
 
 from remuda.buffer.chunk import ChunkError, parse_name, read_meta
+from remuda.config.schema import ExperimentConfig
 from remuda.logbook.book import Logbook
 from remuda.policy.files.policy_file import PolicyFileError, read_ref
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.training.journal_entry import Recovered
-from remuda.training.recovery import resume_point
+from remuda.training.recovery import resume_point, task_at
 from remuda.training.replay.ledger import Ledger
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot
@@ -77,13 +78,21 @@ def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...
 
 
 def resumed_at(
-    checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None, policy_file: Path, *, task: str
+    checkpoints: CheckpointIndex,
+    log: Logbook,
+    counters: Counters | None,
+    policy_file: Path,
+    *,
+    config: ExperimentConfig,
+    recovered: Recovered | None,
 ) -> ResumePoint | None:
     """What a resumed run continues with: its newest checkpoint, and these counters; see resume_point."""
     if counters is None or checkpoints.last is None:
         return None
     published = _published(policy_file)  # maybe by a learner that came after the one of the checkpoint
-    return resume_point(checkpoints.last, counters, published, checkpoints, log, task=task)
+    return resume_point(
+        checkpoints.last, counters, published, checkpoints, log, config=config, state=task_at(recovered)
+    )
 
 
 def _published(policy_file: Path) -> PolicyRef:

@@ -18,7 +18,6 @@ from msgspec import structs
 from pydantic import ValidationError
 
 from remuda.buffer.chunk import sweep_orphans
-from remuda.config.changes import task_of
 from remuda.config.dump import write_configs
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.allowed_code import AllowedCode
@@ -184,7 +183,7 @@ class RunFolders:
                 live = payload_files(recovered) | {meta.file for meta in uncounted}
                 sweep_orphans(its_folder.data, live, older_than_s=0.0)  # left by an earlier incarnation
                 policy_file = policy_file_of(its_folder, experiment)
-                resumed = resumed_at(index, log, counters, policy_file, task=task_of(own))
+                resumed = resumed_at(index, log, counters, policy_file, config=own, recovered=recovered)
                 prepared.append(
                     PreparedRun(effect, config, str(folder.root), str(policy_file), resumed, recovered, uncounted, name)
                 )

@@ -18,6 +18,7 @@ from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook, is_its_own
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.policy.algorithms import declaration
+from remuda.training.commander.curriculum import Curriculum
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import (
     AnyMessage,
@@ -109,6 +110,7 @@ class Claims:
     flow: FlowControl
     reanalysis: ReanalysisBook
     callbacks: CallbackDispatch
+    curriculum: Curriculum
 
     def __post_init__(self) -> None:
         """Values that every chunk is checked against are computed once."""
@@ -167,6 +169,8 @@ class Claims:
             return f"its chunk {meta.file} has {meta.rows} rows of {meta.env_steps} environment steps"
         if meta.policy.epoch > self.flow.epoch:
             return f"its chunk {meta.file} is of policy epoch {meta.policy.epoch}, and the newest is {self.flow.epoch}"
+        if meta.task > self.curriculum.number:
+            return f"its chunk {meta.file} is of task {meta.task}, and the newest is {self.curriculum.number}"
         if any(metric.steps > lane_steps for metric in meta.metrics.values()):
             return f"its chunk {meta.file} has means over more than its {meta.env_steps} environment steps"
         if why := self._of_metrics(meta.metrics.keys()):

@@ -69,12 +69,21 @@ class EvaluationDispatch:
                 case StartEvaluation():
                     self._evaluations += 1
                     episodes = self.commander.config.evaluator.episodes
-                    self._evaluation = Evaluation(self._evaluations, decision.record, episodes, now_s)
+                    task = self.commander.curriculum.task
+                    self._evaluation = Evaluation(self._evaluations, decision.record, episodes, now_s, task=task)
                     steps += self.deal()
                 case EvaluateByTraining():
                     steps += self._follow(self.outcomes.evaluated_by_training(decision.record), counters, now_s)
                 case End():
                     pass
+        return steps
+
+    def begin_tasks(self, env_step: int) -> list[Step]:
+        """Go on to the task that is due; a step may have been that of several. Several policies do so one after the
+        other, the first of all first."""
+        together, steps = [each.commander for each in self._together], list[Step]()
+        while effects := self.outcomes.next_task(together, env_step):
+            steps += effects
         return steps
 
     def saved(self, message: CheckpointSaved, counters: Counters, now_s: float) -> list[Step]:
@@ -214,6 +223,7 @@ class EvaluationDispatch:
                 place=self._place,
                 others=[_file_of(other) for other in evaluation.beside or ()],
                 older=[[_file_of(record) for record in records] for records in evaluation.older],
+                task=evaluation.task,
             ),
         )
 

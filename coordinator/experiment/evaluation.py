@@ -11,7 +11,7 @@ from remuda.logbook.histogram import put_together
 from remuda.logbook.statistics import merged
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.snapshot import EvaluationSnapshot
-from remuda.wire.messages import MOST_ACTION_DIMENSIONS, CheckpointRecord, Histogram
+from remuda.wire.messages import MOST_ACTION_DIMENSIONS, CheckpointRecord, Histogram, Task
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Evaluation:
     """What the other policies of the run play with; None until each of them has a checkpoint."""
     older: tuple[tuple[CheckpointRecord, ...], ...] = ()
     """In self-play the older checkpoints of each policy that are played against, too."""
+    task: Task = field(default_factory=Task)
+    """The task that is played."""
     _undealt: list[Share] = field(default_factory=list[Share])
     _dealt: dict[int, Share] = field(default_factory=dict[int, Share])
     """The shares under way, by lease of the evaluator."""
@@ -124,6 +126,7 @@ class Evaluation:
             duration_s=now_s - self.started_s,
             info=self._info,
             cut=self._cut,
+            task=self.task,
         )
 
     @property
@@ -150,6 +153,7 @@ class Evaluation:
             cut=self._cut,
             beside=None if self.beside is None else list(self.beside),
             older=[list(records) for records in self.older],
+            task=self.task,
         )
 
     @classmethod
@@ -158,7 +162,7 @@ class Evaluation:
         beside = None if snapshot.beside is None else tuple(snapshot.beside)
         started_s = now_s - snapshot.elapsed_s
         older = tuple(tuple(records) for records in snapshot.older)
-        restored = cls(snapshot.number, snapshot.record, snapshot.episodes, started_s, beside, older)
+        restored = cls(snapshot.number, snapshot.record, snapshot.episodes, started_s, beside, older, snapshot.task)
         restored._undealt = [Share(*share) for share in snapshot.undealt]
         restored._dealt = {lease: Share(first, episodes) for lease, first, episodes in snapshot.dealt}
         restored._returns = {episode: return_ for episode, return_, _ in snapshot.played}

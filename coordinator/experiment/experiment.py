@@ -268,12 +268,21 @@ class Experiment:
         if self._flow.is_open:
             steps += self._reanalysis.ask()
             steps += self._dispatch.carry_out(self._commander.progressed(counters), counters, now_s)
+            steps += self.begin_tasks()
         else:
             self._shutdown.check_bounds(counters, now_s)
         end = self._commander.ending
         if end is not None:
             steps += self._end(end, counters, now_s)
         return steps if self.over else steps + self._callbacks.tell(counters, now_s)
+
+    def begin_tasks(self) -> list[Step]:
+        """Go on to the task that is due, and tell collectors. What is lost of that they hear with what follows."""
+        steps = self._dispatch.begin_tasks(self.replay.env_step)
+        if steps and self._flow.keeps_account:
+            for lease in self._leases.ready("collector"):
+                steps += self._flow.repeat(lease.number)
+        return steps
 
     def _end(self, end: End, counters: Counters, now_s: float) -> list[Step]:
         if self.state == "queued":

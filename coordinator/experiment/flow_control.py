@@ -12,6 +12,7 @@ from remuda.coordinator.experiment.credit import CreditBook
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.policy.algorithms import declaration
 from remuda.policy.row_plan import joint_plan
+from remuda.training.commander.curriculum import Curriculum
 from remuda.training.effects import LogLine
 from remuda.training.replay.accounting import Accepted, ReplayAccounting
 from remuda.training.replay.budgets import Budgets
@@ -55,11 +56,13 @@ class FlowControl:
         config: ExperimentConfig,
         replay: ReplayAccounting,
         reanalysis: ReanalysisBook,
+        curriculum: Curriculum,
         resumed: ResumePoint | None = None,
     ) -> None:
         self._experiment = experiment
         self._replay = replay
         self._reanalysis = reanalysis
+        self._curriculum = curriculum
         self._plan = replay.plan
         self._budgets = Budgets(config, self._plan)
         self._declaration = declaration(config)
@@ -167,7 +170,8 @@ class FlowControl:
         """The acknowledgement of a chunk, which is all the control traffic that a collector needs."""
         granted = self._credit.granted(message.lease)
         acting, others = self._acting()
-        return Reply(ChunkAccepted(message.meta.chunk, granted, acting.policy, acting.exploration, rejected, others))
+        policy, exploration, task = acting.policy, acting.exploration, self._curriculum.task
+        return Reply(ChunkAccepted(message.meta.chunk, granted, policy, exploration, rejected, others, task))
 
     def requested(self, message: BatchRequest) -> list[Step]:
         """The learner returns priorities and asks for batches. On-policy it may still be publishing what the updates
@@ -281,11 +285,11 @@ class FlowControl:
 
     def rows(self) -> tuple[AccountSnapshot, ...]:
         """All rows."""
-        return self._credit.rows() if self._keeps_account else ()
+        return self._credit.rows() if self.keeps_account else ()
 
     def changes(self) -> Rows[AccountSnapshot]:
         """Rows that have changed since the last call."""
-        return self._credit.changes() if self._keeps_account else Rows()
+        return self._credit.changes() if self.keeps_account else Rows()
 
     def restore(self, snapshot: FlowSnapshot) -> None:
         """Continue from a snapshot."""
@@ -351,11 +355,12 @@ class FlowControl:
         return min(left, self._plan.slots_for(self._replay.insertable_rows()))
 
     @property
-    def _keeps_account(self) -> bool:
+    def keeps_account(self) -> bool:
+        """Of several policies the first: it speaks to collectors."""
         return self._together[0] is self
 
     def _arrived(self, message: ChunkReady) -> None:
-        if self._keeps_account:
+        if self.keeps_account:
             used = self._joint.slots([message.meta, *message.others])
             self._credit.arrived(message.lease, used)
 
@@ -368,8 +373,9 @@ class FlowControl:
         if not leases:
             return []
         acting, others = self._acting()
+        policy, exploration, task = acting.policy, acting.exploration, self._curriculum.task
         return [
-            SendToLease(lease, Credit(lease, self._credit.granted(lease), acting.policy, acting.exploration, others))
+            SendToLease(lease, Credit(lease, self._credit.granted(lease), policy, exploration, others, task))
             for lease in leases
         ]
 

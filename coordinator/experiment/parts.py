@@ -50,7 +50,8 @@ class Books:
         """The books of a new experiment, or of a resumed one."""
         replay = ReplayAccounting(config, now_s, resumed=resumed, journaled=True)
         reanalysis = ReanalysisBook(id, config, replay)
-        flow = FlowControl(id, config, replay, reanalysis, resumed)
+        commander = Commander(config, resumed)
+        flow = FlowControl(id, config, replay, reanalysis, commander.curriculum, resumed)
         first_lease = 0 if resumed is None else resumed.generation * GENERATIONS_PER_RUN
         leases = LeaseBook(first_lease, on_forget=flow.forget_lease)
         return cls(
@@ -60,8 +61,8 @@ class Books:
             leases=leases,
             failures=Failures(),
             deaths=Deaths(),
-            progress=ProgressRows(config, resumed),
-            commander=Commander(config, resumed),
+            progress=ProgressRows(config, resumed, commander.curriculum),
+            commander=commander,
             callbacks=CallbackBook(id, active=bool(config.callbacks)),
             vitals=Vitals(config.log.buffer_interval_s, now_s, lambda lease: leases.find(lease) is not None),
         )
@@ -128,7 +129,13 @@ class Parts:
                 save_s=config.limits.save_s,
             ),
             claims=Claims(
-                config=config, leases=leases, replay=replay, flow=flow, reanalysis=reanalysis, callbacks=callbacks
+                config=config,
+                leases=leases,
+                replay=replay,
+                flow=flow,
+                reanalysis=reanalysis,
+                callbacks=callbacks,
+                curriculum=books.commander.curriculum,
             ),
             callbacks=callbacks,
         )

@@ -338,6 +338,7 @@ class Team:
     def _follow(self, now_s: float) -> list[Step]:
         """What one policy has done may end the others, or be what they have waited for."""
         steps = self._all(now_s, [member.parts.dispatch.deal() for member in self.members])
+        steps += self._all(now_s, [member.begin_tasks() for member in self.members])
         end, skips = self._ending()
         if end is None:
             return steps

@@ -16,7 +16,7 @@ from remuda.training.effects import Happened, Level, LogLine
 from remuda.training.identity import Identity
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.snapshot import LeaseHolder
-from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, shortened
+from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, Task, shortened
 
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
 """The log line for a killed collector: it loses the chunk that it was filling, and maybe one that was on its way."""
@@ -64,6 +64,7 @@ class ExperimentWorkers:
             policy=self.identity.policy if role == "learner" else "",
             callbacks=self.callbacks.book.states if role == "learner" else {},
             changes=self.callbacks.changes if role == "learner" else {},
+            task=self.dispatch.commander.curriculum.task if role == "collector" else Task(),
         )
         text = f"{role} {lease.worker} joins as {role} {lease.index}"
         return [*steps, SendToLease(number, message), self._say(text), self._happened("worker_joined", lease, text)]

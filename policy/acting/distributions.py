@@ -1,4 +1,4 @@
-"""What a policy draws actions from, in numpy. For learning see actor_critic/torch_distributions.py."""
+"""What a policy draws actions from, in numpy. For learning see remuda.policy.torch_distributions."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ import torch
 
 from remuda.config.algorithms.q_learning import QLearningConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.target_learner import Network, TargetLearner
 from remuda.policy.base import LearnResult, Loss
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.target_learner import Network, TargetLearner
 
 
 class QLearner(TargetLearner[Network, Adam]):

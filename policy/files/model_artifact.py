@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
+from remuda.config.tasks import evaluated
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.portable import Normalisation, Portable
@@ -189,7 +190,7 @@ def _info(
         action=algorithm.action,
         normalisation=portable.normalisation,
         exploration=dict(declaration(config).least_exploration),
-        env=cast("dict[str, Any]", masked(config.env.model_dump(mode="json"))),
+        env=cast("dict[str, Any]", masked(evaluated(config).env.model_dump(mode="json"))),
         source_dir=config.source_dir,
         seed=config.seed,
         versions={name: metadata.version(name) for name in ("remuda", "torch")},

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from remuda.config.environment import EnvConfig
 from remuda.config.load import load_config
+from remuda.config.schema import ExperimentConfig
+from remuda.config.tasks import evaluated, kwargs_of_stage, on_task, stage_named
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, shown
 from remuda.environments.trust import distrusted_model
@@ -20,6 +22,7 @@ from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.exported_policy import ExportedPolicy
 from remuda.policy.files.loading import TrainedPolicy, load_checkpoint_policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.run_folder import MODEL, RunFolder
 
 
@@ -64,7 +67,7 @@ def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, e
         action=trained.action,
         train_iter=train_iter,
         env_step=env_step,
-        env=config.env,
+        env=evaluated(config).env,
         source_dir=config.source_dir,
         seed=config.seed,
         exploration=declaration(config).exploration_at(now),
@@ -101,7 +104,8 @@ def _told(spec: ObservationSpec | ActionSpec) -> str:
 
 
 def of_run(playable: Playable, run_dir: Path) -> Playable:
-    """Use environment and seed of the run's config.json, if there is one: it may have been corrected.
+    """Use environment and seed of the run's config.json, if there is one: it may have been corrected. The environment
+    is that of evaluations, at the task that the policy was at.
 
     Raises ConfigError.
     """
@@ -109,7 +113,19 @@ def of_run(playable: Playable, run_dir: Path) -> Playable:
     if not path.is_file():
         return playable
     config = load_config(path, import_algorithm=False).config
+    config = evaluated_at(config, RunFolder(run_dir).ckpt, playable.train_iter)
     return replace(playable, env=config.env, source_dir=config.source_dir, seed=config.seed)
+
+
+def evaluated_at(config: ExperimentConfig, ckpt: Path, train_iter: int) -> ExperimentConfig:
+    """The settings of a run with the environment that a checkpoint of so many updates was evaluated on, as `env`: by
+    the tasks that index.json in this folder names. A task that is not in the config is taken for the first."""
+    try:
+        begun = [each.task for each in CheckpointIndex(ckpt).tasks if each.train_iter <= train_iter]
+    except (CheckpointIndexError, OSError):
+        begun = []
+    stage = stage_named(config, begun[-1]) if begun else 0
+    return evaluated(on_task(config, kwargs_of_stage(config, stage)))
 
 
 def model_playable(folder: Path, *, trust_code: bool = False, search: bool = True) -> Playable:

@@ -52,6 +52,14 @@ class Convolution(Struct, frozen=True, tag=True):
     padding: tuple[int, int] = (0, 0)
 
 
+class MaxPool(Struct, frozen=True, tag=True):
+    """The largest number of each window of an image [n, height, width, channels]."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+
+
 class Apply(Struct, frozen=True, tag=True):
     """A function of each number."""
 
@@ -104,7 +112,7 @@ class Residual(Struct, frozen=True, tag=True):
     steps: tuple[Step, ...]
 
 
-Step = Dense | Convolution | Apply | LayerNorm | Normalise | ReadPixels | Flatten | Parts | Dueling | Residual
+Step = Dense | Convolution | MaxPool | Apply | LayerNorm | Normalise | ReadPixels | Flatten | Parts | Dueling | Residual
 Steps = tuple[Step, ...]
 Programs = dict[str, Steps | None]
 """The steps of each output; None where only torch can compute it."""
@@ -142,7 +150,7 @@ def gives_rows(steps: Steps, *, of_image: bool = False) -> bool | None:
                 return None
         elif isinstance(step, ReadPixels | Flatten):
             image = isinstance(step, ReadPixels)
-        elif not isinstance(step, Apply) and isinstance(step, Convolution) != image:
+        elif not isinstance(step, Apply) and isinstance(step, Convolution | MaxPool) != image:
             return None
     return not image
 
@@ -199,6 +207,8 @@ class _Compiler:
             return lambda images: _pixels(images, step)
         if isinstance(step, Flatten):
             return lambda images: _flat(images.transpose(0, 3, 1, 2) if images.ndim == 4 else images)
+        if isinstance(step, MaxPool):
+            return lambda images: _largest(images, step)
         if isinstance(step, Residual):
             inner = self.chain(step.steps)
             return lambda rows: rows + inner(rows)
@@ -289,13 +299,13 @@ class _Merging:
 
     def of(self, steps: Steps) -> list[_Runnable]:
         """The same with fewer steps."""
-        for step in steps:
+        for step, after in zip(steps, (*steps[1:], None), strict=True):
             layer = self._layer(step)
             if layer is not None:
                 self._close_filters()
                 self._dense.append(layer)
             elif not (isinstance(step, Apply) and self._applied(step.function)):
-                self._add(step)
+                self._add(step, after)
         self._close()
         return self._merged
 
@@ -311,11 +321,11 @@ class _Merging:
             return True
         return self._close_filters(function)
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: Step, after: Step | None) -> None:
         self._close()
         if isinstance(step, Convolution):
             self._filters = step
-        elif isinstance(step, ReadPixels):
+        elif isinstance(step, ReadPixels) and isinstance(after, Convolution):
             self._scale = step.scale
             self._merged.append(ReadPixels(step.channels_last, 1.0))
         else:
@@ -401,9 +411,19 @@ def _flat(images: np.ndarray) -> Floats:
     return images.reshape(len(images), -1)
 
 
-def _padded(images: np.ndarray, padding: tuple[int, int]) -> np.ndarray:
+def _largest(images: np.ndarray, step: MaxPool) -> Floats:
+    windows = _windows(_padded(images, step.padding, by=-np.inf), step.kernel, step.stride)
+    largest: Floats = windows[:, :, :, 0, 0].copy()
+    for row, column in np.ndindex(step.kernel):  # several times as fast as one maximum over short axes
+        np.maximum(largest, windows[:, :, :, row, column], out=largest)
+    return largest
+
+
+def _padded(images: np.ndarray, padding: tuple[int, int], *, by: float = 0.0) -> np.ndarray:
     rows, columns = padding
-    return np.pad(images, ((0, 0), (rows, rows), (columns, columns), (0, 0))) if rows or columns else images
+    if not (rows or columns):
+        return images
+    return np.pad(images, ((0, 0), (rows, rows), (columns, columns), (0, 0)), constant_values=by)
 
 
 def _windows(images: np.ndarray, kernel: tuple[int, ...], stride: tuple[int, int]) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Reads how a network acts from its modules, for collectors that compute it without torch.
 
 A network has a method `acting()`, which gives the modules of each output by name, one after the other. Known are
-torch's fully connected layers, convolutions, layer normalisation, activations, and everything with a method `steps`.
+torch's fully connected layers, convolutions, max pools, layer normalisation, activations, and everything with a method
+`steps`.
 An output with other modules is computed by torch, from the same modules.
 """
 
@@ -25,6 +26,7 @@ from remuda.policy.networks.program import (
     Flatten,
     Function,
     LayerNorm,
+    MaxPool,
     Programs,
     Steps,
     encoded,
@@ -99,6 +101,8 @@ def steps_of(module: nn.Module, names: Names) -> Steps | None:
         return (Dense(names.of(module.weight), names.maybe(module.bias)),)
     if isinstance(module, nn.Conv2d):
         return _convolution(module, names)
+    if isinstance(module, nn.MaxPool2d):
+        return _pool(module)
     if isinstance(module, nn.LayerNorm):
         one_axis = len(module.normalized_shape) == 1
         return (LayerNorm(names.maybe(module.weight), names.maybe(module.bias), module.eps),) if one_axis else None
@@ -139,3 +143,13 @@ def _convolution(module: nn.Conv2d, names: Names) -> Steps | None:
         return None
     stride, padding = ((int(pair[0]), int(pair[1])) for pair in (module.stride, module.padding))
     return (Convolution(names.of(module.weight), names.maybe(module.bias), stride, padding),)
+
+
+def _pool(module: nn.MaxPool2d) -> Steps | None:
+    kernel, stride, padding, dilation = map(_pair, (module.kernel_size, module.stride, module.padding, module.dilation))
+    plain = dilation == (1, 1) and not module.ceil_mode and not module.return_indices
+    return (MaxPool(kernel, stride, padding),) if plain else None
+
+
+def _pair(sides: int | tuple[int, ...]) -> tuple[int, int]:
+    return (sides, sides) if isinstance(sides, int) else (sides[0], sides[1])

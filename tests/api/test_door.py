@@ -1,4 +1,4 @@
-"""`import remuda`: nothing is loaded before it is used, and checkers know its names."""
+"""`import remuda` and `import remuda.learning`: nothing is loaded before it is used, and checkers know their names."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import remuda
+from remuda import learning
 from remuda.tests.imports import THIS_CHECKOUT, imported_by
 from remuda.tests.patience import HANG_S
 
-ROOT = Path(__file__).resolve().parents[2]
+doors = pytest.mark.parametrize("door", [remuda, learning], ids=["remuda", "remuda.learning"])
 
 
 @pytest.mark.processes
-def test_the_import_alone_loads_nothing() -> None:
-    brought = imported_by("import remuda")
+@doors
+def test_the_import_alone_loads_nothing(door: ModuleType) -> None:
+    brought = imported_by(f"import {door.__name__}")
     assert "remuda" in brought
     assert brought <= {"remuda", *sys.stdlib_module_names, *imported_by("")}
 
@@ -45,27 +48,38 @@ def test_what_needs_no_torch_loads_none(name: str) -> None:
     assert "torch" not in imported_by(f"import remuda; remuda.{name}")
 
 
-def test_every_name_is_there() -> None:
-    for name in remuda.__all__:
-        assert getattr(remuda, name) is getattr(remuda, name)
-    assert set(remuda.__all__) <= set(dir(remuda))
+@pytest.mark.processes
+def test_pieces_to_act_by_need_no_torch() -> None:
+    assert "torch" not in imported_by("import remuda.learning.acting; remuda.learning.vtrace")
+
+
+@doors
+def test_every_name_is_there(door: ModuleType) -> None:
+    for name in door.__all__:
+        assert getattr(door, name) is getattr(door, name)
+    assert set(door.__all__) <= set(dir(door))
+
+
+def test_the_version_is_the_package_s() -> None:
     assert remuda.__version__ == metadata.version("remuda")
 
 
-def test_a_wrong_name_is_said_to_be_one() -> None:
-    with pytest.raises(AttributeError, match="module 'remuda' has no attribute 'trian'"):
-        getattr(remuda, "trian")  # noqa: B009  (checkers would see it)
+@doors
+def test_a_wrong_name_is_said_to_be_one(door: ModuleType) -> None:
+    with pytest.raises(AttributeError, match=f"module '{door.__name__}' has no attribute 'trian'"):
+        getattr(door, "trian")  # noqa: B009  (checkers would see it)
 
 
-def test_checkers_and_python_are_told_the_same() -> None:
+@doors
+def test_checkers_and_python_are_told_the_same(door: ModuleType) -> None:
     """The names that checkers read are imported from where Python gets them."""
-    module = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
+    module = ast.parse(Path(str(door.__file__)).read_text(encoding="utf-8"))
     imports = {
         alias.name: node.module
         for node in ast.walk(module)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("remuda.")
         for alias in node.names
     }
-    assert {*imports, "__version__"} == set(remuda.__all__)
+    assert imports.keys() == set(door.__all__) - {"__version__"}
     for name, source in imports.items():
-        assert getattr(remuda, name).__module__ == source
+        assert getattr(door, name).__module__ == source

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from remuda.buffer.chunk import read_chunk, read_meta, write_chunk
 from remuda.collector import environments as collector_environments
 from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
 from remuda.config.environment import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.vectors import Vector, make_vector
 from remuda.policy.algorithms import make_policy
 from remuda.policy.files.policy_file import PolicyFileError, publish
@@ -33,13 +35,31 @@ from remuda.wire.messages import (
     Credit,
     PolicyAvailable,
     PolicyRef,
+    Task,
 )
 from remuda.worker.identity import WorkerIdentity
 
 CHUNK = 16
 NUM_ENVS = 4
 FIRST = PolicyRef(1, 0, 0)
+FIRST_TASK, SECOND_TASK = Task(), Task(3, '{"sutton_barto_reward": true}')
+"""In the second a step brings 0 and a fall -1, in place of 1 and 1."""
 GREEDY = {"epsilon": 0.0}
+
+
+class Wide(gymnasium.ObservationWrapper[np.ndarray, np.int64, np.ndarray]):
+    """CartPole whose observations have so many numbers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float32)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return np.resize(observation, self.observation_space.shape or ())
+
+
+def wide(width: int = 4) -> Wide:
+    return Wide(width)
 
 
 class Coordinator:
@@ -61,8 +81,8 @@ class Coordinator:
         publish(path, self.algorithm.acting_state(), ref, warn=lambda text: None)
         self.newest = ref
 
-    def begin(self, lease: int = 1, index: int = 1) -> CollectorWork:
-        assign = assign_to(self.run, self.config, lease=lease, index=index)
+    def begin(self, lease: int = 1, index: int = 1, task: Task = FIRST_TASK) -> CollectorWork:
+        assign = assign_to(self.run, self.config, lease=lease, index=index, task=task)
         work = CollectorWork(assign, self.identity, self.link, stores_of(self.run))
         self.works.append(work)
         return work
@@ -141,6 +161,47 @@ def test_every_announced_payload_is_there_as_announced(coordinator: Coordinator)
         assert read_meta(path) == meta
         assert len(columns["reward"]) == meta.rows
     assert sorted(path.name for path in coordinator.run.data.iterdir()) == [meta.file for meta in coordinator.metas]
+
+
+@pytest.mark.parametrize("heard", ["acknowledgement", "credit"])
+def test_it_goes_on_at_a_new_task_and_loses_no_step(coordinator: Coordinator, heard: str) -> None:
+    """The episodes under way are left; those that end after it began in it."""
+    work = coordinator.begin()
+    coordinator.collect(work, 4 * CHUNK)
+    before = len(coordinator.metas)
+    if heard == "credit":
+        work.handle(Credit(1, 12 * CHUNK, FIRST, GREEDY, task=SECOND_TASK))
+    else:
+        coordinator.grant(work, 12 * CHUNK)
+        assert work.step()
+        before += 1
+        meta = coordinator.metas[-1]
+        coordinator.answered += 1
+        work.handle(ChunkAccepted(meta.chunk, 12 * CHUNK, FIRST, GREEDY, task=SECOND_TASK))
+    work.handle(Credit(1, 12 * CHUNK, FIRST, GREEDY))  # an older message that was overtaken
+    coordinator.collect(work, 12 * CHUNK)
+    first, second = coordinator.metas[:before], coordinator.metas[before:]
+    assert {meta.task for meta in first} == {0}
+    assert {meta.task for meta in second} == {3}
+    assert {value > 0 for meta in first for value in meta.episode_returns} == {True}
+    assert {value for meta in second for value in meta.episode_returns} == {-1.0}
+    work.drain()
+    assert sum(meta.rows for meta in coordinator.metas) == coordinator.env_steps
+    assert coordinator.metas[-1].task == 3, "what is handed in at the end, too"
+
+
+def test_a_lease_begins_at_the_task_that_it_is_given(coordinator: Coordinator) -> None:
+    coordinator.collect(coordinator.begin(task=SECOND_TASK), 6 * CHUNK)
+    assert {meta.task for meta in coordinator.metas} == {3}
+    assert {value for meta in coordinator.metas for value in meta.episode_returns} == {-1.0}
+
+
+def test_a_task_with_other_observations_is_refused(coordinator: Coordinator) -> None:
+    coordinator.config = small_config(env={"make": f"{__name__}:wide", "num_envs": NUM_ENVS})
+    work = coordinator.begin()
+    work.handle(Credit(1, CHUNK, FIRST, GREEDY, task=Task(1, '{"width": 5}')))
+    with pytest.raises(EnvironmentBuildError, match=r"task 1: its observation space is .*\(5,\)"):
+        work.step()
 
 
 def test_it_acts_with_the_published_policy(coordinator: Coordinator) -> None:

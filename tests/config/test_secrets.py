@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from remuda.config.changes import changed_settings, task_of, told
+from remuda.config.changes import changed_settings, told
 from remuda.config.dump import (
     config_json_text,
     formatted_total_config_text,
@@ -23,6 +23,7 @@ from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import MASK, looks_secret, masked
 from remuda.config.sources import recorded, sources_text
+from remuda.config.tasks import task_of
 
 
 def config(**kwargs: object) -> ExperimentConfig:

@@ -109,6 +109,7 @@ from remuda.wire.messages import (
     StopTraining,
     Submit,
     TargetPublished,
+    Task,
 )
 
 STEP_S = 0.05
@@ -267,7 +268,13 @@ class CollectorWork:
         self.taken, self.credit, self.policy = 0, assign.credit_env_steps, PolicyRef()
         self.unaccepted: set[ChunkId] = set()
         self.draining = False
+        self.task = Task()
+        self.hear(assign.task)
         worker.say(Ready(assign.lease))
+
+    def hear(self, task: Task) -> None:
+        if task.number > self.task.number:
+            self.task = self.worker.world.told_task(self.assign.experiment, task)
 
     def handle(self, message: AnyMessage) -> None:
         match message:
@@ -275,9 +282,11 @@ class CollectorWork:
                 self.unaccepted.discard(message.chunk)
                 self.credit = max(self.credit, message.credit_env_steps)
                 self.policy = max(self.policy, message.policy)
+                self.hear(message.task)
             case Credit():
                 self.credit = max(self.credit, message.credit_env_steps)
                 self.policy = max(self.policy, message.policy)
+                self.hear(message.task)
             case PolicyAvailable():
                 self.policy = max(self.policy, message.policy)
             case Drain():
@@ -292,7 +301,7 @@ class CollectorWork:
             if not self.unaccepted:
                 self.worker.drained()
         elif self.taken < self.credit and len(self.unaccepted) < 2:
-            meta = self.worker.world.write_chunk(self.worker, self.policy)
+            meta = self.worker.world.write_chunk(self.worker, self.policy, self.task.number)
             self.taken += self.worker.world.plan.slots(meta)
             self.unaccepted.add(meta.chunk)
             self.worker.say(ChunkReady(self.assign.lease, meta))
@@ -474,6 +483,8 @@ class EvaluatorWork:
                 pass
             case Evaluate():
                 self.newest = message.evaluation, message.first_episode
+                self.worker.world.told_task(self.assign.experiment, message.task)
+                self.worker.world.played[message.evaluation] = message.task.number
                 returns = [self.worker.world.skill(message.env_step)] * message.episodes
                 self.worker.say(
                     EvaluationDone(
@@ -705,6 +716,10 @@ class World:
         self.records: dict[int, CheckpointRecord] = {}
         self.rewards: dict[int, tuple[float, bool]] = {}
         self.closed: list[fx.CloseRun] = []
+        self.tasks: dict[int, str] = {}
+        """What workers were told of each task, by its number."""
+        self.played: dict[int, int] = {}
+        """The task of each evaluation, by its number."""
         self.exited = False
         self.mishaps: Counter[str] = Counter()
         """How many envelopes were lost, repeated and overtaken by later ones."""
@@ -788,7 +803,9 @@ class World:
             if row.epoch > self.shown.get(id, -1):
                 self._note_effect(WriteProgress(id, row))
         if commander.last is not None and commander.last.record.train_iter > self.evaluations_shown.get(id, -1):
-            self._note_effect(Emit(id, evaluation_report(EvaluationResult.of(commander.last), best=False)))
+            self._note_effect(
+                Emit(id, evaluation_report(EvaluationResult.of(commander.last), best=False, has_tasks=False))
+            )
         if commander.last_record is not None:
             self.records.setdefault(commander.last_record.train_iter, commander.last_record)
         if commander.best is not None:
@@ -924,7 +941,7 @@ class World:
 
     # --- what they do to the world ---
 
-    def write_chunk(self, worker: Worker, policy: PolicyRef) -> ChunkMeta:
+    def write_chunk(self, worker: Worker, policy: PolicyRef, task: int = 0) -> ChunkMeta:
         key = (worker.uuid, worker.incarnation)
         sequence = self.sequences.get(key, 0)
         self.sequences[key] = sequence + 1
@@ -948,6 +965,7 @@ class World:
             0.01,
             [float(env_steps)],
             [env_steps],
+            task=task,
         )
         self.written[meta.chunk] = meta
         assert isinstance(worker.work, CollectorWork)
@@ -968,6 +986,13 @@ class World:
         meta = Reanalysis(id, file, chunk.meta.chunk, chunk.first_row, chunk.meta.rows, target, 50, 0, compute_s)
         self.reanalyses[id] = meta
         return meta
+
+    def told_task(self, experiment: str, task: Task) -> Task:
+        """A worker was told of a task: it is journaled, and everybody is told the same."""
+        assert self.tasks.setdefault(task.number, task.kwargs_json) == task.kwargs_json
+        snapshot = msgspec.msgpack.decode(self.journal[experiment].snapshot, type=RunSnapshot)
+        assert snapshot.experiment.dispatch.commander.task.number >= task.number
+        return task
 
     def skill(self, env_step: int) -> float:
         return float(env_step) / 10

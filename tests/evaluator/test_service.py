@@ -12,6 +12,7 @@ import pytest
 
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import make_single
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator import service
@@ -34,11 +35,15 @@ from remuda.wire.messages import (
     EvaluationDone,
     EvaluationFilmed,
     PolicyRef,
+    Task,
     WorkerMessage,
 )
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.serve import AskedToEndError
 from remuda.worker.shutdown_guard import ShutdownGuard
+
+FIRST_TASK, SECOND_TASK = Task(), Task(1, '{"sutton_barto_reward": true}')
+"""In the second a step brings 0 and a fall -1, in place of 1 and 1."""
 
 
 class Lease:
@@ -70,9 +75,10 @@ class Lease:
         )
         return path
 
-    def ask(self, path: Path, first_episode: int, episodes: int) -> None:
+    def ask(self, path: Path, first_episode: int, episodes: int, task: Task = FIRST_TASK) -> None:
         self.evaluation += 1
-        self.work.handle(Evaluate(3, self.evaluation, path.name, sha256_of(path), 20, 4_000, first_episode, episodes))
+        file = path.name, sha256_of(path)
+        self.work.handle(Evaluate(3, self.evaluation, *file, 20, 4_000, first_episode, episodes, task=task))
 
     def played_alone(self, path: Path, numbers: range) -> list[Episode]:
         """The same episodes, one after another in one environment, by nobody's help."""
@@ -101,6 +107,35 @@ def test_it_plays_the_episodes_of_these_numbers_in_order(lease: Lease) -> None:
     assert done.lengths == [episode.length for episode in expected]
     assert done.duration_s > 0
     assert len(set(done.returns)) > 1  # the seeds do differ
+
+
+def test_it_plays_at_the_task_that_it_is_asked_for(lease: Lease) -> None:
+    path = lease.saved(20, seed=1)
+    for task in (FIRST_TASK, SECOND_TASK, FIRST_TASK):
+        lease.ask(path, 0, 4, task)
+    first, second, again = lease.link.sent_of(EvaluationDone)
+    assert second.returns == [-1.0] * 4
+    assert (again.returns, again.lengths) == (first.returns, first.lengths)
+    assert second.lengths == first.lengths, "the same episodes"
+
+
+def test_it_plays_on_the_environment_of_evaluations(tmp_path: Path) -> None:
+    """Which is over the task."""
+    own = {"kwargs": {"sutton_barto_reward": True}, "max_episode_steps": 6}
+    config = small_config(evaluator={"episodes": 5, "env": own})
+    lease = Lease(tmp_path, config)
+    for task in (FIRST_TASK, Task(1, '{"sutton_barto_reward": false}')):
+        lease.ask(lease.saved(20, seed=1), 0, 4, task)
+    for done in lease.link.sent_of(EvaluationDone):
+        assert set(done.returns) == {0.0}
+        assert done.lengths == [6] * 4
+    lease.work.close()
+
+
+def test_an_environment_of_evaluations_that_does_not_fit_is_refused_at_once(tmp_path: Path) -> None:
+    config = small_config(evaluator={"env": {"id": "Acrobot-v1"}})
+    with pytest.raises(EnvironmentBuildError, match=r"evaluator\.env: its observation space is"):
+        Lease(tmp_path, config)
 
 
 def test_shares_put_together_are_the_whole(lease: Lease) -> None:

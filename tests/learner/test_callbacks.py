@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from remuda.config.schema import ExperimentConfig
@@ -99,9 +100,11 @@ def test_what_it_asks_for_is_told_in_order_and_the_first_reason_counts() -> None
         run.change("learner.learning_rate", 1)
         run.stop("first")
         run.stop("second")
+        run.set_task({"size": 1})
+        run.set_task({"size": np.int64(2), "doors": (1, 2)})
 
     changes: list[tuple[str, int | float]] = [("learner.learning_rate", 0.125), ("learner.learning_rate", 1.0)]
-    assert verdict(ask) == Verdict("Asks", {"a": 2.5}, "first", changes)
+    assert verdict(ask) == Verdict("Asks", {"a": 2.5}, "first", changes, task_json='{"size": 2, "doors": [1, 2]}')
 
 
 @pytest.mark.parametrize(
@@ -139,6 +142,9 @@ def test_the_settings_are_those_of_now() -> None:
     [
         (lambda run: sys.exit(3), "UserExitError"),
         (lambda run: run.log("", 1.0), "ValueError: a name should have 1 to 100 characters, not 0"),
+        (lambda run: run.set_task({"size": float("nan")}), "ValueError: Out of range float values"),
+        (lambda run: run.set_task({"size": "x" * 200_000}), "ValueError: the arguments of a task have"),
+        (lambda run: run.set_task({"size": run}), "TypeError"),
         (lambda run: run.log("x", "many"), "ValueError: could not convert"),
         (lambda run: [run.change("a.b", 1) for _ in range(MOST_CHANGES + 1)], "ValueError: more than 100 changes"),
     ],

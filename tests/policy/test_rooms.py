@@ -7,11 +7,11 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "policy",
     (
-        {"ranks", "saved_state", "schedules", "spaces"},
+        {"ranks", "returns", "saved_state", "schedules", "spaces"},
         {"networks"},
         {"base"},
         {"acting", "transitions"},
-        {"entry"},
+        {"entry", "target_learner", "torch_distributions"},
         {"algorithms"},
         {"files", "row_plan"},
     ),

@@ -7,8 +7,8 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "training",
     (
-        {"effects", "journal_database", "next_command", "rate", "resume_point", "snapshot", "vitals"},
-        {"run_snapshot"},
+        {"effects", "journal_database", "next_command", "rate", "snapshot", "vitals"},
+        {"resume_point", "run_snapshot"},
         {"changed_rows", "identity", "journal_entry"},
         {"commander", "replay"},
         {"journal", "logbooks", "recording", "recovery", "status"},

@@ -56,10 +56,15 @@ class CallbackOutcome:
     """Why the run has to end."""
     changed: bool = False
     """Settings have other values from now on."""
+    task_json: str | None = None
+    """The arguments of a task that they ask for, as JSON."""
 
 
 def follow(outcome: CallbackOutcome, commander: Commander) -> Sequence[Decision]:
-    """End the run as callbacks have decided; one that has failed fails the run, even if something else has ended it."""
+    """End the run as callbacks have decided, or have another task begin; one that has failed fails the run, even if
+    something else has ended it."""
+    if outcome.task_json is not None:
+        commander.curriculum.ask(outcome.task_json)
     if outcome.end is None:
         return ()
     failed = outcome.end.state == "failed"
@@ -142,6 +147,7 @@ class CallbackBook:
                 lengths=list(result.lengths),
                 is_best=best,
                 checkpoint=record.file,
+                task=result.task.number,
             )
         )
 
@@ -211,6 +217,7 @@ class CallbackBook:
             [effect for outcome in outcomes for effect in outcome.effects],
             next((outcome.end for outcome in outcomes if outcome.end is not None), None),
             any(outcome.changed for outcome in outcomes),
+            next((outcome.task_json for outcome in reversed(outcomes) if outcome.task_json is not None), None),
         )
 
     def _follow(self, event: CallbackEvent, verdict: Verdict, counters: Counters) -> CallbackOutcome:
@@ -231,7 +238,7 @@ class CallbackBook:
             return CallbackOutcome(effects)
         if verdict.failure is None and end is not None:
             self._stopped = end.reason
-        return CallbackOutcome(effects, end, self.changes is not before)
+        return CallbackOutcome(effects, end, self.changes is not before, verdict.task_json)
 
     def _end_by(self, verdict: Verdict) -> End | None:
         if verdict.failure is not None:

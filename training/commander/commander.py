@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from remuda.config.changes import task_of
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration
 from remuda.training.commander.cadence import Cadence, boundary_at
+from remuda.training.commander.curriculum import Curriculum
 from remuda.training.commander.end import STOP_VALUE, End, solved, used_up
 from remuda.training.commander.evaluation import Awaited, BestCheckpoint, EvaluationResult, due_env_step, is_best
 from remuda.training.resume_point import ResumePoint
-from remuda.training.snapshot import CommanderSnapshot
+from remuda.training.snapshot import CommanderSnapshot, TaskSnapshot
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 
@@ -62,8 +62,8 @@ class Commander:
 
     def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
         self.config = config
-        self.task = task_of(config)
-        """The task of the run's evaluations."""
+        self.curriculum = Curriculum(config, None if resumed is None else resumed.task)
+        """The task that checkpoints are evaluated at from now on."""
         self._newest_is_best = declaration(config).self_play or config.self_play.share > 0
         self._cadence = Cadence(config)
         self._saving: CheckpointReason | None = None
@@ -132,15 +132,19 @@ class Commander:
 
     def evaluated(self, result: EvaluationResult) -> EvaluationOutcome:
         """An evaluation is complete."""
-        result = replace(result, record=structs.replace(result.record, task=self.task))
+        played = self.curriculum.name_of(result.task)
+        result = replace(result, record=structs.replace(result.record, task=played))
+        self.curriculum.evaluated(result.task, result.reward_mean)
+        counts = played == self.curriculum.name
         self._evaluating = None
-        self._evaluated_train_iter = result.record.train_iter
+        if counts:
+            self._evaluated_train_iter = result.record.train_iter
         self.last = result
         rival = None if self._newest_is_best else self.best
-        best = is_best(result.reward_mean, None if rival is None else rival.reward_mean)
+        best = counts and is_best(result.reward_mean, None if rival is None else rival.reward_mean)
         if best:
             self.best = BestCheckpoint(result.record, result.reward_mean)
-        end = solved(self.config.stop, result.record, result.reward_mean)
+        end = self._solved_by(result.record, result.reward_mean)
         decisions: list[Decision] = [] if end is None else self.end(end)
         if self._to_evaluate is not None:
             record, self._to_evaluate = self._to_evaluate, None
@@ -151,6 +155,17 @@ class Commander:
     def not_evaluated(self) -> None:
         """Too few training episodes have ended to evaluate the checkpoint by."""
         self._evaluating = None
+
+    def begin_task(self, state: TaskSnapshot) -> bool:
+        """The run goes on to another task; whether a new best begins, since evaluations measure something else. Then a
+        checkpoint is evaluated as soon as something was learned."""
+        former = self.curriculum.name
+        self.curriculum.begin(state)
+        if self.curriculum.name == former:
+            return False
+        self.best, self._evaluated_train_iter = None, -1
+        self._cadence.next_evaluation = min(self._cadence.next_evaluation, state.since_env_step)
+        return True
 
     def end(self, end: End, *, skip_final_evaluation: bool = False) -> list[Decision]:
         """End the run. The first reason counts; a later call can only make it end sooner."""
@@ -213,6 +228,10 @@ class Commander:
     def reached(self, counters: Counters) -> End | None:
         """The end, if the counters have reached a bound of `stop`, or the checkpoint of a resumed run had."""
         return used_up(self.config.stop, counters) or self._solved_before()
+
+    def may_solve(self, record: CheckpointRecord) -> bool:
+        """Whether the evaluation of this checkpoint was at the last task, for which stop.stop_value is."""
+        return self.curriculum.is_last and record.task in ("", self.curriculum.name)
 
     def awaited(self, counters: Counters) -> Awaited | None:
         """The first evaluation that is still to come; None if none is under way or due."""
@@ -279,6 +298,7 @@ class Commander:
             last_record=self.last_record,
             asked_env_step=self._asked_env_step,
             opponents=list(self._opponents),
+            task=self.curriculum.state,
         )
 
     def restore(self, snapshot: CommanderSnapshot) -> None:
@@ -294,6 +314,7 @@ class Commander:
         self.last_record = snapshot.last_record
         self._asked_env_step = snapshot.asked_env_step
         self._opponents.extend(snapshot.opponents)
+        self.curriculum.restore(snapshot.task)
 
     # --- inside ---
 
@@ -306,6 +327,9 @@ class Commander:
             self._evaluated_train_iter = resumed.record.train_iter
         if resumed.best is not None and resumed.best.reward is not None:
             self.best = BestCheckpoint(resumed.best, resumed.best.reward)
+        task = resumed.task
+        if task.number and self.best is None and task.reached is None:  # nothing was evaluated at it
+            self._cadence.next_evaluation = task.since_env_step
 
     def _started_again(self, record: CheckpointRecord) -> list[Decision]:
         if record.reward is None:
@@ -315,9 +339,11 @@ class Commander:
 
     def _solved_before(self) -> End | None:
         record = self.last_record
-        if record is None or record.reward is None:
-            return None
-        return solved(self.config.stop, record, record.reward)
+        return None if record is None or record.reward is None else self._solved_by(record, record.reward)
+
+    def _solved_by(self, record: CheckpointRecord, reward: float) -> End | None:
+        """The end, if this mean return of a checkpoint has reached the stop value: at the last task."""
+        return solved(self.config.stop, record, reward) if self.may_solve(record) else None
 
     def _is_saved(self, train_iter: int) -> bool:
         """Whether nothing was learned since the last checkpoint: then what is due waits for the next update."""

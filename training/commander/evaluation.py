@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from remuda.logbook.statistics import merged
 from remuda.training.commander.cadence import boundary_at
 from remuda.training.snapshot import ResultSnapshot
-from remuda.wire.messages import CheckpointRecord
+from remuda.wire.messages import CheckpointRecord, Task
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class EvaluationResult:
     """Other values of the episodes, by name."""
     cut: int = 0
     """How many of the episodes were cut at evaluator.max_episode_steps, before they had ended."""
+    task: Task = field(default_factory=Task)
+    """The task that was played."""
 
     @property
     def reward_mean(self) -> float:
@@ -36,13 +38,14 @@ class EvaluationResult:
     def snapshot(self) -> ResultSnapshot:
         """What is needed to continue after a restart."""
         info = merged([self.info])
-        return ResultSnapshot(self.record, list(self.returns), list(self.lengths), self.duration_s, info, self.cut)
+        returns, lengths = list(self.returns), list(self.lengths)
+        return ResultSnapshot(self.record, returns, lengths, self.duration_s, info, self.cut, self.task)
 
     @classmethod
     def of(cls, snapshot: ResultSnapshot) -> EvaluationResult:
         """The result of a snapshot."""
         returns, lengths = tuple(snapshot.returns), tuple(snapshot.lengths)
-        return cls(snapshot.record, returns, lengths, snapshot.duration_s, snapshot.info, snapshot.cut)
+        return cls(snapshot.record, returns, lengths, snapshot.duration_s, snapshot.info, snapshot.cut, snapshot.task)
 
 
 def due_env_step(env_step: int, train_iter: int, interval_env_steps: int) -> int:

@@ -15,6 +15,7 @@ from remuda.training.commander.reports import (
     actions_report,
     evaluation_line,
     evaluation_report,
+    task_line,
     training_evaluation_line,
 )
 from remuda.training.effects import Emit, Happened, LogLine, RecordCheckpoint, RecordEffect, RecordReward
@@ -67,7 +68,7 @@ class Outcomes:
         self._callbacks.evaluated(result, best=outcome.best)
         line = evaluation_line(result, is_best=outcome.best, best=self._commander.best)
         effects: list[RecordEffect | Happened] = [
-            Emit(self._experiment, evaluation_report(result, best=outcome.best)),
+            Emit(self._experiment, evaluation_report(result, best=outcome.best, has_tasks=self._has_tasks)),
             self._reward(result, best=outcome.best),
             LogLine(self._experiment, line, "warning" if result.cut else "info"),
         ]
@@ -100,6 +101,18 @@ class Outcomes:
         ]
         return Outcome(effects, outcome.decisions)
 
+    def next_task(self, together: Sequence[Commander], env_step: int) -> Sequence[LogLine | Happened]:
+        """Go on to the task that is due, if one is: with each call to one. `together` are the commanders of all
+        policies."""
+        commander = self._commander
+        state = commander.curriculum.next([each.curriculum for each in together], env_step)
+        if state is None or commander.ending is not None:
+            return ()
+        new_best = commander.begin_task(state)
+        line = task_line(commander.curriculum, new_best=new_best)
+        self._progress.begin_task()
+        return LogLine(self._experiment, line), Happened(self._experiment, "task_begins", line)
+
     def run_ends(self, end: End) -> list[LogLine | Happened]:
         """Something has ended the run."""
         text = f"the run ends: {end.explanation}"
@@ -110,5 +123,9 @@ class Outcomes:
         return LogLine(self._experiment, f"the run is over after {wall_s:.1f} s: {end.told}")
 
     def _reward(self, result: EvaluationResult, *, best: bool) -> RecordReward:
-        task = self._commander.task
+        task = self._commander.curriculum.name_of(result.task)
         return RecordReward(self._experiment, result.record.train_iter, result.reward_mean, best, task)
+
+    @property
+    def _has_tasks(self) -> bool:
+        return self._commander.curriculum.shown is not None

@@ -11,6 +11,7 @@ from remuda.logbook.progress import ProgressRow
 from remuda.logbook.statistics import merged, weighted_means
 from remuda.policy.algorithms import declaration
 from remuda.training.commander.cadence import boundary_at, next_boundary
+from remuda.training.commander.curriculum import Curriculum
 from remuda.training.commander.evaluation import Awaited, EvaluationResult, due_env_step
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import EpisodesSnapshot, NewEpisodes, ProgressSnapshot, RowSnapshot
@@ -26,7 +27,11 @@ class ProgressRows:
     most until the next multiple. Row 0 shows the initial policy. Without evaluations there is no row 0.
     """
 
-    def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
+    def __init__(
+        self, config: ExperimentConfig, resumed: ResumePoint | None = None, curriculum: Curriculum | None = None
+    ) -> None:
+        """`curriculum` is the commander's; None for a run that stays at its first task."""
+        self._curriculum = curriculum or Curriculum(config)
         self._interval = config.log.progress_interval_env_steps
         self._budget_env_steps = config.stop.max_env_steps
         declared = declaration(config)
@@ -62,7 +67,7 @@ class ProgressRows:
         if meta.episode_returns or meta.metrics:
             returns, lengths, info = meta.episode_returns, meta.episode_lengths, meta.episode_info
             self._ended.append(EpisodesSnapshot(returns, lengths, info, metrics=meta.metrics))
-        if not self._evaluates:
+        if not self._evaluates and meta.task == self._curriculum.number:
             self._newest.extend(zip(meta.episode_returns, meta.episode_lengths, strict=True))
 
     def evaluated_by_training(self, record: CheckpointRecord) -> EvaluationResult | None:
@@ -70,7 +75,11 @@ class ProgressRows:
         if len(self._newest) < (self._newest.maxlen or 1):
             return None
         returns, lengths = zip(*self._newest, strict=True)
-        return EvaluationResult(record, returns, lengths, duration_s=0.0)
+        return EvaluationResult(record, returns, lengths, duration_s=0.0, task=self._curriculum.task)
+
+    def begin_task(self) -> None:
+        """The run goes on to another task: the training episodes until now say nothing about it."""
+        self._newest.clear()
 
     def evaluated(self, result: EvaluationResult) -> None:
         """The newest evaluation; shown in the row of its checkpoint, or in the first one after that."""
@@ -106,9 +115,12 @@ class ProgressRows:
     def _reach(self, env_step: int, counters: Counters) -> None:
         """Add a row at this step, which shows the present counters."""
         self._waiting.append(len(self._ended))
-        self._ended.append(EpisodesSnapshot([], [], row=RowSnapshot(env_step, counters, self._metrics)))
+        self._ended.append(EpisodesSnapshot([], [], row=self._snapshot_of(env_step, counters)))
         self._reached_env_step = counters.env_step
         self._next_env_step = next_boundary(counters.env_step, self._interval)
+
+    def _snapshot_of(self, env_step: int, counters: Counters) -> RowSnapshot:
+        return RowSnapshot(env_step, counters, self._metrics, self._curriculum.shown)
 
     def _waits(self, env_step: int, counters: Counters, awaited: Awaited | None) -> bool:
         """Whether the row at this step waits for an evaluation."""
@@ -133,7 +145,7 @@ class ProgressRows:
         """Write the first waiting row, with this evaluation."""
         row, position = self._first(), self._waiting[0]
         if row.counters.env_step == counters.env_step:  # nothing was collected since: what was learned belongs to it
-            row = RowSnapshot(row.env_step, counters, self._metrics)
+            row = self._snapshot_of(row.env_step, counters)
         ended, self._ended, self._told = self._ended[:position], self._ended[position + 1 :], None
         self._waiting = [later - position - 1 for later in self._waiting[1:]]
         self._test = None if test is self._test else self._test
@@ -161,6 +173,7 @@ class ProgressRows:
             metrics=metrics,
             wall_s=row.counters.wall_s,
             evaluates=self._evaluates,
+            task=row.task,
         )
 
     def news(self) -> NewEpisodes | None:

@@ -43,6 +43,10 @@ def all_solved(commanders: Sequence[Commander], bound: float | None) -> End | No
     returns = last_returns(commanders)
     if bound is None or not all(value is not None and value >= bound for value in returns):
         return None
+    evaluated = [commander.last_record if commander.last is None else commander.last.record for commander in commanders]
+    pairs = zip(commanders, evaluated, strict=True)
+    if not all(record is not None and commander.may_solve(record) for commander, record in pairs):
+        return None
     told = ", ".join(f"{value:.6g}" for value in returns)
     text = f"the mean evaluation returns of all policies ({told}) have reached stop_value {bound:.6g}"
     return End(STOP_VALUE, text)

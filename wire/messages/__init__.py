@@ -111,6 +111,7 @@ from remuda.wire.messages.parts import (
     Seconds,
     Sha256,
     ShortText,
+    Task,
     Uuid,
     check_episodes,
     shortened,
@@ -280,6 +281,7 @@ __all__ = [
     "Submit",
     "Submitted",
     "TargetPublished",
+    "Task",
     "TimedBlock",
     "Uuid",
     "Verdict",
@@ -292,7 +294,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 15
+PROTOCOL_VERSION = 16
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (

@@ -59,6 +59,8 @@ class Evaluated(Moment, frozen=True, kw_only=True, tag="evaluation"):
     lengths: EpisodeLengths
     is_best: bool
     """The best so far."""
+    task: Count = 0
+    """Number of the task that was played; see Task."""
     checkpoint: FileName
     """Its file, in the run folder's ckpt/."""
 
@@ -113,6 +115,8 @@ class Verdict(Part, frozen=True):
     traceback: LongText = ""
     state: Annotated[bytes, Meta(max_length=MOST_STATE_BYTES)] | None = None
     """Its state after the event, in MessagePack; null if that has not changed."""
+    task_json: LongText | None = None
+    """JSON: the arguments of a task that it asks for, over those of `env.kwargs`; null for none."""
 
 
 class CallbackAnswer(Part, frozen=True):

@@ -121,6 +121,15 @@ class Acting(Part, frozen=True):
     exploration: dict[str, float]
 
 
+class Task(Part, frozen=True):
+    """The task of a run: what environments are at present; see env.schedule."""
+
+    number: Count = 0
+    """0 is the run's section `env` itself; it rises by 1 with each task."""
+    kwargs_json: LongText = ""
+    """JSON: arguments in the place of, and beside, those of `env.kwargs`; empty for none."""
+
+
 class CheckpointFile(Part, frozen=True):
     """A checkpoint of one of several policies."""
 
@@ -176,6 +185,8 @@ class ChunkMeta(Part, frozen=True):
     """More values of these episodes."""
     metrics: Metrics = field(default_factory=dict[str, MetricMean])
     """Means over the steps of the chunk, under the names of Declaration.collected."""
+    task: Count = 0
+    """Number of the task that it was collected at; see Task."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if numbers contradict each other."""

@@ -30,6 +30,7 @@ from remuda.wire.messages.parts import (
     PolicyText,
     Sha256,
     ShortText,
+    Task,
     Uuid,
 )
 
@@ -101,6 +102,8 @@ class Assign(Message, frozen=True):
     """For a learner: the states in which its callbacks continue."""
     changes: SettingChanges = field(default_factory=dict[str, list[tuple[int, int | float]]])
     """See ChangeSettings."""
+    task: Task = Task()
+    """For a collector: the task that it begins with."""
 
 
 class ChunkAccepted(Message, frozen=True):
@@ -114,6 +117,8 @@ class ChunkAccepted(Message, frozen=True):
     """Why the chunk was not counted; null if it was."""
     others: Annotated[list[Acting], OfOthers] = field(default_factory=list[Acting])
     """What the other policies act by."""
+    task: Task = Task()
+    """A collector that is at an earlier one leaves its episodes, and begins others at this task."""
 
 
 class Credit(Message, frozen=True):
@@ -125,6 +130,8 @@ class Credit(Message, frozen=True):
     exploration: dict[str, float]
     others: Annotated[list[Acting], OfOthers] = field(default_factory=list[Acting])
     """What the other policies act by."""
+    task: Task = Task()
+    """A collector that is at an earlier one leaves its episodes, and begins others at this task."""
 
 
 class PolicyAvailable(Message, frozen=True):
@@ -196,6 +203,8 @@ class Evaluate(Message, frozen=True):
     older: Annotated[list[OlderCheckpoints], Meta(max_length=100)] = field(default_factory=list[list[CheckpointFile]])
     """In self-play: of each policy, in the order of their names, the checkpoints before the one that plays here, oldest
     first. As many episodes are played against them, too."""
+    task: Task = Task()
+    """The task that is played."""
 
 
 class Reanalyze(Message, frozen=True):

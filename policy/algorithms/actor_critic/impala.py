@@ -15,10 +15,10 @@ from torch.nn import functional
 from remuda.config.algorithms.actor_critic import ImpalaConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic, explained_variance
-from remuda.policy.algorithms.actor_critic.returns import divergence, vtrace
 from remuda.policy.algorithms.actor_critic.segments import Losses, Segments
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.tensors import to_tensor
+from remuda.policy.returns import divergence, vtrace
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 ROUNDING = 1e-4

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -17,9 +18,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED
 from remuda.policy.algorithms.actor_critic.layout import recurrent_layout
 from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic, Unrolled, make_network
-from remuda.policy.algorithms.actor_critic.returns import Outcome
 from remuda.policy.algorithms.actor_critic.segments import Seen, Segments
-from remuda.policy.algorithms.actor_critic.torch_distributions import Distribution, Gaussian, categorical
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
@@ -33,8 +32,10 @@ from remuda.policy.networks.recurrent_portable import RecurrentPortablePolicy
 from remuda.policy.networks.tensors import model_misfits, to_tensor, weights_from
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.ranks import Ranks
+from remuda.policy.returns import Outcome
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
+from remuda.policy.torch_distributions import Distribution, Gaussian, categorical
 
 
 class ActorCritic(Algorithm):
@@ -88,7 +89,7 @@ class ActorCritic(Algorithm):
             self._head.returns.store(returns)
             scale = returns.scale[0]
             reward = (reward * scale).clip(-CLIP, CLIP).astype(np.float32)
-        outcome = Outcome(reward, batch["terminated"], done, valid)
+        outcome = replace(Outcome.of(batch), reward=reward)
         seen = batch["obs"].reshape(segments * (slots + 1), *self.observation.shape)
         encoded = self.observation.encode(seen, self._numbers)
         segment, slot = np.nonzero(valid)

@@ -17,11 +17,11 @@ from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic, explained_variance
 from remuda.policy.algorithms.actor_critic.networks import Unrolled
-from remuda.policy.algorithms.actor_critic.returns import Floats, generalized_advantages
 from remuda.policy.algorithms.actor_critic.segments import Losses, Seen, Segments
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.tensors import to_tensor
+from remuda.policy.returns import Floats, generalized_advantages
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -113,7 +113,7 @@ class Ppo(ActorCritic):
             return self._result(updates=0, **of_batch)
         losses, log_ratios, norms = zip(*taken, strict=True)
         log_ratio = torch.cat(log_ratios)
-        approx_kl, clip_fraction = _divergence(log_ratio), ((log_ratio.exp() - 1.0).abs() > clip).float().mean()
+        approx_kl, clip_fraction = divergence(log_ratio), ((log_ratio.exp() - 1.0).abs() > clip).float().mean()
         self.ranks.average(len(log_ratio), approx_kl, clip_fraction)
         return self._result(
             [torch.stack(parts) for parts in zip(*losses, strict=True)],
@@ -133,19 +133,20 @@ class Ppo(ActorCritic):
         of_values = value_loss(values, steps.returns, steps.values, clip=self._policy.value_clip)
         entropy = self._mean_entropy(entropies)
         total = self._total(of_policy, of_values, entropy)
-        return Losses(total, of_policy, of_values, entropy, log_ratio.detach(), values.detach(), steps.returns)
+        return Losses(total, of_policy, of_values, entropy, log_ratio, values.detach(), steps.returns)
 
     def _step(self, steps: Steps, *, clip: float) -> _Taken | None:
         """Take one gradient step on a minibatch; None if the policy has moved too far already."""
         losses = self.loss(steps, clip=clip)
+        log_ratio = losses.log_ratio.detach()
         if self._policy.target_kl is not None:
-            divergence = _divergence(losses.log_ratio)
-            self.ranks.average(len(losses.log_ratio), divergence)
-            if divergence > 1.5 * self._policy.target_kl:
+            moved = divergence(log_ratio)
+            self.ranks.average(len(log_ratio), moved)
+            if moved > 1.5 * self._policy.target_kl:
                 return None
         means = losses.means
-        grad_norm = self._descend(losses.total, len(losses.log_ratio), *means)
-        return _Taken(means, losses.log_ratio, grad_norm)
+        grad_norm = self._descend(losses.total, len(log_ratio), *means)
+        return _Taken(means, log_ratio, grad_norm)
 
     def _valued(self, segments: Segments) -> tuple[Steps, float]:
         """The valid slots with their advantages and returns, and what of the returns the values had explained."""
@@ -211,6 +212,7 @@ class Ppo(ActorCritic):
             yield steps.at(Unrolled(seen.observations[chosen], seen.state[chosen], seen.begins[chosen], among), drawn)
 
 
-def _divergence(log_ratio: torch.Tensor) -> torch.Tensor:
-    """Estimate the Kullback-Leibler divergence of the new policy from the old without bias and never below 0."""
+def divergence(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Estimate the Kullback-Leibler divergence of the new policy from the old without bias and never below 0, from the
+    log ratios [n] of actions that the old one drew."""
     return (log_ratio.expm1() - log_ratio).clamp(min=0.0).mean()

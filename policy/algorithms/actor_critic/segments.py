@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from remuda.policy.algorithms.actor_critic.networks import Unrolled
-from remuda.policy.algorithms.actor_critic.returns import Outcome
+from remuda.policy.returns import Outcome
 
 Seen = torch.Tensor | Unrolled
 """Observations [n, …], each by itself, or segments to unroll."""
@@ -65,7 +65,8 @@ class Losses(NamedTuple):
     value: torch.Tensor
     entropy: torch.Tensor
     log_ratio: torch.Tensor
-    """float32 [n]: log ratio of the policy to the one that acted, for each action."""
+    """float32 [n]: log ratio of the policy to the one that acted, for each action. PPO's has a graph, for variants that
+    restrain it in other ways."""
     values: torch.Tensor
     """float32 [n]: of the observations in which the actions were taken; the same for `targets`."""
     targets: torch.Tensor

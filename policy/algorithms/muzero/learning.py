@@ -24,13 +24,13 @@ from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import new_tree
 from remuda.policy.algorithms.muzero.targets import Floats, Positions, Returns
-from remuda.policy.algorithms.target_learner import TargetLearner
 from remuda.policy.base import Arrays, LearnResult, ReanalyzingAlgorithm
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.rescaling import scaled
 from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.target_learner import TargetLearner
 
 
 class MuZero(TargetLearner[MuZeroNetwork, Adam], ReanalyzingAlgorithm):

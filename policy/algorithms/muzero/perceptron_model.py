@@ -62,9 +62,9 @@ class FoldedPerceptrons:
     """See MuZeroNetwork.folded. A LatentModel without modules, for the few rows of a search."""
 
     def __init__(self, network: PerceptronNetwork) -> None:
-        first, *others = network.representation
-        reads = not isinstance(first, nn.Linear)
-        self._encoder = copy.deepcopy(first).eval() if reads else None
+        begins, *others = network.representation
+        reads = not isinstance(begins, nn.Linear)
+        self._encoder = copy.deepcopy(begins).eval() if reads else None
         self._representation = _Layers.of(nn.Sequential(*others) if reads else network.representation)
         dynamics = _Layers.of(network.dynamics)
         first, latent = dynamics.weights[0], dynamics.weights[0].shape[1] - network.actions

@@ -15,12 +15,13 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_learner import QLearner
 from remuda.policy.algorithms.r2d2.network import Network, make_network
 from remuda.policy.algorithms.r2d2.portable import PortableR2d2
-from remuda.policy.algorithms.r2d2.targets import n_step_returns, sequence_priorities
+from remuda.policy.algorithms.r2d2.targets import sequence_priorities
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.masking import legal_in, masked
 from remuda.policy.networks.recurrence import begins_of
 from remuda.policy.networks.rescaling import scaled, unscaled
 from remuda.policy.networks.tensors import to_tensor, weights_from
+from remuda.policy.returns import Outcome, n_step_returns
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -84,12 +85,8 @@ class R2d2(QLearner[Network]):
         """n-step returns [B, steps] on the scale of the values: those of the best legal actions by `chooses`. Both are
         [B, L + 1 - burn-in, actions]."""
         burn_in, steps = self._policy.burn_in_steps, self._policy.sequence_steps
-        returns = n_step_returns(
-            *(batch[name][:, burn_in:] for name in ("reward", "terminated", "done")),
-            n_step=self._policy.n_step,
-            discount=self._policy.discount,
-        )
-        reward, length, discount = (self._tensor(column) for column in returns)
+        returns = n_step_returns(Outcome.of(batch), n_step=self._policy.n_step, discount=self._policy.discount)
+        reward, length, discount = (self._tensor(column[:, burn_in : burn_in + steps]) for column in returns)
         legal = legal_in(batch, "legal", self._device)
         best = masked(chooses, None if legal is None else legal[:, burn_in:]).argmax(2, True)
         bootstraps = values.gather(2, best).squeeze(2).gather(1, length + self._tensor(np.arange(steps)))

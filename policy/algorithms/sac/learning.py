@@ -8,11 +8,11 @@ from __future__ import annotations
 import torch
 
 from remuda.policy.algorithms.sac.portable import PortableSac
-from remuda.policy.algorithms.sac.squashed import draw
 from remuda.policy.algorithms.sac.tempered import TemperedLearner
 from remuda.policy.algorithms.twin_critics.learning import CRITICS, critics_loss, squared
 from remuda.policy.algorithms.twin_critics.networks import values_of
 from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.torch_distributions import SquashedGaussian
 from remuda.policy.transitions import Transitions
 
 
@@ -38,7 +38,7 @@ class Sac(TemperedLearner):
         """Half the weighted squared distance (equation 5) from reward + discount * (lower target critic - alpha * log
         probability), at an action that the policy draws for the next observation by normal numbers [n, k]."""
         with torch.no_grad():
-            next_action, next_log_prob = draw(self._network(rows.next_obs), noise)
+            next_action, next_log_prob = SquashedGaussian(self._network(rows.next_obs)).drawn_by(noise)
             next_value = values_of(self._target, rows.next_obs, next_action).amin(dim=0)
             target = rows.reward + rows.discount * (next_value - self.alpha * next_log_prob)
         values = values_of(self._network.critics, rows.obs, rows.action)
@@ -48,7 +48,7 @@ class Sac(TemperedLearner):
     def actor_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
         """alpha * log probability - lower critic (equation 9), at an action that the policy draws for the observation
         by normal numbers [n, k]."""
-        action, log_prob = draw(self._network(rows.obs), noise)
+        action, log_prob = SquashedGaussian(self._network(rows.obs)).drawn_by(noise)
         with self._parts[CRITICS].constant():
             value = values_of(self._network.critics, rows.obs, action).min(dim=0).values
         alpha = self.alpha

@@ -15,7 +15,6 @@ from torch import nn
 
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.target_learner import TargetLearner
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout, numbers_of
 from remuda.policy.algorithms.twin_critics.networks import make_network
 from remuda.policy.base import Arrays, LearnResult, Loss
@@ -24,6 +23,7 @@ from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.target_learner import TargetLearner
 from remuda.policy.transitions import Transitions
 
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "log_temperature"

@@ -53,6 +53,7 @@ from remuda.wire.messages import (
     Role,
     SaveCheckpoint,
     StopTraining,
+    Task,
 )
 
 EXPERIMENT = "eeeeeeee-0000-4000-8000-000000000001"
@@ -102,6 +103,7 @@ class Worker:
     epoch: int = 0
     requests: int = 0
     waits: bool = False
+    task: Task = field(default_factory=Task)
     asked: list[AnyMessage] = field(default_factory=list[AnyMessage])
     opponents: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
     """Of a collector in self-play: the older checkpoints of each policy, by its place."""
@@ -261,6 +263,7 @@ class World:
             case Assign():
                 self._begin(worker, message)
             case ChunkAccepted() | Credit():
+                worker.task = max(worker.task, message.task, key=lambda task: task.number)
                 worker.credit = max(worker.credit, message.credit_env_steps)
                 news = [message.policy, *(other.policy for other in message.others)]
                 worker.policies = [max(pair) for pair in zip(worker.policies, news, strict=True)]
@@ -323,7 +326,8 @@ class World:
         ):
             rows = plan.num_envs if plan.on_policy else env_steps * plan.agents
             file = chunk_name(chunk)
-            metas.append(ChunkMeta(chunk, file, rows, env_steps, 100, 0, policy, 0.1, [1.0], [env_steps]))
+            metas.append(ChunkMeta(chunk, file, rows, env_steps, 100, 0, policy, 0.1, [1.0], [env_steps],
+                                   task=worker.task.number))  # fmt: skip
             newest = member.parts.books.flow.policy
             if newest.epoch == policy.epoch:
                 self.lags[name].append(newest.version - policy.version)

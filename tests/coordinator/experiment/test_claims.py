@@ -131,6 +131,13 @@ def test_no_chunk_may_name_the_file_of_another() -> None:
     assert world.experiment().state == "running"
 
 
+def test_no_chunk_is_of_a_task_that_has_not_begun() -> None:
+    world = busy_world()
+    own, other = of(world, "collector", 0), of(world, "collector", 1)
+    said_by(world, own, ChunkReady(own.lease, chunk_of(own.uuid, own.incarnation, task=1)))
+    assert (own.refused, other.refused) == ("dismissed", None)
+
+
 def test_a_late_chunk_counts_only_for_the_worker_that_had_the_lease() -> None:
     world = busy_world()
     lost = of(world, "collector")

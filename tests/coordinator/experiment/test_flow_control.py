@@ -11,6 +11,7 @@ from remuda.coordinator.effects import SendToLease, Step
 from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.tests.coordinator.configs import on_policy_config
+from remuda.training.commander.curriculum import Curriculum
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import (
     Batches,
@@ -35,7 +36,7 @@ class Run:
     def __init__(self) -> None:
         config = on_policy_config(lag=0)
         replay = ReplayAccounting(config, 0.0)
-        self.flow = FlowControl("run", config, replay, ReanalysisBook("run", config, replay))
+        self.flow = FlowControl("run", config, replay, ReanalysisBook("run", config, replay), Curriculum(config))
         self.plan = replay.plan
         self.requests = 0
         for lease in COLLECTORS:

@@ -103,6 +103,29 @@ def test_a_worker_that_is_killed_loses_nothing_that_was_acknowledged(worlds: Any
     assert world.env_steps == [world.written_env_steps()] * 2
 
 
+@pytest.mark.parametrize("at", [None, 600, 1_000])
+def test_all_policies_are_at_the_same_task_over_a_killed_coordinator(worlds: Any, at: int | None) -> None:
+    """Which begins by steps, and then once the evaluations of both have reached it."""
+    schedule = [{"env_step": 600, "kwargs": {"size": 1}}, {"mean_return": 1.0, "kwargs": {"size": 2}}]
+    world = worlds(env={**team_config().env.model_dump(), "schedule": schedule})
+    world.herd()
+    while world.env_steps[0] < (at or 0):
+        world.step()
+    if at is not None:
+        world.crash()
+    finished(world)
+    curricula = [member.parts.books.commander.curriculum for member in world.team.members]
+    assert [curriculum.number for curriculum in curricula] == [2, 2]
+    assert curricula[0].state.since_env_step == curricula[1].state.since_env_step
+    told = {asked.task.number: asked.task.kwargs_json for asked in world.played}
+    assert told == {0: "", 1: '{"size": 1}', 2: '{"size": 2}'}
+    assert {metas[0].task for metas in world.written.values()} == {0, 1, 2}
+    for member in world.team.members:
+        best = member.parts.books.commander.best
+        assert best is not None
+        assert best.record.task == curricula[0].name
+
+
 @pytest.mark.parametrize("at", [0, 300, 1_000, 1_900])
 def test_a_coordinator_that_is_killed_goes_on_with_all_policies_from_the_same_moment(worlds: Any, at: int) -> None:
     world = worlds()

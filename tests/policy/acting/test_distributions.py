@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remuda.policy import torch_distributions
 from remuda.policy.acting import distributions
-from remuda.policy.algorithms.actor_critic import torch_distributions
 from remuda.policy.networks import masking
 from remuda.tests.policy.algorithms import likelihoods
 

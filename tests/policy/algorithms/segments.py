@@ -16,8 +16,8 @@ from remuda.environments.vectors import Vector, single_spaces
 from remuda.learner.metrics import on_host
 from remuda.logbook.statistics import mean
 from remuda.policy.algorithms import make_algorithm, make_policy
-from remuda.policy.algorithms.actor_critic.returns import Outcome
 from remuda.policy.base import Algorithm, Arrays
+from remuda.policy.returns import Outcome
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.cases import ACTION, OBSERVATION
 

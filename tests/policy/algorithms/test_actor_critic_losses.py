@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic
-from remuda.policy.algorithms.actor_critic.returns import Outcome, generalized_advantages, vtrace
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
+from remuda.policy.returns import Outcome, generalized_advantages, vtrace
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.likelihoods import categorical, gaussian, several
 from remuda.tests.policy.algorithms.segments import PUSH, SEVERAL, Batch, batch, numbers, on_policy

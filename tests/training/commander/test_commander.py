@@ -64,7 +64,7 @@ def test_the_initial_policy_is_saved_and_evaluated_before_anything_else() -> Non
     assert commander.saved("initial", record(0)) == [StartEvaluation(record(0))]
     assert commander.evaluating == record(0)
     assert commander.evaluated(result(0, 10.0)) == EvaluationOutcome(best=True, decisions=())
-    assert commander.best == BestCheckpoint(structs.replace(record(0), task=commander.task), 10.0)
+    assert commander.best == BestCheckpoint(structs.replace(record(0), task=commander.curriculum.name), 10.0)
     assert commander.progressed(at(1_600)) == [Save("evaluation")]
 
 
@@ -125,7 +125,7 @@ def test_in_self_play_the_newest_that_was_evaluated_is_the_best() -> None:
         commander.evaluated(result(step, reward)).best for step, reward in ((1_000, 0.0), (2_000, float("nan")))
     ]
     assert outcomes == [True, False]
-    assert commander.best == BestCheckpoint(structs.replace(record(1_000), task=commander.task), 0.0)
+    assert commander.best == BestCheckpoint(structs.replace(record(1_000), task=commander.curriculum.name), 0.0)
 
 
 def self_playing(keep: int) -> ExperimentConfig:

@@ -1,4 +1,4 @@
-"""Returns inside sequences, priorities of sequences, and rescaled values, by hand."""
+"""Priorities of sequences, and rescaled values, by hand."""
 
 from __future__ import annotations
 
@@ -9,46 +9,8 @@ import pytest
 import torch
 
 from remuda.policy.algorithms.r2d2 import acting
-from remuda.policy.algorithms.r2d2.targets import n_step_returns, sequence_priorities
+from remuda.policy.algorithms.r2d2.targets import sequence_priorities
 from remuda.policy.networks.rescaling import scaled, unscaled
-
-NO = [False] * 6
-
-
-def returns(reward: list[float], terminated: list[bool], done: list[bool], n_step: int = 3) -> list[list[float]]:
-    columns = (np.array([reward], np.float32), np.array([terminated]), np.array([done]))
-    return [
-        np.round(column[0].astype(float), 6).tolist()
-        for column in n_step_returns(*columns, n_step=n_step, discount=0.5)
-    ]
-
-
-def test_three_steps_of_an_episode_that_goes_on() -> None:
-    """Of 6 steps the last two are only looked ahead to."""
-    reward = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
-    assert returns(reward, NO, NO) == [[3.0, 6.0, 12.0, 24.0], [3, 3, 3, 3], [0.125] * 4]
-
-
-def test_nothing_is_looked_for_behind_the_end_of_an_episode() -> None:
-    """Step 2 is the last of its episode, step 3 is the reset, step 4 begins the next."""
-    reward, done = [1.0, 2.0, 4.0, 0.0, 16.0, 32.0], [False, False, True, False, False, False]
-    rewards, steps, discounts = returns(reward, done, done)
-    assert rewards[:3] == [3.0, 4.0, 4.0]
-    assert steps[:3] == [3, 2, 1]
-    assert discounts[:3] == [0.0, 0.0, 0.0]  # it terminated
-    rewards, steps, discounts = returns(reward, NO, done)
-    assert rewards[:3] == [3.0, 4.0, 4.0]
-    assert steps[:3] == [3, 2, 1]
-    assert discounts[:3] == [
-        0.125,
-        0.25,
-        0.5,
-    ]  # it was truncated: the value of its last observation stands for the rest
-
-
-def test_one_step_looks_at_nothing_but_itself() -> None:
-    done = [False, True, False, False, True, False]
-    assert returns([1.0] * 6, NO, done, n_step=1) == [[1.0] * 6, [1] * 6, [0.5] * 6]
 
 
 def test_priorities_mix_the_largest_and_the_mean() -> None:

@@ -1,4 +1,4 @@
-"""What a step was worth: generalised advantages and V-trace, over segments [B, T] as collectors deliver them.
+"""What a step was worth: n-step returns, generalised advantages and V-trace, over segments [B, T] of a batch.
 
 A slot that is not valid (the reset of its environment) gets 0 and passes nothing on; a slot that is done passes
 nothing back. Where an episode was truncated or the segment ends, the value of the last observation stands for the rest;
@@ -10,6 +10,7 @@ in two or three; moving [B, T] numbers to the host costs less, even from a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,12 +25,46 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What happened in the slots of segments, each [B, T]; see policy/algorithms/actor_critic/acting.py."""
+    """What happened in the slots of segments or sequences, each [B, T]; see remuda.config.declaration."""
 
     reward: Floats
     terminated: Bools
     done: Bools
     valid: Bools
+
+    @classmethod
+    def of(cls, batch: Mapping[str, np.ndarray]) -> Outcome:
+        """That of a batch."""
+        return cls(batch["reward"], batch["terminated"], batch["done"], batch["valid"])
+
+
+@dataclass(frozen=True)
+class Windows:
+    """For each step, the window of up to n steps of its episode that starts there."""
+
+    reward: NDArray[np.float64]
+    """[time, env]: sum of discount^k * reward over the window."""
+    length: NDArray[np.int64]
+    """[time, env]: steps in the window, m."""
+    complete: Bools
+    """[time, env]: nothing that comes later can change the window: it has n steps or its episode ended in it."""
+
+
+class Returns(NamedTuple):
+    """Of each step, its n steps, or fewer where the episode or the segment ended before: each [B, T]."""
+
+    reward: Floats
+    """Their rewards, summed at the discount."""
+    steps: NDArray[np.int64]
+    """m: how many they are. The value of the observation so many steps later stands for the rest."""
+    discount: Floats
+    """discount ** m, or 0 where the episode terminated: nothing follows."""
+
+    def bootstrapped(self, values: Floats) -> Floats:
+        """Targets of values, float32 [B, T]. `values` float32 [B, T + 1] are of all observations, the last included."""
+        later = np.take_along_axis(values, _places(self.steps) + self.steps, axis=1)
+        targets: Floats = np.add(self.reward, self.discount * later, dtype=np.float32)
+        return targets
 
 
 class VTrace(NamedTuple):
@@ -39,6 +74,40 @@ class VTrace(NamedTuple):
     """Advantages of the actions, for the policy gradient, importance weights included."""
     targets: Floats
     """Targets of the values."""
+
+
+def n_step_windows(reward: NDArray[np.float64], done: Bools, *, n_step: int, discount: float) -> Windows:
+    """Look ahead from every step (Sutton and Barto 2018, section 7.1), over all environments at once.
+
+    `reward` and `done` are [time, env]; `done` marks the last step of an episode, terminated or truncated. A window
+    does not reach past it. The loop is over n, not over steps.
+    """
+    steps = len(reward)
+    total = reward.copy()
+    length = np.ones(reward.shape, np.int64)
+    running = ~done
+    for k in range(1, min(n_step, steps)):
+        grows = running[: steps - k]
+        total[: steps - k] += grows * (discount**k * reward[k:])
+        length[: steps - k] += grows
+        grows &= ~done[k:]
+    complete = ~running
+    complete[: max(steps - n_step + 1, 0)] = True
+    return Windows(total, length, complete)
+
+
+def n_step_returns(outcome: Outcome, *, n_step: int, discount: float) -> Returns:
+    """The windows of segments, with what is left of the value after them."""
+    windows = n_step_windows(outcome.reward.T.astype(np.float64), outcome.done.T, n_step=n_step, discount=discount)
+    length = windows.length.T
+    terminated = np.take_along_axis(outcome.terminated, _places(length) + length - 1, axis=1)
+    left = np.where(outcome.valid & ~terminated, discount**length, 0.0)
+    return Returns(np.where(outcome.valid, windows.reward.T, 0.0).astype(np.float32), length, left.astype(np.float32))
+
+
+def _places(steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64 [T] of steps [B, T]."""
+    return np.arange(steps.shape[1], dtype=np.int64)
 
 
 def generalized_advantages(outcome: Outcome, values: Floats, *, discount: float, gae_lambda: float) -> Floats:

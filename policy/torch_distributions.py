@@ -1,6 +1,6 @@
 """Distributions of actions for learning. For acting see remuda.policy.acting.distributions.
 
-Each gives log probabilities and entropies together, as one node of autograd's graph: recorded operation by operation
+Most give log probabilities and entropies together, as one node of autograd's graph: recorded operation by operation
 they would take a third of an update of PPO.
 """
 
@@ -14,10 +14,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
+from torch.nn import functional
 
 from remuda.policy.acting.components import runs_of
+from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
 
 _LOG_2_PI = math.log(2.0 * math.pi)
+_SQUASHED = 0.5 * _LOG_2_PI + 2.0 * math.log(2.0)
+"""What each squashed number takes from the logarithm of a density, whatever it is."""
 _SMALLEST = torch.finfo(torch.float32).min
 """Keeps 0 * log 0 from being no number."""
 
@@ -76,6 +80,28 @@ class Gaussian:
     def of(self, actions: torch.Tensor) -> Likelihood:
         """The likelihood of numbers [rows, k]: log densities and differential entropies, summed over k."""
         return Likelihood(*_of_gaussian(self._mean, self._log_std, actions))
+
+
+class SquashedGaussian:
+    """Independent normal numbers brought to -1 … 1 by tanh: outputs float32 [rows, 2 k], k means before tanh, then k
+    logarithms of standard deviations, which are held within LOG_STD_MIN … LOG_STD_MAX."""
+
+    def __init__(self, outputs: torch.Tensor) -> None:
+        self._mean, self._log_std = outputs.chunk(2, dim=1)
+
+    def drawn_by(self, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The actions [rows, k] that standard normal `noise` [rows, k] stands for, and the logarithm of the density of
+        each [rows].
+
+        The density of tanh(u) is that of u divided by the slope of tanh, whose logarithm, log(1 - tanh²(u)), is written
+        as 2 (log 2 - u - softplus(-2 u)): this stays finite where tanh(u) has become 1. For a beta of -2 torch's
+        softplus is -softplus(-2 u) / 2.
+        """
+        held = functional.hardtanh(self._log_std, LOG_STD_MIN, LOG_STD_MAX)
+        before = self._mean + held.exp() * noise
+        of_normal = torch.sub(-_SQUASHED - 0.5 * noise.square(), held)
+        of_tanh = torch.sub(before, functional.softplus(before, beta=-2.0), alpha=2.0)  # u + softplus(-2 u)
+        return before.tanh(), torch.add(of_normal, of_tanh, alpha=2.0).sum(dim=1)
 
 
 Distribution = Categorical | MultiCategorical | Gaussian

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from remuda.policy.algorithms.actor_critic.returns import (
+from remuda.policy.returns import (
     Outcome,
     divergence,
     generalized_advantages,

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Generic, TypeVar, cast
 
@@ -41,9 +40,9 @@ class TargetLearner(Algorithm, Generic[Network, AnyOptimizer]):
         self._target, self._optimizer, self._generator = target, optimizer, generator
         self._updates = 0
 
-    @abstractmethod
     def _copy_to_target(self) -> None:
-        """Give the target network the weights of the network in training."""
+        """Give the target network the weights of the network in training, of which it is a copy."""
+        self._target.load_state_dict(self._online.state_dict())
 
     def _loaded(self) -> None:
         """Bring what was computed of the networks up to them: they have other weights now."""

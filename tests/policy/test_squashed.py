@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.policy.acting.distributions import SquashedGaussian
-from remuda.policy.algorithms.sac.squashed import draw
+from remuda.policy.acting import distributions
+from remuda.policy.torch_distributions import SquashedGaussian
 from remuda.tests.policy.algorithms.twin_critics.cases import integral
 
 
 def log_density(units: np.ndarray, mean: float, log_std: float) -> np.ndarray:
-    """Of one number in -1 … 1, as `draw` gives it."""
+    """Of one number in -1 … 1, as the learning side gives it."""
     noise = torch.from_numpy((np.arctanh(units) - mean) / math.exp(log_std))[:, None]
     outputs = torch.tensor([[mean, log_std]], dtype=torch.float64).expand(len(units), 2)
-    action, log_prob = draw(outputs, noise)
+    action, log_prob = SquashedGaussian(outputs).drawn_by(noise)
     np.testing.assert_allclose(action[:, 0].numpy(), units, atol=1e-9)
     return log_prob.numpy()
 
@@ -32,22 +32,24 @@ def test_the_density_adds_up_to_one(mean: float, log_std: float) -> None:
 
 def test_one_density_by_hand() -> None:
     """tanh(0.5) of a standard normal number: its density at 0.5, divided by the slope of tanh there."""
-    _, log_prob = draw(torch.zeros(1, 2, dtype=torch.float64), torch.tensor([[0.5]], dtype=torch.float64))
+    _, log_prob = SquashedGaussian(torch.zeros(1, 2, dtype=torch.float64)).drawn_by(
+        torch.tensor([[0.5]], dtype=torch.float64)
+    )
     expected = math.exp(-0.125) / math.sqrt(2 * math.pi) / (1 - math.tanh(0.5) ** 2)
     assert float(log_prob) == pytest.approx(math.log(expected))
 
 
 def test_several_numbers_are_independent() -> None:
     outputs, noise = torch.tensor([[0.1, -0.4, 0.2, -1.0]]), torch.tensor([[0.3, 1.5]])
-    both = draw(outputs, noise)[1]
-    each = [draw(outputs[:, [index, 2 + index]], noise[:, [index]])[1] for index in (0, 1)]
+    both = SquashedGaussian(outputs).drawn_by(noise)[1]
+    each = [SquashedGaussian(outputs[:, [index, 2 + index]]).drawn_by(noise[:, [index]])[1] for index in (0, 1)]
     torch.testing.assert_close(both, each[0] + each[1])
 
 
 def test_far_out_everything_stays_finite() -> None:
     """Where float32 has tanh(u) = 1, whose slope would be 0."""
     outputs = torch.tensor([[30.0, -30.0, 1.0, 9.0]], requires_grad=True)
-    action, log_prob = draw(outputs, torch.tensor([[1.0, -1.0]]))
+    action, log_prob = SquashedGaussian(outputs).drawn_by(torch.tensor([[1.0, -1.0]]))
     assert action.tolist() == [[1.0, -1.0]]
     assert torch.isfinite(log_prob).all()
     (gradient,) = torch.autograd.grad(action.sum() + 0.2 * log_prob.sum(), outputs)
@@ -57,11 +59,11 @@ def test_far_out_everything_stays_finite() -> None:
 
 def test_collectors_draw_from_the_same_distribution() -> None:
     outputs = np.tile(np.array([[0.4, -1.0, -0.5, 5.0]], np.float32), (40_000, 1))
-    drawn = SquashedGaussian(outputs).sample(np.random.default_rng(0))
+    drawn = distributions.SquashedGaussian(outputs).sample(np.random.default_rng(0))
     before = np.arctanh(np.clip(drawn.astype(np.float64), -1 + 1e-12, 1 - 1e-12))[:, 0]
     assert before.mean() == pytest.approx(0.4, abs=4 * math.exp(-0.5) / 200)
     assert before.std() == pytest.approx(math.exp(-0.5), rel=0.02)
     # The second is held at a standard deviation of exp(2): P(u > 0) for a mean of -1.
     above = 0.5 * math.erfc(1.0 / math.exp(2.0) / math.sqrt(2.0))
     assert float((drawn[:, 1] > 0).mean()) == pytest.approx(above, abs=0.01)
-    np.testing.assert_allclose(SquashedGaussian(outputs[:1]).mode(), np.tanh([[0.4, -1.0]]), rtol=1e-6)
+    np.testing.assert_allclose(distributions.SquashedGaussian(outputs[:1]).mode(), np.tanh([[0.4, -1.0]]), rtol=1e-6)

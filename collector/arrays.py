@@ -1,0 +1,10 @@
+"""The arrays of a collector by the type of their numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]

@@ -1,0 +1,28 @@
+"""PPO that also pays for moving away from the policy that acted: a variant of a built-in algorithm, by its loss.
+`remuda train examples/ppo_variant.yaml` (or launch) runs it; see docs/learning.md."""
+
+from remuda.config.algorithms.actor_critic import PpoConfig
+from remuda.policy.algorithms.actor_critic.entries import PpoEntry
+
+
+class Settings(PpoConfig):
+    """PPO's, and how much a nat of divergence costs (Schulman et al. 2017, section 4)."""
+
+    kl_coefficient: float = 0.5
+
+
+class KlPpo(PpoEntry):
+    """What `policy.type` names."""
+
+    settings = Settings
+
+    def make_algorithm(self, setup, seed):
+        from remuda.policy.algorithms.actor_critic.ppo import Ppo, divergence  # not above: collectors need no torch
+
+        class Learning(Ppo):
+            def loss(self, steps, *, clip):
+                losses = super().loss(steps, clip=clip)
+                cost = setup.settings.kl_coefficient * divergence(losses.log_ratio)
+                return losses._replace(total=losses.total + cost)
+
+        return Learning(setup.config, setup.observation, setup.action, seed)

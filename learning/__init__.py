@@ -1,0 +1,114 @@
+"""The pieces that algorithms are made of, for your own: returns, distributions, networks, optimizers.
+
+docs/learning.md has an example of each. Names are loaded when first used. What acts is in remuda.learning.acting.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from remuda.policy.base import Loss
+    from remuda.policy.networks.adam import Adam, Adams
+    from remuda.policy.networks.encoders import by_parts, impala_resnet, nature_cnn, perceptron, simba, transformer
+    from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
+    from remuda.policy.networks.masking import legal_in, masked
+    from remuda.policy.networks.normalisation import Moments, running_returns
+    from remuda.policy.networks.perceptrons import Perceptrons
+    from remuda.policy.networks.tensors import to_tensor, weights_from
+    from remuda.policy.networks.torch_networks import RunningMoments
+    from remuda.policy.returns import Outcome, Returns, VTrace, generalized_advantages, n_step_returns, vtrace
+    from remuda.policy.target_learner import TargetLearner
+    from remuda.policy.torch_distributions import (
+        Categorical,
+        Gaussian,
+        Likelihood,
+        MultiCategorical,
+        SquashedGaussian,
+        categorical,
+    )
+    from remuda.policy.transitions import Transitions
+
+__all__ = [
+    "Adam",
+    "Adams",
+    "Categorical",
+    "FlatParameters",
+    "FlatPart",
+    "Gaussian",
+    "Likelihood",
+    "Loss",
+    "Moments",
+    "MultiCategorical",
+    "Outcome",
+    "Perceptrons",
+    "Returns",
+    "RunningMoments",
+    "SquashedGaussian",
+    "TargetLearner",
+    "Transitions",
+    "VTrace",
+    "by_parts",
+    "categorical",
+    "generalized_advantages",
+    "impala_resnet",
+    "legal_in",
+    "masked",
+    "n_step_returns",
+    "nature_cnn",
+    "perceptron",
+    "running_returns",
+    "simba",
+    "to_tensor",
+    "transformer",
+    "vtrace",
+    "weights_from",
+]
+
+if not TYPE_CHECKING:  # type checkers read the names above, and then know which names there are not
+    _MODULES = {
+        "Adam": "policy.networks.adam",
+        "Adams": "policy.networks.adam",
+        "Categorical": "policy.torch_distributions",
+        "FlatParameters": "policy.networks.flat_parameters",
+        "FlatPart": "policy.networks.flat_parameters",
+        "Gaussian": "policy.torch_distributions",
+        "Likelihood": "policy.torch_distributions",
+        "Loss": "policy.base",
+        "Moments": "policy.networks.normalisation",
+        "MultiCategorical": "policy.torch_distributions",
+        "Outcome": "policy.returns",
+        "Perceptrons": "policy.networks.perceptrons",
+        "Returns": "policy.returns",
+        "RunningMoments": "policy.networks.torch_networks",
+        "SquashedGaussian": "policy.torch_distributions",
+        "TargetLearner": "policy.target_learner",
+        "Transitions": "policy.transitions",
+        "VTrace": "policy.returns",
+        "by_parts": "policy.networks.encoders",
+        "categorical": "policy.torch_distributions",
+        "generalized_advantages": "policy.returns",
+        "impala_resnet": "policy.networks.encoders",
+        "legal_in": "policy.networks.masking",
+        "masked": "policy.networks.masking",
+        "n_step_returns": "policy.returns",
+        "nature_cnn": "policy.networks.encoders",
+        "perceptron": "policy.networks.encoders",
+        "running_returns": "policy.networks.normalisation",
+        "simba": "policy.networks.encoders",
+        "to_tensor": "policy.networks.tensors",
+        "transformer": "policy.networks.encoders",
+        "vtrace": "policy.returns",
+        "weights_from": "policy.networks.tensors",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import a name of `__all__` when it is first used: torch takes seconds."""
+        if name not in _MODULES:
+            raise AttributeError(f"module 'remuda.learning' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"remuda.{_MODULES[name]}"), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -1,0 +1,33 @@
+"""The pieces that policies act by, in numpy: distributions to draw from, and exploration. Imports no torch."""
+
+from __future__ import annotations
+
+from remuda.policy.acting.correlated_noise import CorrelatedNoise
+from remuda.policy.acting.distributions import (
+    Categorical,
+    EpsilonGreedy,
+    Gaussian,
+    MultiCategorical,
+    SquashedGaussian,
+    categorical,
+    drawn_evenly,
+    epsilon_greedy,
+    masked,
+    with_normal_noise,
+)
+from remuda.policy.acting.network import ActingNetwork
+
+__all__ = [
+    "ActingNetwork",
+    "Categorical",
+    "CorrelatedNoise",
+    "EpsilonGreedy",
+    "Gaussian",
+    "MultiCategorical",
+    "SquashedGaussian",
+    "categorical",
+    "drawn_evenly",
+    "epsilon_greedy",
+    "masked",
+    "with_normal_noise",
+]

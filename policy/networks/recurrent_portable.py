@@ -43,6 +43,10 @@ class RecurrentPortablePolicy(Portable):
         remembered, after = self._remembered(observation, state)
         return self.head(remembered), after
 
+    def best(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The best actions, given the outputs of `forward`."""
+        return self.head.best(outputs)
+
     def act(self, observation: torch.Tensor, state: torch.Tensor) -> Answer:
         """The best actions."""
         remembered, after = self._remembered(observation, state)

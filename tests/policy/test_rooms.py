@@ -14,6 +14,7 @@ ROOMS = Rooms(
         {"entry"},
         {"algorithms"},
         {"files", "row_plan"},
+        {"export"},
     ),
 )
 

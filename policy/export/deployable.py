@@ -9,7 +9,6 @@ import math
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from remuda.environments.packed_part import PackedPart
 from remuda.policy.files.named_inputs import ACTION, LEGAL, NEXT_STATE, STATE, VALUE, as_floats, part_shapes
@@ -84,11 +83,12 @@ class Deployable(nn.Module):
         """The observation as a Portable takes it; of several parts, the numbers of each from its offset on."""
         if not self._parts:
             return parts[0]
-        flat = [part.reshape(-1, math.prod(part.shape[1:])) for part in parts]
-        lacking = [part.bytes - math.prod(part.shape) for part in self._parts]
-        return torch.cat(
-            [functional.pad(one, (0, zeros)) if zeros else one for one, zeros in zip(flat, lacking, strict=True)], dim=1
-        )
+        rows: list[torch.Tensor] = []
+        for part, numbers in zip(self._parts, parts, strict=True):
+            size = math.prod(part.shape)
+            rows.append(numbers.reshape(-1, size))
+            rows.append(rows[-1][:, :1] * torch.zeros(1, part.bytes - size))  # to where the next part begins
+        return torch.cat(rows, dim=1)
 
 
 def example_of(deployable: Deployable, observation: ObservationSpec, batch: int = 2) -> tuple[torch.Tensor, ...]:

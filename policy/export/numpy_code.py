@@ -202,12 +202,6 @@ def _elu(x: str, *factors: float) -> str:
     return f"elu({x})"
 
 
-def _padded(x: str, widths: Sequence[int], mode: str, value: float | None) -> str:
-    if mode != "constant" or value or len(widths) != 2:
-        raise NotInNumpyError("this policy pads by something else than zeros after the last axis")
-    return f"np.pad({x}, ((0, 0), {tuple(widths)}))"
-
-
 def _sliced(x: str, axis: int, first: int, end: int, step: int) -> str:
     last = "" if end >= _END else end
     return f"{x}[{':, ' * axis}{first}:{last}{f':{step}' if step != 1 else ''}]" if (first, last) != (0, "") else x
@@ -272,7 +266,6 @@ _OPERATIONS: Mapping[str, Callable[..., str]] = {
     "mul": _product,
     "neg": lambda x: f"-{x}",
     "one_hot": lambda x, classes: f"one_hot({x}, {classes})",
-    "pad": _padded,
     "permute": lambda x, axes: f"{x}.transpose({_axes(axes)})",
     "relu": _called("relu"),
     "reshape": lambda x, shape: f"{x}.reshape({_axes(shape)})",

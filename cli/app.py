@@ -16,6 +16,7 @@ from remuda.cli import (
     env,
     evaluate,
     examples,
+    export,
     keys,
     launch,
     logs,
@@ -36,6 +37,7 @@ app = new_group(
 app.command(epilog=epilog(train.EXAMPLE))(train.train)
 app.command(epilog=epilog(examples.EXAMPLE))(examples.examples)
 app.command(epilog=epilog(evaluate.EXAMPLE))(evaluate.evaluate)
+app.command(epilog=epilog(export.EXAMPLE))(export.export)
 app.command(epilog=epilog(plot.EXAMPLE))(plot.plot)
 app.command(epilog=epilog("remuda launch examples/cartpole_dqn.yaml --collectors 2"))(launch.launch)
 app.command(epilog=epilog(service.COORDINATOR_EXAMPLE))(service.coordinator)

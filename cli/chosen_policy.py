@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from remuda.cli.errors import InputError
 from remuda.cli.evaluate_options import EvaluateOptions
+from remuda.storage.run_folder import is_model, is_onnx
 
 if TYPE_CHECKING:  # they import torch, which wrong options do not need
     from remuda.config.schema import ExperimentConfig
@@ -19,9 +20,11 @@ if TYPE_CHECKING:  # they import torch, which wrong options do not need
 def check(options: EvaluateOptions) -> None:
     """Raise InputError where there is no policy to play, or options do not go together."""
     run_dir, iteration, follow = options.run_dir, options.iteration, options.follow
+    if is_onnx(run_dir):
+        if follow or iteration is not None:
+            raise InputError(f"{run_dir} is one policy: for {'--follow' if follow else '-i'} give the run folder")
+        return
     if not (run_dir / "config.json").is_file():
-        from remuda.storage.run_folder import is_model
-
         if not is_model(run_dir):
             raise InputError(_not_a_run(run_dir))
         if follow or iteration is not None:
@@ -31,6 +34,12 @@ def check(options: EvaluateOptions) -> None:
         raise InputError(
             f"--follow plays the newest policy, and -i {iteration} asks for another: give only one of them"
         )
+
+
+def require_run(folder: Path) -> None:
+    """Raise InputError unless a folder is that of a run."""
+    if not (folder / "config.json").is_file():
+        raise InputError(_not_a_run(folder))
 
 
 def _not_a_run(folder: Path) -> str:
@@ -44,12 +53,14 @@ def _not_a_run(folder: Path) -> str:
 def chosen(options: EvaluateOptions) -> tuple[Playable, CheckpointRecord | None]:
     """The chosen policy, and its record in index.json. Raises InputError."""
     from remuda.policy.files.checkpoint_file import CheckpointError
-    from remuda.policy.files.playable import checkpoint_playable, model_playable, of_run
-    from remuda.storage.run_folder import is_model
+    from remuda.policy.files.onnx_policy import NoOnnxError
+    from remuda.policy.files.playable import checkpoint_playable, model_playable, of_run, onnx_playable
 
     run_dir, iteration = options.run_dir, options.which
     trust_code, search = options.trust_code, not options.no_search
     try:
+        if is_onnx(run_dir):
+            return onnx_playable(run_dir, trust_code=trust_code, search=search), None
         if is_model(run_dir):
             return model_playable(run_dir, trust_code=trust_code, search=search), None
         if iteration == "model":
@@ -57,7 +68,7 @@ def chosen(options: EvaluateOptions) -> tuple[Playable, CheckpointRecord | None]
         record = named_checkpoint(run_dir / "ckpt", iteration, also=", and model (model/)")
         playable = checkpoint_playable(run_dir / "ckpt" / record.file, trust_code=trust_code, search=search)
         return of_run(playable, run_dir), record
-    except CheckpointError as error:
+    except (CheckpointError, NoOnnxError) as error:
         raise InputError(str(error)) from error
 
 
@@ -93,6 +104,11 @@ def named_checkpoint(ckpt: Path, iteration: str, option: str = "-i", *, also: st
     raise InputError(
         f"{option} {iteration}: {ckpt} has no such checkpoint; there are: {listed}, -1 (newest), best{also}"
     )
+
+
+def newest_if_none_is_best(ckpt: Path) -> str:
+    """The best checkpoint, as `-i` names it; the newest where none was evaluated. Raises InputError."""
+    return "-1" if _index(ckpt).best is None else "best"
 
 
 def _index(ckpt: Path) -> CheckpointIndex:

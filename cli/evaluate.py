@@ -99,7 +99,7 @@ def _play_one(options: EvaluateOptions) -> None:
     if mode is None and not options.no_render and _can_render():
         mode = "human"
     asked = Asked(
-        run_dir=options.run_dir,
+        run_dir=options.folder,
         episodes=options.episodes or (1 if options.follow or options.record is not None else 100),
         length=options.length,
         deterministic=options.deterministic,

@@ -8,7 +8,11 @@ from typing import Annotated
 
 import typer
 
-RunDirArgument = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run folder, or its model/ folder.")]
+from remuda.storage.run_folder import is_onnx
+
+RunDirArgument = Annotated[
+    Path, typer.Argument(metavar="RUN_DIR", help="A run folder, its model/ folder, or an exported .onnx file.")
+]
 Episodes = Annotated[
     int | None,
     typer.Option(
@@ -76,6 +80,11 @@ class EvaluateOptions:
     against: str | None
     """As `iteration`: the checkpoints of the others."""
     as_json: bool
+
+    @property
+    def folder(self) -> Path:
+        """The run's, or that of the exported file."""
+        return self.run_dir.parent if is_onnx(self.run_dir) else self.run_dir
 
     @property
     def which(self) -> str:

@@ -174,7 +174,7 @@ def _ctrl_c_waits() -> Generator[None]:
 def _introduced(playable: Playable, record: CheckpointRecord | None) -> str:
     step = "" if playable.env_step is None else f", env_step {playable.env_step}"
     reward = "" if record is None or record.reward is None else f", mean return when evaluated {record.reward:.6g}"
-    kind = {".tar": "checkpoint", ".pt": "model"}.get(playable.source.suffix, "policy")
+    kind = {".tar": "checkpoint", ".pt": "model", ".onnx": "exported policy"}.get(playable.source.suffix, "policy")
     return f"{kind} {playable.source} (train_iter {playable.train_iter}{step}{reward})"
 
 

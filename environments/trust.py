@@ -67,6 +67,12 @@ def distrusted_model(folder: Path) -> str | None:
     return f"{owner}, and model.pt is a program (TorchScript) that may write files: play a checkpoint, or {TRUST}"
 
 
+def distrusted_file(*paths: Path) -> str | None:
+    """Why opening these files, which name an environment to build, needs the user's trust; None if it does not."""
+    owner = _of_others(*paths, *(path.parent for path in paths))
+    return None if owner is None else f"{owner}, and names code to run, its environment: read that first, then {TRUST}"
+
+
 def _of_others(*paths: Path) -> str | None:
     """A text about the first path that belongs to another user; None if there is none."""
     for path in paths:

@@ -22,7 +22,7 @@ class Settings(remuda.AlgorithmConfig):
 def make_network(setup: remuda.Setup[Settings]) -> nn.Module:  # a logit for each action, and the value
     units, outputs = setup.settings.hidden, setup.action.counted(by="a2c") + 1
     body = learning.perceptron(setup.observation, hidden=[units, units], activation="tanh")
-    return nn.Sequential(body, nn.Linear(units, outputs))
+    return nn.Sequential(learning.Preparation(setup.observation), body, nn.Linear(units, outputs))
 
 
 class Acting(remuda.NetworkPolicy):
@@ -52,6 +52,7 @@ class Learning(remuda.Algorithm):
         loss = self.loss(batch)
         self.flat.backward(loss.total)
         norm = self.flat.clip_gradient(self.learner.max_grad_norm)
+        self.optimizer.learning_rate = self.learner.learning_rate  # which may follow a schedule
         self.optimizer.step()
         return remuda.LearnResult({**loss.metrics, "grad_norm": norm})
 

@@ -6,12 +6,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
-
-Observation = NDArray[np.int64]
 
 
-class Corridor(gymnasium.Env[Observation, np.int64]):
+class Corridor(gymnasium.Env[np.int64, np.int64]):
     """One of two doors leads a step on, the other back to the start; which one it is depends on the place, and is the
     same in all corridors. An observation is the place, as one of 64. The end brings 1, and every step costs 0.001.
     """
@@ -28,17 +25,17 @@ class Corridor(gymnasium.Env[Observation, np.int64]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    ) -> tuple[np.int64, dict[str, Any]]:
         super().reset(seed=seed)
         self._at, self._steps = 0, 0
         return self._seen(), {}
 
-    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
         self._steps += 1
         self._at = self._at + 1 if action == self._doors[self._at] else 0
         arrived = self._at == self._length
         reward = float(arrived) - 0.001
         return self._seen(), reward, arrived, self._steps == 4 * self._length, {}
 
-    def _seen(self) -> Observation:
-        return np.array(self._at, np.int64)
+    def _seen(self) -> np.int64:
+        return np.int64(self._at)

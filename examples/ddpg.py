@@ -52,20 +52,21 @@ class Learning(learning.TargetLearner[Network, learning.Adam]):
     """In the learner: from batches to better weights. What a checkpoint holds is TargetLearner's."""
 
     def __init__(self, setup: remuda.Setup[Settings], seed: int) -> None:
-        self.settings, learner = setup.settings, setup.config.learner
-        self.device, self.max_grad_norm = torch.device(learner.device), learner.max_grad_norm
+        self.settings, self.learner = setup.settings, setup.config.learner
+        self.device = torch.device(self.learner.device)
         with learning.weights_from(seed):
             online = Network(setup).to(self.device)
         target = copy.deepcopy(online)
         self.parameters, self.followers = learning.FlatParameters(online), learning.FlatParameters(target).part("")
         vector, gradient = self.parameters.vector.detach(), self.parameters.gradient
-        adam = learning.Adam(vector, gradient, learning_rate=learner.learning_rate)
+        adam = learning.Adam(vector, gradient, learning_rate=self.learner.learning_rate)
         super().__init__(setup.observation, setup.action, online=online, target=target, optimizer=adam)
 
     def learn(self, batch):
         loss = self.loss(learning.Transitions.of(batch, self.observation, self.action, self.device, as_vector=True))
         self.parameters.backward(loss.total)
-        norm = self.parameters.clip_gradient(self.max_grad_norm)
+        norm = self.parameters.clip_gradient(self.learner.max_grad_norm)
+        self._optimizer.learning_rate = self.learner.learning_rate  # which may follow a schedule
         self._optimizer.step()
         self.followers.follow(self.parameters.vector.detach(), self.settings.target_share)
         return remuda.LearnResult({**loss.metrics, "grad_norm": norm}, loss.priorities)

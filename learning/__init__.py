@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from remuda.policy.base import Loss
     from remuda.policy.networks.adam import Adam, Adams
+    from remuda.policy.networks.custom_encoder import Preparation
     from remuda.policy.networks.encoders import by_parts, impala_resnet, nature_cnn, perceptron, simba, transformer
     from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
     from remuda.policy.networks.masking import legal_in, masked
@@ -43,6 +44,7 @@ __all__ = [
     "MultiCategorical",
     "Outcome",
     "Perceptrons",
+    "Preparation",
     "Returns",
     "RunningMoments",
     "SquashedGaussian",
@@ -80,6 +82,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "MultiCategorical": "policy.torch_distributions",
         "Outcome": "policy.returns",
         "Perceptrons": "policy.networks.perceptrons",
+        "Preparation": "policy.networks.custom_encoder",
         "Returns": "policy.returns",
         "RunningMoments": "policy.networks.torch_networks",
         "SquashedGaussian": "policy.torch_distributions",

@@ -17,6 +17,11 @@ def is_model(folder: Path) -> bool:
     return (folder / MODEL).is_file() and (folder / MODEL_INFO).is_file()
 
 
+def is_onnx(path: Path) -> bool:
+    """Whether this is an ONNX file, as `remuda export` writes them."""
+    return path.suffix == ".onnx" and path.is_file()
+
+
 def target_file(policy_file: str) -> str:
     """The name of the target network's file, which the learner rewrites and reanalyzers read: it lies beside the policy
     file of this name."""

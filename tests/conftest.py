@@ -28,6 +28,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # 40 examples of each property, the same every time; `--hypothesis-profile=ci` tries 100, `default` looks for new ones.
 settings.register_profile("short", settings.get_profile("ci"), max_examples=40)
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests that open ONNX files themselves leave nothing at home
 os.environ.setdefault("REMUDA_PAGE", "0")  # a test that wants a page asks for it
 
 _CHECKOUT = Path(__file__).parents[1].name

@@ -391,7 +391,11 @@ def test_vars_pkl_is_read_in_one_place_which_is_asked_by_two() -> None:
         return {relative(path) for path in product_files() if (module, name) in source(path).taken}
 
     assert importers("remuda.storage.env_files", "unpickle_environment") == {"environments/rebuild.py"}
-    assert importers("remuda.environments.rebuild", "rebuild") == {"cli/playing.py", "policy/files/functions.py"}
+    assert importers("remuda.environments.rebuild", "rebuild") == {
+        "cli/playing.py",
+        "cli/recorded.py",
+        "policy/files/functions.py",
+    }
 
 
 def test_nobody_trusts_code_unasked() -> None:

@@ -64,6 +64,12 @@ def make_policy(
     return entry.make_policy(setup, chosen=choice, device=device)
 
 
+def searches(config: ExperimentConfig) -> bool:
+    """Whether the policy searches before it acts, and can also act by its network alone. Raises
+    UnknownAlgorithmError."""
+    return _entry_of(config)[0].searches
+
+
 def make_reanalyzer(
     config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"
 ) -> Reanalyzer:

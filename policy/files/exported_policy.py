@@ -1,4 +1,4 @@
-"""Acts with a model/ folder, without algorithm, config or checkpoint."""
+"""Acts with a model alone, without algorithm, config or checkpoint: that of a model/ folder, above all."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -25,25 +26,32 @@ from remuda.policy.acting.distributions import (
 )
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.checkpoint_file import CheckpointError, first_line
-from remuda.policy.files.model_artifact import STATE, ModelInfo, without_deprecation
+from remuda.policy.files.model_artifact import ModelInfo, without_deprecation
+from remuda.policy.files.named_inputs import STATE
 from remuda.policy.spaces import UnitBox
 from remuda.storage.run_folder import MODEL, MODEL_INFO
 
+Method = Literal["act", "forward", "value"]
 
-class ExportedPolicy(ValuingActor):
+
+class ModelPolicy(ValuingActor):
     """A model as an evaluator plays it: random numbers come from numpy's generator, so that seeds repeat them."""
 
     keeps_float64 = True  # it takes what the environment gives
 
-    def __init__(self, folder: Path) -> None:
-        """Load `folder`/model.pt. Raises CheckpointError if it is missing, damaged or of another format.
-
-        TorchScript is a program, although without access to Python: load only models of people you trust.
-        """
-        self._model, self.info = _load(folder / MODEL)
-        self._output_name = self.info.outputs[0].name
+    def __init__(self, info: ModelInfo, output_name: str) -> None:
+        """`info` describes the model, and `output_name` names its network's outputs."""
+        self.info, self._output_name = info, output_name
         self.uses_legal_actions = self._output_name in ("q_values", "logits")
         self.state_size = next((int(one.shape[1]) for one in self.info.inputs if one.name == STATE), 0)
+
+    @abstractmethod
+    def asked(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
+        """The model's best actions, outputs or values. The `state` is overwritten."""
+
+    @abstractmethod
+    def log_std(self) -> NDArray[np.float32]:
+        """The logarithms of the standard deviations, of normal distributions."""
 
     def act(
         self,
@@ -57,8 +65,8 @@ class ExportedPolicy(ValuingActor):
     ) -> np.ndarray:
         """See Actor; the same draws as the algorithm's own policy makes."""
         if deterministic and legal is None:
-            return self._asked(self._model.act, observations, state)
-        outputs = masked(self._asked(self._model, observations, state), legal)
+            return self._told("act", observations, state)
+        outputs = masked(self._told("forward", observations, state), legal)
         if deterministic:
             drawn: np.ndarray = categorical(outputs, self.info.action.counts).mode()
         elif self._output_name == "q_values":
@@ -70,8 +78,7 @@ class ExportedPolicy(ValuingActor):
         elif self._output_name == "unit_action":
             return self._box.to_environment(with_normal_noise(outputs, exploration["noise"], rng))
         else:
-            head = self._model.head if self.state_size else self._model
-            drawn = Gaussian(outputs, head.network.log_std.numpy()).sample(rng)
+            drawn = Gaussian(outputs, self.log_std()).sample(rng)
         return self.info.action.to_environment(drawn)
 
     @functools.cached_property
@@ -80,21 +87,41 @@ class ExportedPolicy(ValuingActor):
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """See ValuingActor."""
-        return self._asked(self._model.value, observations, state)
+        return self._told("value", observations, state)
 
-    def _asked(self, method: Callable[..., Any], observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
-        seen = torch.from_numpy(np.ascontiguousarray(observations, self.info.observation.dtype))
-        if not self.state_size:
-            with torch.no_grad():
-                answer: NDArray[Any] = method(seen).numpy()
-            return answer
-        if state is None:
+    def _told(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
+        if self.state_size and state is None:
             raise ValueError("a recurrent policy acts with the state of each environment: give `state`")
-        with torch.no_grad():
-            answered, after = method(seen, torch.from_numpy(state))
-        state[:] = after.numpy()
-        own: NDArray[Any] = answered.numpy()
+        return self.asked(method, observations, state if self.state_size else None)
+
+
+class ExportedPolicy(ModelPolicy):
+    """The model in a model/ folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load `folder`/model.pt. Raises CheckpointError if it is missing, damaged or of another format.
+
+        TorchScript is a program, although without access to Python: load only models of people you trust.
+        """
+        self._model, info = _load(folder / MODEL)
+        super().__init__(info, info.outputs[0].name)
+
+    @torch.no_grad()
+    def asked(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
+        """See ModelPolicy."""
+        seen = torch.from_numpy(np.ascontiguousarray(observations, self.info.observation.dtype))
+        answer = getattr(self._model, method)(*(seen,) if state is None else (seen, torch.from_numpy(state)))
+        if state is not None:
+            answer, after = answer
+            state[:] = after.numpy()
+        own: NDArray[Any] = answer.numpy()
         return own
+
+    def log_std(self) -> NDArray[np.float32]:
+        """See ModelPolicy."""
+        head = self._model.head if self.state_size else self._model
+        numbers: NDArray[np.float32] = head.network.log_std.numpy()
+        return numbers
 
 
 def _load(path: Path) -> tuple[Any, ModelInfo]:

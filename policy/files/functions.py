@@ -12,9 +12,16 @@ from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.loading import find_checkpoint
-from remuda.policy.files.playable import Playable, checkpoint_playable, model_playable, of_run, require_fit
+from remuda.policy.files.playable import (
+    Playable,
+    checkpoint_playable,
+    model_playable,
+    of_run,
+    onnx_playable,
+    require_fit,
+)
 from remuda.policy.networks.tensors import threads
-from remuda.storage.run_folder import RunFolder, is_model
+from remuda.storage.run_folder import RunFolder, is_model, is_onnx
 
 Which = int | Literal["best", "last", "model"]
 """A checkpoint by its train_iter, the best (the last where none was evaluated), the last, or model/."""
@@ -66,10 +73,10 @@ def load_policy(
 ) -> tuple[SingleEnv, GetAction]:
     """Load a run's environment and its policy: (env, get_action).
 
-    `run_dir` may also be a model/ folder that was copied elsewhere. The environment is built again, with `render_mode`
-    (gymnasium's: human, rgb_array), unless you pass your own `env`. With `trust_code`, code runs that somebody else may
-    have put into the folder (its config's environment, model.pt), and the copy in vars.pkl is used if the environment
-    cannot be built: use it only if you trust the author of the folder.
+    `run_dir` may also be a model/ folder that was copied elsewhere, or an ONNX file that `remuda export` wrote. The
+    environment is built again, with `render_mode` (gymnasium's: human, rgb_array), unless you pass your own `env`. With
+    `trust_code`, code runs that somebody else may have put into the folder (its config's environment, model.pt), and
+    the copy in vars.pkl is used if the environment cannot be built: use it only if you trust the author of the folder.
 
     Raises EnvironmentBuildError if the environment cannot be built (`load_action` needs none) or the policy does not
     fit it, and what `load_action` raises.
@@ -79,7 +86,7 @@ def load_policy(
         env = rebuild(
             playable.env,
             source_dir=playable.source_dir,
-            run_dir=Path(run_dir),
+            run_dir=Path(run_dir).parent if is_onnx(Path(run_dir)) else Path(run_dir),
             render_mode=render_mode,
             trust_code=trust_code,
         )
@@ -114,8 +121,11 @@ def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool =
 
 
 def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False, search: bool = True) -> Playable:
-    """Find a policy of a run folder, or the one of a model/ folder, whatever `which` says."""
+    """Find a policy of a run folder, or the one of a model/ folder or of an exported ONNX file, whatever `which`
+    says."""
     folder = Path(run_dir)
+    if is_onnx(folder):
+        return onnx_playable(folder, trust_code=trust_code, search=search)
     if is_model(folder):
         return model_playable(folder, trust_code=trust_code, search=search)
     if which == "model":

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.trust import distrusted_algorithm, trusted_source_dir
-from remuda.policy.algorithms import NoSearchError, UnknownAlgorithmError, make_policy
-from remuda.policy.base import Policy
+from remuda.policy.algorithms import NoSearchError, UnknownAlgorithmError, make_algorithm, make_policy, searches
+from remuda.policy.base import Algorithm, Policy
 from remuda.policy.files.checkpoint_file import CheckpointError, read, typed
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -61,6 +61,26 @@ def load_checkpoint_policy(
     saved = typed(path, read(path), _Saved)
     if config is None:
         config = _config_of(path, saved, run_dir=run_dir or path.parent.parent, trust_code=trust_code)
+    return _trained(path, saved, config, search=search)
+
+
+def load_checkpoint_sides(path: Path, *, trust_code: bool = False) -> tuple[TrainedPolicy, Algorithm]:
+    """Rebuild both sides from a checkpoint file: what acts, by its network alone, and the algorithm with the weights of
+    its network, on the CPU. Raises CheckpointError, as load_checkpoint_policy does."""
+    saved = typed(path, read(path), _Saved)
+    config = _config_of(path, saved, run_dir=path.parent.parent, trust_code=trust_code)
+    learner = config.learner.model_copy(update={"device": "cpu"})
+    config = config.model_copy(update={"learner": learner})
+    try:
+        trained = _trained(path, saved, config, search=not searches(config))
+        algorithm = make_algorithm(config, saved.observation, saved.action, seed=config.seed)
+        algorithm.load_weights({"model": saved.model})
+    except (UnknownAlgorithmError, StateMismatchError) as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    return trained, algorithm
+
+
+def _trained(path: Path, saved: _Saved, config: ExperimentConfig, *, search: bool) -> TrainedPolicy:
     try:
         policy = make_policy(config, saved.observation, saved.action, search=search)
     except (UnknownAlgorithmError, NoSearchError) as error:

@@ -19,13 +19,14 @@ from typing import Any, Literal, cast
 
 import msgspec
 import torch
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
 from remuda.config.tasks import evaluated
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm
+from remuda.policy.files.named_inputs import STATE
 from remuda.policy.networks.portable import Normalisation, Portable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.atomic import Replacing, replacing, write_bytes
@@ -44,8 +45,7 @@ _RECURRENT_USAGE = (
     "actions, state = model.act(observations, state)  # observations [1, ...] as the environment gives them, each once",
     *_USAGE[3:],
 )
-STATE = "state"
-"""The name of the state among the inputs, if the policy carries one."""
+Format = Literal["torchscript", "onnx", "numpy"]
 _METHODS = {
     "act": ("action", "the best actions, as the environment takes them"),
     "sample": ("action", "actions with as much chance in them as the algorithm ever leaves"),
@@ -63,10 +63,27 @@ class Tensor(Struct, frozen=True, kw_only=True, omit_defaults=True):
     meaning: str = ""
 
 
-class ModelInfo(Struct, frozen=True, kw_only=True):
-    """model_info.json: describes model.pt, its inputs and its outputs; model.pt contains a copy of it."""
+class Parity(Struct, frozen=True, kw_only=True):
+    """How an exported file compares with the policy that it is made of."""
 
-    format: Literal["torchscript"] = "torchscript"
+    observations: int
+    source: str
+    """Where they are from."""
+    equal_actions: float
+    """Share of the best actions; numbers of a Box are equal within 1e-5."""
+    largest_action_difference: float
+    largest_output_difference: float
+    """Between the file and the network in torch."""
+    largest_value_difference: float
+    largest_number: float
+    """Of the outputs and values, to judge the differences by."""
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """model_info.json: describes model.pt, its inputs and its outputs; model.pt contains a copy of it. A file that
+    `remuda export` made is described in the same way."""
+
+    format: Format = "torchscript"
     version: int = 2
     """The version of this file's layout."""
     algorithm: str
@@ -93,7 +110,11 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     """The seed of the run."""
     versions: dict[str, str]
     sha256: str | None
-    """The checksum of model.pt; null in the copy inside of it."""
+    """The checksum of the file; null in the copy inside of model.pt."""
+    log_std: list[float] | UnsetType = UNSET
+    """Of an exported `action_mean`: the logarithms of the standard deviations that actions are drawn with."""
+    parity: Parity | UnsetType = UNSET
+    """Of an exported file."""
 
 
 class Exporter:
@@ -123,12 +144,12 @@ class Exporter:
             if self._model is None:
                 self._model = traced_policy(portable, _inputs(portable, example))
         _give(self._model, portable)
-        model = _saved(self._model, _encoded(info))
+        model = _saved(self._model, encoded(info))
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / MODEL, model, durable=False, replace=replace)
         _keep(folder, counters.train_iter, replace)
         info = msgspec.structs.replace(info, sha256=hashlib.sha256(model).hexdigest())
-        write_bytes(folder / MODEL_INFO, _encoded(info), durable=False, replace=replace)
+        write_bytes(folder / MODEL_INFO, encoded(info), durable=False, replace=replace)
 
 
 def _keep(folder: Path, train_iter: int, replace: Replacing) -> None:
@@ -160,25 +181,20 @@ def _info(
     counters: Counters,
     example: torch.Tensor,
 ) -> ModelInfo:
-    meaning = {
-        "q_values": "the value of each action",
-        "logits": "of each action",
-        "squashed_gaussian": "means, then logarithms of standard deviations, before tanh brings actions to -1 … 1",
-        "unit_action": "the best action, in -1 … 1 between the bounds of the space",
-    }
     inputs = _inputs(portable, example)
-    own = _tensor(portable.output_name, _answer(portable, portable(*inputs)))
-    state = [_tensor(STATE, inputs[1])] if portable.state_size else []
-    return ModelInfo(
-        algorithm=config.policy.type,
-        train_iter=counters.train_iter,
-        env_step=counters.env_step,
+    state = [tensor_of(STATE, inputs[1])] if portable.state_size else []
+    own = tensor_of(portable.output_name, _answer(portable, portable(*inputs)), meaning=meaning_of(portable))
+    return described(
+        portable,
+        algorithm,
+        config,
+        counters,
         usage=[line.format(size=portable.state_size) for line in (_RECURRENT_USAGE if state else _USAGE)],
-        inputs=[_tensor("observation", example), *state],
+        inputs=[tensor_of("observation", example), *state],
         outputs=[
-            msgspec.structs.replace(own, method="forward", meaning=meaning.get(own.name, "the best action, unclipped")),
+            msgspec.structs.replace(own, method="forward"),
             *(
-                _tensor(name, _answer(portable, getattr(portable, method)(*inputs)), method=method, meaning=text)
+                tensor_of(name, _answer(portable, getattr(portable, method)(*inputs)), method=method, meaning=text)
                 for method, (name, text) in _METHODS.items()
             ),
             *(
@@ -186,6 +202,29 @@ def _info(
                 for one in state
             ),
         ],
+    )
+
+
+def described(
+    portable: Portable,
+    algorithm: Algorithm,
+    config: ExperimentConfig,
+    counters: Counters,
+    *,
+    usage: list[str],
+    inputs: list[Tensor],
+    outputs: list[Tensor],
+    format: Format = "torchscript",
+) -> ModelInfo:
+    """Describe a policy in a file of this format."""
+    return ModelInfo(
+        format=format,
+        algorithm=config.policy.type,
+        train_iter=counters.train_iter,
+        env_step=counters.env_step,
+        usage=usage,
+        inputs=inputs,
+        outputs=outputs,
         observation=algorithm.observation,
         action=algorithm.action,
         normalisation=portable.normalisation,
@@ -196,6 +235,17 @@ def _info(
         versions={name: metadata.version(name) for name in ("remuda", "torch")},
         sha256=None,
     )
+
+
+def meaning_of(portable: Portable) -> str:
+    """What the outputs of its network mean."""
+    meaning = {
+        "q_values": "the value of each action",
+        "logits": "of each action",
+        "squashed_gaussian": "means, then logarithms of standard deviations, before tanh brings actions to -1 … 1",
+        "unit_action": "the best action, in -1 … 1 between the bounds of the space",
+    }
+    return meaning.get(portable.output_name, "the best action, unclipped")
 
 
 def _inputs(portable: Portable, example: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -209,7 +259,8 @@ def _answer(portable: Portable, given: Any) -> torch.Tensor:
     return answer
 
 
-def _tensor(name: str, tensor: torch.Tensor, *, method: str = "", meaning: str = "") -> Tensor:
+def tensor_of(name: str, tensor: torch.Tensor, *, method: str = "", meaning: str = "") -> Tensor:
+    """Describe an input or output by an example of it [batch, …]."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     return Tensor(name=name, dtype=dtype, shape=["batch", *tensor.shape[1:]], method=method, meaning=meaning)
 
@@ -241,5 +292,6 @@ def _saved(model: torch.jit.ScriptModule, info: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def _encoded(info: ModelInfo) -> bytes:
+def encoded(info: ModelInfo) -> bytes:
+    """As JSON for people."""
     return msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n"

@@ -14,13 +14,14 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.tasks import evaluated, kwargs_of_stage, on_task, stage_named
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, shown
-from remuda.environments.trust import distrusted_model
+from remuda.environments.trust import distrusted_file, distrusted_model
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.exported_policy import ExportedPolicy
+from remuda.policy.files.exported_policy import ExportedPolicy, ModelPolicy
 from remuda.policy.files.loading import TrainedPolicy, load_checkpoint_policy
+from remuda.policy.files.onnx_policy import OnnxPolicy, description_of
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.run_folder import MODEL, RunFolder
@@ -137,14 +138,28 @@ def model_playable(folder: Path, *, trust_code: bool = False, search: bool = Tru
     distrusted = None if trust_code else distrusted_model(folder)
     if distrusted is not None:
         raise CheckpointError(distrusted)
-    actor = ExportedPolicy(folder)
+    return _described(folder / MODEL, ExportedPolicy(folder))
+
+
+def onnx_playable(path: Path, *, trust_code: bool = False, search: bool = True) -> Playable:
+    """Load the policy of an ONNX file that was exported, which acts without a search. One of another user names an
+    environment, which is code: it is opened only with `trust_code`. Raises CheckpointError and NoOnnxError."""
+    if not search:
+        raise CheckpointError(f"{path} acts without a search, so there is none to leave out")
+    distrusted = None if trust_code else distrusted_file(path, description_of(path))
+    if distrusted is not None:
+        raise CheckpointError(distrusted)
+    return _described(path, OnnxPolicy(path))
+
+
+def _described(source: Path, actor: ModelPolicy) -> Playable:
     info = actor.info
     try:
         env = EnvConfig.model_validate(info.env)
     except ValidationError as error:
-        raise CheckpointError(f"{folder / MODEL}: its environment does not fit this Remuda: {error}") from error
+        raise CheckpointError(f"{source}: its environment does not fit this Remuda: {error}") from error
     return Playable(
-        source=folder / MODEL,
+        source=source,
         actor=actor,
         observation=info.observation,
         action=info.action,

@@ -74,6 +74,10 @@ class Portable(nn.Module):
             return (actions + self.get_buffer("starts")).to(dtype).reshape(-1, *spec.shape)
         return actions.to(dtype).clamp(self.get_buffer("low"), self.get_buffer("high")).reshape(-1, *spec.shape)
 
+    @abstractmethod
+    def best(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The best actions, given the outputs of `forward`."""
+
 
 class PortablePolicy(Portable):
     """Takes observations [batch, …] as an environment gives them, and gives actions as it takes them."""
@@ -82,9 +86,9 @@ class PortablePolicy(Portable):
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         """The network's outputs: float32 [batch, k]."""
 
-    @abstractmethod
     def act(self, observation: torch.Tensor) -> torch.Tensor:
         """The best actions."""
+        return self.best(self.forward(observation))
 
     @abstractmethod
     def sample(self, observation: torch.Tensor) -> torch.Tensor:
@@ -105,9 +109,9 @@ class QActing(PortablePolicy):
         super().__init__(observation, action)
         self._epsilon = epsilon
 
-    def act(self, observation: torch.Tensor) -> torch.Tensor:
-        """The best actions."""
-        return self.to_environment(self.forward(observation).argmax(1))
+    def best(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The actions of the highest values."""
+        return self.to_environment(outputs.argmax(1))
 
     def sample(self, observation: torch.Tensor) -> torch.Tensor:
         """The best actions by `exploring_values`, and with probability epsilon any."""
@@ -162,9 +166,8 @@ class PortableActorCritic(PortablePolicy):
         outputs: torch.Tensor = self.network(self.encoded(observation))
         return outputs
 
-    def act(self, observation: torch.Tensor) -> torch.Tensor:
+    def best(self, outputs: torch.Tensor) -> torch.Tensor:
         """The likeliest actions."""
-        outputs = self.forward(observation)
         return self.to_environment(outputs if self._action.is_box else self._each(outputs, _likeliest))
 
     def sample(self, observation: torch.Tensor) -> torch.Tensor:

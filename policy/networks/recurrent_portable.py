@@ -40,24 +40,29 @@ class RecurrentPortablePolicy(Portable):
 
     def forward(self, observation: torch.Tensor, state: torch.Tensor) -> Answer:
         """The network's outputs: float32 [batch, k]."""
-        remembered, after = self._remembered(observation, state)
+        remembered, after = self.remembered(observation, state)
         return self.head(remembered), after
+
+    def best(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The best actions, given the outputs of `forward`."""
+        return self.head.best(outputs)
 
     def act(self, observation: torch.Tensor, state: torch.Tensor) -> Answer:
         """The best actions."""
-        remembered, after = self._remembered(observation, state)
+        remembered, after = self.remembered(observation, state)
         return self.head.act(remembered), after
 
     def sample(self, observation: torch.Tensor, state: torch.Tensor) -> Answer:
         """Actions with the exploration of the end of the schedule; torch's generator decides."""
-        remembered, after = self._remembered(observation, state)
+        remembered, after = self.remembered(observation, state)
         return self.head.sample(remembered), after
 
     def value(self, observation: torch.Tensor, state: torch.Tensor) -> Answer:
         """The return expected from here on: float32 [batch]."""
-        remembered, after = self._remembered(observation, state)
+        remembered, after = self.remembered(observation, state)
         return self.head.value(remembered), after
 
-    def _remembered(self, observation: torch.Tensor, state: torch.Tensor) -> Answer:
+    def remembered(self, observation: torch.Tensor, state: torch.Tensor) -> Answer:
+        """What `head` acts on: float32 [batch, units]."""
         remembered, after = self.core(self.encoder(self.encoder.normalised(self.encoded(observation))), state)
         return remembered, after

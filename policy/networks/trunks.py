@@ -170,21 +170,25 @@ def part_vector(part: PackedPart, rows: torch.Tensor, places: torch.Tensor | Non
     if not part.counts:
         return entries.float() * scale(part)
     places = torch.from_numpy(one_hot_places(part)) if places is None else places
-    at = entries + places.to(rows.device)
+    at = entries.long() + places.to(rows.device)
     return torch.zeros(at.shape[0], width(part), device=rows.device).scatter(1, at, 1.0)
 
 
 def _entries(part: PackedPart, rows: torch.Tensor) -> torch.Tensor:
-    """[n, *shape]; booleans stay bytes."""
-    own = rows[:, part.offset : part.offset + part.bytes].clone()  # views of other numbers must begin at its start
+    """[n, *shape]; booleans stay bytes. Of exported policies, rows hold numbers: each part's from its offset on."""
+    if rows.is_floating_point():
+        return rows[:, part.offset : part.offset + math.prod(part.shape)].reshape(-1, *part.shape)
+    own = rows[:, part.offset : part.offset + part.bytes]
+    own = own.clone(memory_format=torch.contiguous_format)  # views of other numbers must begin at its start
     if part.dtype in ("uint8", "bool"):
         return own.view(-1, *part.shape)
-    if _is_tracing():  # TorchScript cannot view numbers as those of another type
+    if is_tracing():  # TorchScript cannot view numbers as those of another type
         return from_bytes(own.view(-1, *part.shape, np.dtype(part.dtype).itemsize), np.dtype(part.dtype))
     return own.view(getattr(torch, part.dtype)).view(-1, *part.shape)
 
 
-def _is_tracing() -> bool:
+def is_tracing() -> bool:
+    """Whether torch follows a module for a file."""
     return cast("bool", getattr(torch.jit, "is_tracing")())  # noqa: B009  (torch does not declare it)
 
 

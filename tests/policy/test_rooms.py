@@ -14,6 +14,7 @@ ROOMS = Rooms(
         {"entry", "target_learner", "torch_distributions"},
         {"algorithms"},
         {"files", "row_plan"},
+        {"export"},
     ),
 )
 

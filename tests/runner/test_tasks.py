@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,7 +171,7 @@ def test_evaluations_have_an_environment_of_their_own(tmp_path: Path) -> None:
     ],
 )
 def test_environments_that_do_not_fit_the_policy_end_a_run_before_it_begins(
-    tmp_path: Path, schedule: object, evaluator: dict[str, object], why: str
+    tmp_path: Path, schedule: object, evaluator: dict[str, Any], why: str
 ) -> None:
     config = level_config(tmp_path / "user", schedule, (), **evaluator)
     with pytest.raises(EnvironmentBuildError, match=why):

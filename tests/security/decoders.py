@@ -7,7 +7,9 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import numpy as np
@@ -26,6 +28,7 @@ from remuda.logbook.file_sinks import JsonLinesSink
 from remuda.logbook.series import SeriesError, read_series
 from remuda.plotting.errors import PlotError
 from remuda.plotting.runs import find_runs
+from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.policy_file import PolicyFileError, load, publish, read_ref
 from remuda.policy.ranks import RankLostError
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
@@ -82,6 +85,29 @@ class Decoder:
         except self.refuses:
             return False
         return True
+
+
+@cache
+def _onnx() -> tuple[bytes, bytes]:
+    """An exported policy and its description."""
+    from remuda.policy.files.onnx_policy import description_of
+    from remuda.tests.policy.export.cases import trained
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.onnx"
+        trained("ppo, continuous").export.write(path, "onnx")
+        return path.read_bytes(), description_of(path).read_bytes()
+
+
+def _exported(path: Path) -> None:
+    path.write_bytes(_onnx()[1])
+
+
+def _read_exported(path: Path) -> None:
+    from remuda.policy.files.playable import onnx_playable
+
+    path.with_suffix("").write_bytes(_onnx()[0])
+    onnx_playable(path.with_suffix(""))
 
 
 # --- messages ---
@@ -410,6 +436,7 @@ DECODERS = (
     Decoder("payload", PAYLOAD.file, (ChunkError,), _payload, _read_payload),
     Decoder("reanalysis", REANALYSIS.file, (ChunkError,), _reanalysis, _read_reanalysis),
     Decoder("checkpoint", "iteration_20.pth.tar", (DocumentedError,), _checkpoint, _read_checkpoint),
+    Decoder("description of an exported policy", "policy.onnx.json", (CheckpointError,), _exported, _read_exported),
     Decoder("list of checkpoints", "index.json", (CheckpointIndexError,), _index, _read_index),
     Decoder("journal", "journal.sqlite", (JournalError,), _journal, _read_journal),
     Decoder("list of runs", "coordinator.sqlite", (JournalError, FolderOwnedError), _runs, _read_runs),

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from remuda.policy.networks.trunks import is_tracing
+
 
 class BatchNorm(nn.Module):
     """Batch normalisation (Ioffe and Szegedy 2015) of [n, features]; a batch of one row has no variance and is brought
@@ -55,7 +57,11 @@ class BatchNorm(nn.Module):
 
 def normalised(latent: torch.Tensor) -> torch.Tensor:
     """Bring each latent state, or the units of each row, [n, …], to mean 0 and variance 1 (Ba et al. 2016)."""
-    return functional.layer_norm(latent, latent.shape[1:])
+    if not is_tracing():
+        return functional.layer_norm(latent, latent.shape[1:])
+    axes = list(range(1, latent.dim()))  # ONNX has no shapes that are known only when it runs
+    scaled: torch.Tensor = latent - latent.mean(axes, keepdim=True)
+    return scaled * (latent.var(axes, correction=0, keepdim=True) + BatchNorm.EPSILON).rsqrt()
 
 
 class LayerNorm(nn.Module):

@@ -32,9 +32,9 @@ class PortableMuZero(PortablePolicy):
         logits: torch.Tensor = self.policy(self._features(observation))
         return logits
 
-    def act(self, observation: torch.Tensor) -> torch.Tensor:
+    def best(self, outputs: torch.Tensor) -> torch.Tensor:
         """The likeliest actions."""
-        return self.to_environment(self.forward(observation).argmax(1))
+        return self.to_environment(outputs.argmax(1))
 
     def sample(self, observation: torch.Tensor) -> torch.Tensor:
         """Actions drawn from the policy."""

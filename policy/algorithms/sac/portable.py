@@ -42,9 +42,9 @@ class PortableDiscreteSac(PortableTwinCritics):
         outputs: torch.Tensor = self.network(self.encoded(observation))
         return outputs
 
-    def act(self, observation: torch.Tensor) -> torch.Tensor:
+    def best(self, outputs: torch.Tensor) -> torch.Tensor:
         """The likeliest actions."""
-        return self.to_environment(self.forward(observation).argmax(1))
+        return self.to_environment(outputs.argmax(1))
 
     def sample(self, observation: torch.Tensor) -> torch.Tensor:
         """Actions drawn by their probabilities."""

@@ -32,9 +32,9 @@ class PortableTd3(PortableUnitBox):
         """See PortableUnitBox."""
         return outputs.tanh()
 
-    def act(self, observation: torch.Tensor) -> torch.Tensor:
+    def best(self, outputs: torch.Tensor) -> torch.Tensor:
         """The actor's actions."""
-        return self.from_units(self.forward(observation))
+        return self.from_units(outputs)
 
     def sample(self, observation: torch.Tensor) -> torch.Tensor:
         """The actor's actions with noise."""

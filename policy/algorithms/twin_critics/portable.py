@@ -52,9 +52,9 @@ class PortableUnitBox(PortableTwinCritics):
         outputs: torch.Tensor = self.network(self.encoded(observation))
         return outputs
 
-    def act(self, observation: torch.Tensor) -> torch.Tensor:
+    def best(self, outputs: torch.Tensor) -> torch.Tensor:
         """The best actions."""
-        return self.from_units(self.units(self.forward(observation)))
+        return self.from_units(self.units(outputs))
 
     def value(self, observation: torch.Tensor) -> torch.Tensor:
         """The lower critic's estimate for the best action."""

@@ -1,0 +1,140 @@
+"""`remuda export`: a trained policy as a file that needs no Remuda."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from remuda.cli.chosen_policy import named_checkpoint, newest_if_none_is_best, require_run, several_agents
+from remuda.cli.errors import InputError, RunFailedError
+from remuda.cli.evaluate_options import TrustCode
+from remuda.cli.options import AsJson
+
+if TYPE_CHECKING:  # they import torch, which wrong options do not need
+    from remuda.policy.export.exporting import PolicyExport
+    from remuda.policy.files.model_artifact import ModelInfo
+
+EXAMPLE = "remuda export runs/cartpole_dqn --format onnx"
+SUFFIXES = {"torchscript": ".pt", "onnx": ".onnx", "numpy": ".npz"}
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run folder.")]
+Which = Annotated[
+    str | None,
+    typer.Option("-i", "--iteration", help="Which policy: best (the default), -1 newest, or a train_iter."),
+]
+FormatOption = Annotated[
+    Literal["torchscript", "onnx", "numpy"],
+    typer.Option("--format", help="torchscript (for torch and libtorch), onnx, or numpy (a module and its weights)."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The file (default: policy.pt, .onnx or .npz in RUN_DIR/export/)."),
+]
+Verify = Annotated[
+    int, typer.Option(metavar="N", min=100, max=100_000, help="Observations to compare file and policy by.")
+]
+
+
+def export(
+    run_dir: RunArgument,
+    format: FormatOption,
+    iteration: Which = None,
+    out: Out = None,
+    verify: Verify = 100,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a trained policy as one file that needs no Remuda.
+
+    Its inputs are floats, one by name for each part of an observation; normalisation, one-hot and bounds are inside. It
+    is compared with the policy on observations of the run before it is put in place: what was found, and what goes in
+    and comes out, is in FILE.json. MuZero's policy acts by its network alone, without a search.
+    """
+    require_run(run_dir)
+    if several_agents(run_dir) is not None:
+        raise InputError(f"{run_dir} is a run with several agents, whose policies cannot be exported yet")
+    path = out or run_dir / "export" / f"policy{SUFFIXES[format]}"
+    if path.suffix != SUFFIXES[format]:
+        raise InputError(f"--out {path}: the name of a file for --format {format} ends in {SUFFIXES[format]}")
+    from remuda.worker.threads import bound_threads  # after the checks: it imports torch, which takes seconds
+
+    bound_threads()
+    info = _written(run_dir, iteration, path, format, verify, trust_code=trust_code)
+    if as_json:
+        from remuda.policy.files.model_artifact import encoded
+
+        print(encoded(info).decode(), end="")
+    else:
+        print(_told(info, path))
+
+
+def _written(
+    run_dir: Path,
+    iteration: str | None,
+    path: Path,
+    format: Literal["torchscript", "onnx", "numpy"],
+    verify: int,
+    *,
+    trust_code: bool,
+) -> ModelInfo:
+    from remuda.policy.export.formats import ExportError
+    from remuda.policy.files.onnx_policy import NoOnnxError, require_onnx
+
+    try:
+        if format == "onnx":
+            require_onnx()
+        made = _policy(run_dir, iteration, verify, trust_code=trust_code)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return made.write(path, format)
+    except NoOnnxError as error:
+        raise InputError(str(error)) from error
+    except ExportError as error:
+        raise RunFailedError(str(error)) from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _policy(run_dir: Path, iteration: str | None, verify: int, *, trust_code: bool) -> PolicyExport:
+    """The chosen policy, with what it is compared on. Raises InputError and ExportError."""
+    from remuda.cli.recorded import recorded_observations
+    from remuda.environments.errors import EnvironmentBuildError
+    from remuda.evaluator.evaluate import EvaluationError
+    from remuda.policy.export.exporting import PolicyExport
+    from remuda.policy.files.checkpoint_file import CheckpointError
+    from remuda.policy.files.loading import load_checkpoint_sides
+    from remuda.policy.files.playable import of_run, trained_playable
+
+    ckpt = run_dir / "ckpt"
+    source = ckpt / named_checkpoint(ckpt, iteration or newest_if_none_is_best(ckpt)).file
+    try:
+        trained, algorithm = load_checkpoint_sides(source, trust_code=trust_code)
+        counters = trained.counters
+        playable = trained_playable(trained, source, train_iter=counters.train_iter, env_step=counters.env_step)
+        recorded = recorded_observations(of_run(playable, run_dir), run_dir, verify, trust_code=trust_code)
+    except (CheckpointError, EnvironmentBuildError) as error:
+        raise InputError(str(error)) from error
+    except EvaluationError as error:
+        raise RunFailedError(f"the policy could not be played for observations: {error}") from error
+    return PolicyExport(algorithm, trained.policy, trained.config, counters, recorded)
+
+
+def _told(info: ModelInfo, path: Path) -> str:
+    from msgspec import UNSET
+
+    parity = info.parity
+    assert parity is not UNSET
+    equal = "all" if parity.equal_actions == 1.0 else f"{parity.equal_actions:.2%} of the"
+    shapes = [f"{one.name} [{', '.join(map(str, one.shape))}]" for one in info.inputs]
+    return "\n".join(
+        [
+            f"{path}: {info.algorithm}, train_iter {info.train_iter}, env_step {info.env_step}",
+            f"inputs: {', '.join(shapes)}",
+            f"outputs: {', '.join(one.name for one in info.outputs)}",
+            f"compared on {parity.observations} observations from {parity.source}: {equal} actions "
+            f"are equal, outputs differ by {parity.largest_output_difference:.2g} at most, values by "
+            f"{parity.largest_value_difference:.2g}",
+            *info.usage,
+        ]
+    )

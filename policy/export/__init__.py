@@ -1,0 +1,1 @@
+"""Policies as files that need no Remuda: TorchScript, ONNX, or numpy alone."""

@@ -1,0 +1,101 @@
+"""Functions of torch written in numpy, whose text is copied into what `remuda export --format numpy` writes.
+
+So each needs nothing but numpy as `np`, and those above it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    """Negative numbers become 0."""
+    raised: np.ndarray = np.maximum(x, 0)
+    return raised
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """Between 0 and 1."""
+    halved: np.ndarray = np.tanh(x / 2)
+    return (halved + 1) / 2
+
+
+def softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    """Probabilities by logits."""
+    raised: np.ndarray = np.exp(x - x.max(axis, keepdims=True))
+    shares: np.ndarray = raised / raised.sum(axis, keepdims=True)
+    return shares
+
+
+def elu(x: np.ndarray) -> np.ndarray:
+    """Negative numbers go to -1."""
+    bent: np.ndarray = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    return bent
+
+
+def softplus(x: np.ndarray) -> np.ndarray:
+    """A smooth relu."""
+    smooth: np.ndarray = np.logaddexp(x, x.dtype.type(0))
+    return smooth
+
+
+def gelu_tanh(x: np.ndarray) -> np.ndarray:
+    """The Gaussian error linear unit, by tanh."""
+    inner: np.ndarray = np.tanh(0.7978845608028654 * (x + 0.044715 * x**3))
+    weighed: np.ndarray = x * (inner + 1) / 2
+    return weighed
+
+
+def layer_norm(
+    x: np.ndarray, axes: int, weight: np.ndarray | None, bias: np.ndarray | None, epsilon: float
+) -> np.ndarray:
+    """Mean 0 and variance 1 over the last axes."""
+    last = tuple(range(-axes, 0))
+    scaled: np.ndarray = (x - x.mean(last, keepdims=True)) / np.sqrt(x.var(last, keepdims=True) + epsilon)
+    scaled = scaled if weight is None else scaled * weight
+    return scaled if bias is None else scaled + bias
+
+
+def batch_norm(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray, mean: np.ndarray, variance: np.ndarray, epsilon: float
+) -> np.ndarray:
+    """The running scale of each channel."""
+    scale = weight / np.sqrt(variance + np.float32(epsilon))
+    shape = (1, -1) + (1,) * (x.ndim - 2)
+    scaled: np.ndarray = x * scale.reshape(shape) + (bias - mean * scale).reshape(shape)
+    return scaled
+
+
+def windows(x: np.ndarray, kernel: tuple[int, ...], stride: list[int], padding: list[int]) -> np.ndarray:
+    """What filters see of images: [n, channels, height, width, *kernel]."""
+    x = np.pad(x, ((0, 0), (0, 0), (padding[0], padding[0]), (padding[1], padding[1])))
+    seen: np.ndarray = np.lib.stride_tricks.sliding_window_view(x, kernel, (2, 3))
+    return seen[:, :, :: stride[0], :: stride[1]]
+
+
+def convolution(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, stride: list[int], padding: list[int]
+) -> np.ndarray:
+    """Filters over images [n, channels, height, width]."""
+    seen = windows(x, weight.shape[2:], stride, padding)
+    outputs: np.ndarray = np.tensordot(seen, weight, ((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
+    return outputs if bias is None else outputs + bias[:, None, None]
+
+
+def average(x: np.ndarray, kernel: list[int], stride: list[int], padding: list[int]) -> np.ndarray:
+    """Means of windows of images, the padding among them."""
+    mean: np.ndarray = windows(x, tuple(kernel), stride, padding).mean((4, 5))
+    return mean
+
+
+def one_hot(x: np.ndarray, classes: int) -> np.ndarray:
+    """A 1 at each index."""
+    ones: np.ndarray = (x[..., None] == np.arange(classes)).astype(np.int64)
+    return ones
+
+
+def scatter(into: np.ndarray, axis: int, index: np.ndarray, value: float) -> np.ndarray:
+    """A number put at each index."""
+    filled = into.copy()
+    np.put_along_axis(filled, index, value, axis)
+    return filled

@@ -1,0 +1,211 @@
+"""What is promised of exported files: opened without Remuda they act and value as the policy does."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import onnxruntime  # type: ignore[import-untyped]
+import pytest
+import torch
+
+from remuda.policy.base import Algorithm
+from remuda.policy.export import formats
+from remuda.policy.export.exporting import PolicyExport
+from remuda.policy.export.formats import FORMATS, ExportError
+from remuda.policy.files.model_artifact import Format, without_deprecation
+from remuda.policy.files.named_inputs import as_floats
+from remuda.policy.files.onnx_policy import NoOnnxError, description_of
+from remuda.policy.spaces import ObservationSpec
+from remuda.tests.patience import HANG_S
+from remuda.tests.policy.export.cases import ALL, Made, far_away, made, trained
+from remuda.tests.policy.files.exported import COUNTERS
+
+pytestmark = pytest.mark.xdist_group("exported policies")
+
+EVERY_FORMAT: tuple[Format, ...] = get_args(Format)
+every_format = pytest.mark.parametrize("format", EVERY_FORMAT)
+Asked = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
+
+
+@pytest.fixture(scope="module", params=ALL)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Made, Path]:
+    """A policy, and the folder with its files."""
+    case, folder = made(request.param), tmp_path_factory.mktemp("exported")
+    export = case.export
+    for format in EVERY_FORMAT:
+        export.write(folder / f"policy{FORMATS[format].suffix}", format)
+    return case, folder
+
+
+def opened(folder: Path, format: Format) -> Asked:
+    """As people open it."""
+    path = folder / f"policy{FORMATS[format].suffix}"
+    if format == "onnx":
+        session = onnxruntime.InferenceSession(path)
+        return lambda given: list(session.run(None, dict(given)))
+    if format == "torchscript":
+        with without_deprecation():
+            model: Any = torch.jit.load(path)  # type: ignore[no-untyped-call]
+
+        def ask(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+            method = model.with_legal if "legal" in given else model
+            return [answer.numpy() for answer in method(*map(torch.from_numpy, given.values()))]
+
+        return ask
+    spec = importlib.util.spec_from_file_location("exported", folder / "policy.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return lambda given: list(module.policy(*given.values()))
+
+
+@every_format
+def test_it_acts_and_values_as_the_policy_does(exported: tuple[Made, Path], format: Format) -> None:
+    """Step by step where it carries a state, which begins at 0; else any number at once."""
+    (case, folder), rng = exported, np.random.default_rng(0)
+    ask, policy, recorded, size = opened(folder, format), case.policy, case.recorded, case.policy.state_size
+    acting, valuing, state = (np.zeros((1, size), np.float32) for _ in range(3))
+    for first in range(0, 12 if size else len(recorded), 1 if size else 13):
+        rows = slice(first, first + (1 if size else 13))
+        seen = recorded.observations[rows]
+        states = {"state": state} if size else {}
+        legal = None if recorded.legal is None else recorded.legal[rows]
+        masks = {} if legal is None else {"legal": legal.astype(np.float32)}
+        action, _, value, *after = ask({**as_floats(case.algorithm.observation, seen), **states, **masks})
+        state = after[0] if size else state
+        own = [acting, valuing] if size else [None, None]
+        expected = policy.act(seen, {}, rng, deterministic=True, legal=legal, state=own[0])
+        assert (action.shape, action.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(value, policy.value(seen, state=own[1]), rtol=1e-4, atol=1e-4)
+    assert not size or np.abs(state).max() > 1e-3
+
+
+@every_format
+def test_legal_actions_may_be_left_out(exported: tuple[Made, Path], format: Format) -> None:
+    """They are no input at all where environments do not say which are."""
+    (case, folder), size = exported, exported[0].policy.state_size
+    assert ("legal" in case.export.inputs) == (case.recorded.legal is not None)
+    seen, states = case.recorded.observations[:9], [np.zeros((9, size), np.float32) if size else None for _ in range(2)]
+    given = as_floats(case.algorithm.observation, seen) | ({} if states[0] is None else {"state": states[0]})
+    expected = case.policy.act(seen, {}, np.random.default_rng(0), deterministic=True, state=states[1])
+    np.testing.assert_allclose(opened(folder, format)(given)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@every_format
+def test_the_description_says_what_was_compared_and_found(exported: tuple[Made, Path], format: Format) -> None:
+    case, folder = exported
+    path = folder / f"policy{FORMATS[format].suffix}"
+    info = json.loads(description_of(path).read_text())
+    assert (info["format"], info["train_iter"], info["env_step"]) == (format, 12, 120)
+    parity = info["parity"]
+    assert (parity["observations"], parity["source"], parity["equal_actions"]) == (40, "a test", 1.0)
+    assert parity["largest_output_difference"] <= 1e-5 * max(1.0, parity["largest_number"])
+    assert parity["largest_value_difference"] <= 1e-5 * max(1.0, parity["largest_number"])
+    assert parity["largest_number"] > 1e-3
+    ask, shapes = opened(folder, format), {one["name"]: one["shape"] for one in info["inputs"]}
+    assert {one["dtype"] for one in info["inputs"]} == {"float32"}
+    floats = as_floats(case.algorithm.observation, case.algorithm.observation.example(3))
+    given = {name: floats.get(name, np.ones((3, *shape[1:]), np.float32)) for name, shape in shapes.items()}
+    answers = ask(given)
+    assert [one["shape"] for one in info["outputs"]] == [["batch", *answer.shape[1:]] for answer in answers]
+    assert [one["dtype"] for one in info["outputs"]] == [str(answer.dtype) for answer in answers]
+    assert shapes == {name: ["batch", *array.shape[1:]] for name, array in given.items()}
+
+
+def test_each_part_of_an_observation_is_an_input_by_name() -> None:
+    inputs = {one: shape for one, shape in made("dqn, parts with an image").export.inputs.items()}
+    assert inputs == {
+        "direction": (),
+        "image": (7, 7, 3),
+        "place.0": (2,),
+        "place.1": (2,),
+        "switches": (3,),
+        "legal": (4,),
+    }
+
+
+def test_parts_with_names_of_other_inputs_are_told_apart() -> None:
+    from gymnasium import spaces
+
+    from remuda.environments.packing import packed_space
+
+    names = spaces.Dict({name: spaces.Discrete(2) for name in ("action", "state", "walls")})
+    spec = ObservationSpec.of(packed_space(names))
+    assert list(as_floats(spec, spec.example(1))) == ["observation.action", "observation.state", "walls"]
+    positions = ObservationSpec.of(packed_space(spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3)))))
+    assert list(as_floats(positions, positions.example(1))) == ["observation.0", "observation.1"]
+
+
+ELSEWHERE = """
+import json, sys
+sys.path[:0] = json.loads(sys.argv[1])
+from policy import policy
+import numpy
+action, q_values, value = policy(numpy.array([[0.1, -0.2, 0.3, 0.4]], numpy.float32))
+assert not any(name.split(".")[0] in ("torch", "remuda", "onnx", "msgspec") for name in sys.modules)
+print(json.dumps([action.tolist(), q_values.tolist(), value.tolist()]))
+"""
+
+
+@pytest.mark.processes
+def test_the_module_in_numpy_needs_nothing_else(tmp_path: Path) -> None:
+    case = trained("dqn")
+    replace(case, recorded=replace(case.recorded, legal=None)).export.write(tmp_path / "policy.npz", "numpy")
+    paths = json.dumps([str(tmp_path), str(Path(np.__file__).parents[1])])
+    command = [sys.executable, "-I", "-S", "-c", ELSEWHERE, paths]
+    done = subprocess.run(command, check=True, timeout=HANG_S, capture_output=True, text=True)
+    action, q_values, value = json.loads(done.stdout)
+    seen = np.array([[0.1, -0.2, 0.3, 0.4]], np.float32)
+    assert action == case.policy.act(seen, {}, np.random.default_rng(0), deterministic=True).tolist()
+    np.testing.assert_allclose(np.max(q_values, axis=1), case.policy.value(seen), rtol=1e-5)
+    assert value == [max(q_values[0])]
+
+
+@every_format
+def test_what_float32_cannot_hold_is_refused_and_leaves_nothing(tmp_path: Path, format: Format) -> None:
+    path = tmp_path / f"policy{FORMATS[format].suffix}"
+    with pytest.raises(ExportError, match=r"nothing was written.*float64, of which float32 has too few digits"):
+        far_away().export.write(path, format)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_acts_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = trained("dqn")
+    run = formats.Onnx.run
+
+    def other(self: formats.Onnx, path: Path) -> Asked:
+        ask = run(self, path)
+        return lambda given: [1 - ask(given)[0], *ask(given)[1:]]
+
+    monkeypatch.setattr(formats.Onnx, "run", other)
+    with pytest.raises(ExportError, match=r"0\.00% of the actions are equal"):
+        case.export.write(tmp_path / "policy.onnx", "onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_algorithm_without_a_portable_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = trained("dqn")
+    monkeypatch.setattr(type(case.algorithm), "portable", Algorithm.portable)
+    with pytest.raises(ExportError, match="'dqn' cannot be exported: its algorithm has no `portable` module"):
+        PolicyExport(case.algorithm, case.policy, case.config, COUNTERS, case.recorded)
+
+
+def test_a_missing_package_is_named_with_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = trained("dqn")
+
+    def find(name: str) -> None:
+        return None
+
+    monkeypatch.setattr("importlib.util.find_spec", find)
+    with pytest.raises(NoOnnxError, match=r"need onnx and onnxruntime: pip install 'remuda\[export\]'"):
+        case.export.write(tmp_path / "policy.onnx", "onnx")

@@ -1,0 +1,140 @@
+"""What is promised of playing an exported ONNX file: the episodes of the policy that it is made of."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.environment import EnvConfig
+from remuda.environments.make import make_single
+from remuda.evaluator.evaluate import evaluate
+from remuda.policy.base import Actor
+from remuda.policy.files.checkpoint_file import CheckpointError
+from remuda.policy.files.functions import load_action, load_policy
+from remuda.policy.files.onnx_policy import OnnxPolicy, description_of
+from remuda.policy.files.playable import onnx_playable
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.export.cases import Made, fresh, made
+
+pytestmark = pytest.mark.xdist_group("exported policies")
+
+OF_EVERY_KIND = (
+    "dqn without streams, on places",
+    "ppo, several",
+    "ppo, gru, continuous",
+    "sac",
+    "td3",
+    "r2d2, lstm",
+    "dqn, parts with an image",
+)
+
+
+def walker() -> Made:
+    """A policy for CartPole whose actions depend on what it sees."""
+    seen = np.random.default_rng(1).normal(size=(40, 4)).astype(np.float32)
+    return fresh(DqnConfig(hidden=(9,)), seen, ObservationSpec((4,), "float32"), ActionSpec(2))
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a policy for CartPole."""
+    path = tmp_path_factory.mktemp("played") / "policy.onnx"
+    walker().export.write(path, "onnx")
+    return path
+
+
+@pytest.mark.parametrize("explores", [False, True])
+def test_it_plays_the_same_episodes_from_the_same_seeds(played: Path, explores: bool) -> None:
+    env = make_single(EnvConfig(id="CartPole-v1"), source_dir=None)
+    taken: list[list[int]] = []
+    for actor in (walker().policy, OnnxPolicy(played)):
+        actions: list[int] = []
+        episodes = evaluate(
+            [env],
+            actor,
+            seeds=[3, 4, 5],
+            rng=np.random.default_rng(6),
+            exploration={"epsilon": 0.2} if explores else None,
+            acted=lambda chosen, actions=actions: actions.extend(chosen.tolist()),  # type: ignore[misc]
+        )
+        taken.append([*actions, *(episode.length for episode in episodes)])
+    env.close()
+    assert taken[0] == taken[1]
+    assert set(taken[0]) > {0, 1}
+
+
+def answers(actor: Actor, seen: np.ndarray, legal: np.ndarray | None, *, deterministic: bool) -> list[np.ndarray]:
+    state = np.zeros((len(seen), actor.state_size), np.float32) if actor.state_size else None
+    explores, rng = {"epsilon": 0.3, "noise": 0.2, "random": 0.0}, np.random.default_rng(5)
+    return [actor.act(seen, explores, rng, deterministic=deterministic, legal=legal, state=state) for _ in range(3)]
+
+
+@pytest.mark.parametrize("name", OF_EVERY_KIND)
+def test_it_acts_as_the_policy_does_also_by_chance(tmp_path: Path, name: str) -> None:
+    case, path = made(name), tmp_path / "policy.onnx"
+    case.export.write(path, "onnx")
+    seen, legal, exported = case.recorded.observations, case.recorded.legal, OnnxPolicy(path)
+    for deterministic in (True, False):
+        both = [answers(actor, seen, legal, deterministic=deterministic) for actor in (case.policy, exported)]
+        for one, other in zip(*both, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
+
+
+def test_it_is_a_plain_function_too(played: Path) -> None:
+    env, get_action = load_policy(played)
+    observation, _ = env.reset(seed=1)
+    env.close()
+    expected = walker().policy.act(observation[None], {}, np.random.default_rng(0), deterministic=True)
+    assert get_action(observation) == load_action(played)(observation) == int(expected[0])
+
+
+def copied(played: Path, folder: Path) -> Path:
+    path = folder / "policy.onnx"
+    path.write_bytes(played.read_bytes())
+    description_of(path).write_bytes(description_of(played).read_bytes())
+    return path
+
+
+def test_what_is_not_the_file_that_was_described_is_refused(played: Path, tmp_path: Path) -> None:
+    path = copied(played, tmp_path)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointError, match=r"damaged, or not the file that policy\.onnx\.json describes"):
+        OnnxPolicy(path)
+    path = copied(played, tmp_path)
+    description_of(path).write_text("{}")
+    with pytest.raises(CheckpointError, match=r"policy\.onnx\.json: does not describe a policy"):
+        OnnxPolicy(path)
+    description_of(path).unlink()
+    with pytest.raises(CheckpointError, match=r"policy\.onnx\.json: no such file; .* go together"):
+        OnnxPolicy(path)
+
+
+def test_what_onnxruntime_cannot_read_is_refused(played: Path, tmp_path: Path) -> None:
+    import hashlib
+
+    path = copied(played, tmp_path)
+    path.write_bytes(b"no graph")
+    info = json.loads(description_of(path).read_text())
+    description_of(path).write_text(json.dumps(info | {"sha256": hashlib.sha256(b"no graph").hexdigest()}))
+    with pytest.raises(CheckpointError, match="not an ONNX file that onnxruntime can read"):
+        OnnxPolicy(path)
+
+
+def test_that_of_another_user_takes_trust(played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its description names an environment, which is code."""
+    path, own = copied(played, tmp_path), os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with pytest.raises(CheckpointError, match=r"belongs to another user .* names code to run.*--trust-code"):
+        onnx_playable(path)
+    assert onnx_playable(path, trust_code=True).train_iter == 12
+
+
+def test_it_has_no_search_to_leave_out(played: Path) -> None:
+    with pytest.raises(CheckpointError, match="without a search"):
+        onnx_playable(played, search=False)

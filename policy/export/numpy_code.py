@@ -98,7 +98,10 @@ class NumpyCode:
         operation = kind.removeprefix("aten::").removesuffix("_")  # what is overwritten is not read again
         if operation not in _OPERATIONS:
             raise NotInNumpyError(f"this policy computes {kind}, which has no form in numpy here")
-        text = _OPERATIONS[operation](*given)
+        try:
+            text = _OPERATIONS[operation](*given)
+        except TypeError as error:  # it is given more than the forms that are known
+            raise NotInNumpyError(f"this policy computes {kind} in a form that numpy does not have here") from error
         if text in given or operation in _SPLITS:
             return text
         return given[0] if operation in _OFTEN_DONE and self._is_done(given[0], text) else self._named(text)

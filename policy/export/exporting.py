@@ -9,6 +9,7 @@ import copy
 import hashlib
 import os
 import tempfile
+import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -142,11 +143,15 @@ class PolicyExport:
 
 @contextmanager
 def _plain_attention() -> Generator[None]:
-    """Let torch's attention be traced as what it is made of: its fast path is one operation that only torch has."""
+    """Let torch's attention be traced as what it is made of: its fast path is one operation that only torch has.
+
+    Of what a trace fixes, such as checks of shapes, torch warns; whether the file acts alike is looked at later."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
 

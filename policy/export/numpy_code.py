@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from remuda.config.errors import Error
 from remuda.policy.export import numpy_functions
 
 _END = (1 << 63) - 1
@@ -23,7 +22,7 @@ _DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "fl
 """Numpy's names by the numbers that torch's types have in graphs."""
 
 
-class NotInNumpyError(Error):
+class NotInNumpyError(Exception):
     """The policy computes something that has no form in numpy here."""
 
 

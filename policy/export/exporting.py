@@ -9,7 +9,9 @@ import copy
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from remuda.policy.export.formats import FORMATS, ExportError
 from remuda.policy.export.numpy_code import NotInNumpyError
 from remuda.policy.export.parity import Comparison
 from remuda.policy.export.recorded import Recorded
+from remuda.policy.files.checkpoint_file import first_line
 from remuda.policy.files.model_artifact import (
     Format,
     ModelInfo,
@@ -86,9 +89,11 @@ class PolicyExport:
         with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder, torch.no_grad():
             made = Path(folder) / path.name
             try:
-                way.write(self._deployable, example, made)
-            except NotInNumpyError as error:
-                raise ExportError(f"{error}: take --format onnx or torchscript") from error
+                with _plain_attention():
+                    way.write(self._deployable, example, made)
+            except (NotInNumpyError, torch.onnx.errors.OnnxExporterError) as error:
+                others = " or ".join(other for other in FORMATS if other != format)
+                raise ExportError(f"{first_line(error)}: take --format {others}") from error
             comparison = Comparison(self._policy, self._portable, self._algorithm.observation)
             parity = comparison.parity(way.run(made), self._recorded)
             _require_alike(parity, self._algorithm)
@@ -134,6 +139,21 @@ class PolicyExport:
         if name == LEGAL:
             return "above 0 where an action is legal; may be left out: then all are"
         return self._deployable.meanings[name]
+
+
+@contextmanager
+def _plain_attention() -> Generator[None]:
+    """Let torch's attention be traced as what it is made of: its fast path is one operation that only torch has.
+
+    Of what a trace fixes, such as checks of shapes, torch warns; whether the file acts alike is looked at later."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _log_std(portable: Portable) -> list[float] | msgspec.UnsetType:

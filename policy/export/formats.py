@@ -17,7 +17,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from remuda.config.errors import Error
 from remuda.policy.export.deployable import Deployable
 from remuda.policy.export.numpy_code import NumpyCode
 from remuda.policy.export.parity import Run
@@ -26,7 +25,7 @@ from remuda.policy.files.named_inputs import LEGAL
 from remuda.policy.files.onnx_policy import opened, require_onnx
 
 
-class ExportError(Error):
+class ExportError(Exception):
     """The policy cannot be exported; the text says why, and what to do."""
 
 

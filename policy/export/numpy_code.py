@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from remuda.config.errors import Error
 from remuda.policy.export import numpy_functions
 
 _END = (1 << 63) - 1
@@ -23,7 +22,7 @@ _DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "fl
 """Numpy's names by the numbers that torch's types have in graphs."""
 
 
-class NotInNumpyError(Error):
+class NotInNumpyError(Exception):
     """The policy computes something that has no form in numpy here."""
 
 
@@ -98,7 +97,10 @@ class NumpyCode:
         operation = kind.removeprefix("aten::").removesuffix("_")  # what is overwritten is not read again
         if operation not in _OPERATIONS:
             raise NotInNumpyError(f"this policy computes {kind}, which has no form in numpy here")
-        text = _OPERATIONS[operation](*given)
+        try:
+            text = _OPERATIONS[operation](*given)
+        except TypeError as error:  # it is given more than the forms that are known
+            raise NotInNumpyError(f"this policy computes {kind} in a form that numpy does not have here") from error
         if text in given or operation in _SPLITS:
             return text
         return given[0] if operation in _OFTEN_DONE and self._is_done(given[0], text) else self._named(text)

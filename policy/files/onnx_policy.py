@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.errors import Error
 from remuda.policy.files.checkpoint_file import CheckpointError, first_line
 from remuda.policy.files.exported_policy import Method, ModelPolicy
 from remuda.policy.files.model_artifact import ModelInfo
@@ -29,7 +28,7 @@ MOST_BYTES = 4 << 20
 """Of a description."""
 
 
-class NoOnnxError(Error):
+class NoOnnxError(CheckpointError):
     """A package is missing; the text has the command that installs it."""
 
 

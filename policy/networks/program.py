@@ -7,6 +7,7 @@ remuda.policy.networks.reading for the modules that can be read.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -299,7 +300,7 @@ class _Merging:
 
     def of(self, steps: Steps) -> list[_Runnable]:
         """The same with fewer steps."""
-        for step, after in zip(steps, (*steps[1:], None), strict=True):
+        for step, after in itertools.zip_longest(steps, steps[1:]):
             layer = self._layer(step)
             if layer is not None:
                 self._close_filters()

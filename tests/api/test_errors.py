@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ELSEWHERE = {
     "of the commands, which turn them into an exit code": """CommandError RunFailedError InputError CommandRefusedError
-        ExampleError""",
+        ExampleError ExportError""",
     "of the page, which answers with them": """NoCoordinatorError NoFilmError InvalidError BusyError BrokenOffError
         RefusedByCommandError UnknownLogError UnknownRunError ConfigProblemsError UnknownCurveError NoSuchSourceError
         NoSuchRunError SeriesError GifError PlotError NotesError""",
@@ -37,7 +37,7 @@ ELSEWHERE = {
         TooManyGapsError UnknownLeaseError SlurmError KubectlError UsedError LostError FailedError BrokenError
         PolicyFileError NoSearchError LockTimeout TensorFileError NotPrivateError NotOrdinaryError ChunkTooLargeError
         NotEnoughRowsError RowsNotHeldError ChunkError CodecError TooEarlyError TooLargeError ProtocolMismatchError
-        MovedError""",
+        MovedError NotInNumpyError""",
 }
 """Classes of exceptions that do not leave the Python interface, by what becomes of them."""
 

@@ -16,6 +16,7 @@ import onnxruntime  # type: ignore[import-untyped]
 import pytest
 import torch
 
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.policy.base import Algorithm
 from remuda.policy.export import formats
 from remuda.policy.export.exporting import PolicyExport
@@ -23,9 +24,9 @@ from remuda.policy.export.formats import FORMATS, ExportError
 from remuda.policy.files.model_artifact import Format, without_deprecation
 from remuda.policy.files.named_inputs import as_floats
 from remuda.policy.files.onnx_policy import NoOnnxError, description_of
-from remuda.policy.spaces import ObservationSpec
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.patience import HANG_S
-from remuda.tests.policy.export.cases import ALL, Made, far_away, made, trained
+from remuda.tests.policy.export.cases import ALL, Made, far_away, fresh, made, trained
 from remuda.tests.policy.files.exported import COUNTERS
 
 pytestmark = pytest.mark.xdist_group("exported policies")
@@ -191,6 +192,40 @@ def test_a_file_that_acts_otherwise_is_refused(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ExportError, match=r"0\.00% of the actions are equal"):
         case.export.write(tmp_path / "policy.onnx", "onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+ATTENTION = """
+from torch import nn
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.attend = nn.Linear(1, 8), nn.MultiheadAttention(8, 2, batch_first=True)
+        self.feed = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU())
+
+    def forward(self, numbers):
+        tokens = self.embed(numbers.unsqueeze(2))
+        return self.feed(tokens + self.attend(tokens, tokens, tokens, need_weights=False)[0]).mean(1)
+
+def make(observation):
+    return Tokens()
+"""
+
+
+def test_an_encoder_of_users_with_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's own fast path for it is one operation that only torch has; numpy is refused with the name of another."""
+    (tmp_path / "attending.py").write_text(ATTENTION)
+    monkeypatch.syspath_prepend(tmp_path)
+    seen = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    policy = DqnConfig(hidden=(16,), encoder="attending:make")
+    case = fresh(policy, seen, ObservationSpec((4,), "float32"), ActionSpec(3))
+    for format in ("torchscript", "onnx"):
+        case.export.write(tmp_path / f"policy{FORMATS[format].suffix}", format)
+        given = {"observation": seen, "legal": np.ones((40, 3), np.float32)}
+        expected = case.policy.act(seen, {}, np.random.default_rng(0), deterministic=True)
+        np.testing.assert_array_equal(opened(tmp_path, format)(given)[0], expected)
+    with pytest.raises(ExportError, match=r"this policy computes aten::.*: take --format torchscript or onnx"):
+        case.export.write(tmp_path / "policy.npz", "numpy")
 
 
 def test_an_algorithm_without_a_portable_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import torch
@@ -150,7 +151,8 @@ def _plain_attention() -> Generator[None]:
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            unexported = cast("type[Warning]", getattr(torch.jit, "TracerWarning"))  # noqa: B009  (torch does not declare it)
+            warnings.simplefilter("ignore", unexported)
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)

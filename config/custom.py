@@ -21,6 +21,8 @@ from remuda.config.defaults import filled, of_each_policy, wrong_default
 from remuda.config.document import Loc, dotted
 from remuda.config.errors import ConfigError
 from remuda.config.exits import NoExit
+from remuda.config.learning import LearnerConfig
+from remuda.config.optimizers import BUILT_IN_OPTIMIZERS, own_optimizer
 from remuda.config.recording import BUILT_IN_SINKS
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section
@@ -177,15 +179,27 @@ def sink_reference(name: str) -> str:
 
 
 def require_code(config: ExperimentConfig) -> None:
-    """Import what the algorithm's settings name, and the classes of callbacks and of sinks that Remuda does not bring,
-    to see that they are there. Raises UserCodeError."""
-    for setting, reference in config.policy.user_code.items():
+    """Import what the settings of algorithms and learners name, and the classes of callbacks and of sinks that Remuda
+    does not bring, to see that they are there. Raises UserCodeError."""
+    require_own_optimizer(config.learner, source_dir=config.source_dir)
+    for name, each in config.policies.items():
+        try:
+            require_own_optimizer(each.learner, source_dir=config.source_dir)
+        except UserCodeError as error:
+            raise error.inside(f"policies.{name}") from error
+    for setting, reference in config.user_code.items():
         user_object(reference, setting=setting, source_dir=config.source_dir)
     for name in config.log.sinks:
         if name not in BUILT_IN_SINKS:
             user_object(sink_reference(name), setting=SINKS, source_dir=config.source_dir, kind="class")
     for one in config.callbacks:
         user_object(one.make, setting="callbacks", source_dir=config.source_dir, kind="class")
+
+
+def require_own_optimizer(learner: LearnerConfig, *, source_dir: str | None) -> None:
+    """See that the class of an optimizer that Remuda does not bring takes its settings. Raises UserCodeError."""
+    if learner.optimizer not in BUILT_IN_OPTIMIZERS:
+        own_optimizer(learner.optimizer, learner.optimizer_settings, source_dir=source_dir)
 
 
 def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:

@@ -13,6 +13,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.registry import BUILT_IN, DEFAULT
+from remuda.config.optimizers import OPTIMIZER, OPTIMIZER_SETTINGS, USUAL_OPTIMIZER
 from remuda.config.section import Section
 
 OF_EACH_POLICY = frozenset({"learner", "buffer"})
@@ -54,12 +55,22 @@ def with_defaults(value: object) -> object:
 def filled(values: Mapping[str, object], defaults: Mapping[str, JsonValue] | None = None) -> dict[str, object]:
     """The settings of a config, and these defaults where they leave something out; without any, its algorithm's."""
     found = dict(values)
-    for key, default in (defaults_of(values.get("policy")) if defaults is None else defaults).items():
+    defaults = defaults_of(values.get("policy")) if defaults is None else defaults
+    for key, default in defaults.items():
         section, _, name = key.partition(".")
         inside = found.get(section, {})
-        if isinstance(inside, Mapping) and name not in inside:
+        if isinstance(inside, Mapping) and name not in inside and not _chosen_otherwise(key, found, defaults):
             found[section] = {**cast("Mapping[str, object]", inside), name: default}
     return found
+
+
+def _chosen_otherwise(key: str, values: Mapping[str, object], defaults: Mapping[str, JsonValue]) -> bool:
+    """Whether this default is for another optimizer than the config has."""
+    if key != OPTIMIZER_SETTINGS:
+        return False
+    section, _, name = OPTIMIZER.partition(".")
+    usual = defaults.get(OPTIMIZER, USUAL_OPTIMIZER)
+    return cast("Mapping[str, object]", values.get(section, {})).get(name, usual) != usual
 
 
 def _filled_policy(one: object) -> object:

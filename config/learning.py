@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from remuda.config.changing import MayChange, ScheduledSection
 from remuda.config.numbers import (
     LARGEST_CAPACITY,
     LARGEST_REQUEST,
     Fraction,
+    Kwargs,
     NonNegativeFloat,
     Positive,
     PositiveFloat,
     no_bool,
     or_auto,
 )
+from remuda.config.optimizers import USUAL_OPTIMIZER, OptimizerName, require_settings
 from remuda.config.section import Section
 
 Precision = Literal["float32", "bfloat16"]
@@ -29,7 +31,20 @@ class LearnerConfig(ScheduledSection):
     batch_size: Annotated[int, Field(gt=0, le=LARGEST_REQUEST), BeforeValidator(no_bool)] = 64
     """Replay only: rows per gradient update. On-policy algorithms have `segments_per_update`."""
     learning_rate: Annotated[PositiveFloat, MayChange(NonNegativeFloat)] = 1e-3
-    """Adam step size."""
+    """Step size of the optimizer."""
+    optimizer: OptimizerName = USUAL_OPTIMIZER
+    """`adam` (Kingma and Ba 2015), `adamw` (Loshchilov and Hutter 2019), `rmsprop` (Tieleman and Hinton 2012), or your
+    own as `module:Class`, in the folder of the config or installed: a torch.optim.Optimizer, as torch.optim:NAdam. Your
+    class gets one parameter, a vector of all weights, and is called as Class([parameter], lr=learning_rate, and
+    `optimizer_settings` by name). Checkpoints keep its state, and a resumed run needs the same one. An algorithm of
+    your own has it by remuda.learning.make_optimizer."""
+    optimizer_settings: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
+    """Further settings of the optimizer, by torch's names; those that are left out have torch's defaults, as below.
+    adam: `betas` [0.9, 0.999], `eps` 1e-8, `weight_decay` 0, which adds this share of the weights to the gradient.
+    adamw: the same, with `weight_decay` 0.01, which takes this share of the weights times the learning rate off them.
+    rmsprop: `alpha` 0.99, `eps` 1e-8, `eps_inside_root` false (true adds eps to the mean square, not to its root, as
+    TensorFlow does), `centered` false, `momentum` 0, `weight_decay` 0. Algorithms have defaults of these for the
+    optimizer that is theirs."""
     max_grad_norm: Annotated[PositiveFloat | None, MayChange()] = 10.0
     """Gradients with a larger norm are scaled down to it; null never scales."""
     publish_interval_iters: Positive = 10
@@ -77,6 +92,13 @@ class LearnerConfig(ScheduledSection):
     inference: bool = False
     """No updates: the policy with which the run begins (or is resumed) acts with the least exploration of its schedule,
     and is evaluated."""
+
+    @field_validator("optimizer_settings")
+    @classmethod
+    def _known_to_the_optimizer(cls, settings: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
+        if "optimizer" in info.data:  # and so it is valid
+            require_settings(info.data["optimizer"], settings)
+        return settings
 
     @model_validator(mode="after")
     def _requests_fit_a_message(self) -> LearnerConfig:

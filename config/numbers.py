@@ -1,4 +1,4 @@
-"""The kinds of numbers and lists that settings are made of, and their bounds."""
+"""The kinds of numbers, lists and names that settings are made of, and their bounds."""
 
 from __future__ import annotations
 
@@ -113,3 +113,6 @@ Cores = Annotated[tuple[NonNegative, ...], Field(min_length=1)]
 Discount = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(no_bool)]
 Kwargs = Annotated[dict[str, JsonValue], BeforeValidator(as_json), AfterValidator(all_finite)]
 """Values of JSON by name, which may be written as numpy's numbers or as tuples."""
+REFERENCE = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+Reference = Annotated[str, Field(pattern=REFERENCE)]
+"""`module:name`."""

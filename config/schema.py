@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -14,6 +15,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.launching import LaunchConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.numbers import LARGEST_CAPACITY, NonNegative
+from remuda.config.optimizers import OPTIMIZER
 from remuda.config.recording import CheckpointConfig, LogConfig, StopConfig
 from remuda.config.section import Section
 from remuda.config.several_policies import (
@@ -124,6 +126,14 @@ class ExperimentConfig(Section):
             return "with several policies (`policies`) each has one learner process: set learner.ranks to 1"
         return None
 
+    @property
+    def user_code(self) -> Mapping[str, str]:
+        """What algorithms and learners name of the user's own code, as `module:name` by dotted key."""
+        named = _named(self)
+        for name, one in self.policies.items():
+            named |= {f"policies.{name}.{setting}": reference for setting, reference in _named(one).items()}
+        return {setting: reference for setting, reference in named.items() if ":" in reference}
+
     def of_policy(self, name: str) -> ExperimentConfig:
         """The settings under which one of `policies` learns, as those of a run of its own."""
         one = self.policies[name]
@@ -186,3 +196,8 @@ class ExperimentConfig(Section):
                 "policy.horizon_steps, learner.segments_per_update (env.num_envs times collector.count where it is "
                 "null) or buffer.max_policy_lag"
             )
+
+
+def _named(one: ExperimentConfig | AgentsPolicyConfig) -> dict[str, str]:
+    """What may be code of the user's, of one policy."""
+    return {"policy.type": one.policy.type, **one.policy.user_code, OPTIMIZER: one.learner.optimizer}

@@ -28,6 +28,8 @@ _OTHER_NAMES = {
     "n_epochs": ("policy.epochs",),
     "ent_coef": ("policy.entropy_coefficient",),
     "vf_coef": ("policy.value_coefficient",),
+    "weight_decay": ("learner.optimizer_settings",),
+    "adam_epsilon": ("learner.optimizer_settings",),
 }
 """What other libraries call it; the first that the algorithm has."""
 _OF_SEGMENTS = {"learner.batch_size": "learner.segments_per_update"}

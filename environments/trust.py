@@ -1,8 +1,9 @@
 """Whether playing a run folder would run code of another author.
 
 Four things in a run folder are programs: the environment (`env.make`, or the module in `env.id`) and the algorithm
-(`policy.type`) that its config names, model/model.pt (TorchScript), and vars.pkl (a pickle). In the user's own folder
-they run without asking, except for the pickle; in a folder of others they run only if the user allows it.
+(`policy.type`, and what its settings name) that its config names, model/model.pt (TorchScript), and vars.pkl (a
+pickle). In the user's own folder they run without asking, except for the pickle; in a folder of others they run only if
+the user allows it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def distrusted_environment(env: EnvConfig, *, source_dir: str | None, run_dir: P
 def distrusted_algorithm(config: ExperimentConfig, *, run_dir: Path, checkpoint: Path) -> str | None:
     """Why importing the algorithm of this checkpoint of a run takes trust; None where it does not."""
     files = (run_dir, RunFolder(run_dir).config_json, checkpoint.parent, checkpoint)
-    for setting, reference in {"policy.type": config.policy.type, **config.policy.user_code}.items():
+    for setting, reference in config.user_code.items():
         named = f"{setting} = {reference!r}"
         if distrusted := _distrusted(reference, named, files, source_dir=config.source_dir, run_dir=run_dir):
             return distrusted

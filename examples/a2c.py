@@ -45,8 +45,7 @@ class Learning(remuda.Algorithm):
         with learning.weights_from(seed):
             self.network = make_network(setup).to(self.learner.device)
         self.flat = learning.FlatParameters(self.network)
-        vector, rate = self.flat.vector.detach(), self.learner.learning_rate
-        self.optimizer = learning.Adam(vector, self.flat.gradient, learning_rate=rate)
+        self.optimizer = learning.make_optimizer(setup.config, self.flat.part(""))
 
     def learn(self, batch):
         loss = self.loss(batch)

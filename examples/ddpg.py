@@ -48,7 +48,7 @@ class Acting(remuda.NetworkPolicy):
         return self.outputs(observations)[:, -1]
 
 
-class Learning(learning.TargetLearner[Network, learning.Adam]):
+class Learning(learning.TargetLearner[Network, learning.Optimizer]):
     """In the learner: from batches to better weights. What a checkpoint holds is TargetLearner's."""
 
     def __init__(self, setup: remuda.Setup[Settings], seed: int) -> None:
@@ -58,9 +58,8 @@ class Learning(learning.TargetLearner[Network, learning.Adam]):
             online = Network(setup).to(self.device)
         target = copy.deepcopy(online)
         self.parameters, self.followers = learning.FlatParameters(online), learning.FlatParameters(target).part("")
-        vector, gradient = self.parameters.vector.detach(), self.parameters.gradient
-        adam = learning.Adam(vector, gradient, learning_rate=self.learner.learning_rate)
-        super().__init__(setup.observation, setup.action, online=online, target=target, optimizer=adam)
+        optimizer = learning.make_optimizer(setup.config, self.parameters.part(""))
+        super().__init__(setup.observation, setup.action, online=online, target=target, optimizer=optimizer)
 
     def learn(self, batch):
         loss = self.loss(learning.Transitions.of(batch, self.observation, self.action, self.device, as_vector=True))

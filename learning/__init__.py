@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remuda.policy.base import Loss
-    from remuda.policy.networks.adam import Adam, Adams
     from remuda.policy.networks.custom_encoder import Preparation
     from remuda.policy.networks.encoders import by_parts, impala_resnet, nature_cnn, perceptron, simba, transformer
     from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
     from remuda.policy.networks.masking import legal_in, masked
     from remuda.policy.networks.normalisation import Moments, running_returns
+    from remuda.policy.networks.optimizers.base import Optimizer, Optimizers
+    from remuda.policy.networks.optimizers.make import make_optimizer
     from remuda.policy.networks.perceptrons import Perceptrons
     from remuda.policy.networks.tensors import to_tensor, weights_from
     from remuda.policy.networks.torch_networks import RunningMoments
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from remuda.policy.transitions import Transitions
 
 __all__ = [
-    "Adam",
-    "Adams",
     "Categorical",
     "FlatParameters",
     "FlatPart",
@@ -42,6 +41,8 @@ __all__ = [
     "Loss",
     "Moments",
     "MultiCategorical",
+    "Optimizer",
+    "Optimizers",
     "Outcome",
     "Perceptrons",
     "Preparation",
@@ -56,6 +57,7 @@ __all__ = [
     "generalized_advantages",
     "impala_resnet",
     "legal_in",
+    "make_optimizer",
     "masked",
     "n_step_returns",
     "nature_cnn",
@@ -70,8 +72,6 @@ __all__ = [
 
 if not TYPE_CHECKING:  # type checkers read the names above, and then know which names there are not
     _MODULES = {
-        "Adam": "policy.networks.adam",
-        "Adams": "policy.networks.adam",
         "Categorical": "policy.torch_distributions",
         "FlatParameters": "policy.networks.flat_parameters",
         "FlatPart": "policy.networks.flat_parameters",
@@ -80,6 +80,8 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Loss": "policy.base",
         "Moments": "policy.networks.normalisation",
         "MultiCategorical": "policy.torch_distributions",
+        "Optimizer": "policy.networks.optimizers.base",
+        "Optimizers": "policy.networks.optimizers.base",
         "Outcome": "policy.returns",
         "Perceptrons": "policy.networks.perceptrons",
         "Preparation": "policy.networks.custom_encoder",
@@ -94,6 +96,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "generalized_advantages": "policy.returns",
         "impala_resnet": "policy.networks.encoders",
         "legal_in": "policy.networks.masking",
+        "make_optimizer": "policy.networks.optimizers.make",
         "masked": "policy.networks.masking",
         "n_step_returns": "policy.returns",
         "nature_cnn": "policy.networks.encoders",

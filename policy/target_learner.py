@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from remuda.policy.base import Algorithm
-from remuda.policy.networks.adam import Optimizer
+from remuda.policy.networks.optimizers.base import Kept
 from remuda.policy.networks.tensors import model_misfits
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Network = TypeVar("Network", bound=nn.Module)
-AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer)
+AnyOptimizer = TypeVar("AnyOptimizer", bound=Kept)
 
 
 class TargetLearner(Algorithm, Generic[Network, AnyOptimizer]):

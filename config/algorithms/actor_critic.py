@@ -80,9 +80,9 @@ class PpoConfig(ActorCriticConfig):
     """Proximal policy optimisation (Schulman et al. 2017), on-policy: each segment of experience is used once."""
 
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
-        {"learner.learning_rate": 3e-4, "learner.max_grad_norm": 0.5}
+        {"learner.learning_rate": 3e-4, "learner.optimizer_settings": {"eps": 1e-5}, "learner.max_grad_norm": 0.5}
     )
-    """Schulman et al. 2017, table 3 (MuJoCo), and their code (OpenAI baselines) for the norm."""
+    """Schulman et al. 2017, table 3 (MuJoCo), and their code (OpenAI baselines) for the norm and Adam's epsilon."""
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
         {
             "ALE/Pong-v5": FOLDER / "pong_ppo.yaml",
@@ -175,7 +175,12 @@ class ImpalaConfig(ActorCriticConfig):
     """Actor-critic with V-trace (Espeholt et al. 2018): learns from segments that slightly older policies collected."""
 
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
-        {"learner.learning_rate": 5e-4, "learner.max_grad_norm": 0.5, "buffer.max_policy_lag": 4}
+        {
+            "learner.learning_rate": 5e-4,
+            "learner.optimizer_settings": {"eps": 1e-5},
+            "learner.max_grad_norm": 0.5,
+            "buffer.max_policy_lag": 4,
+        }
     )
     """The paper's 6e-4 and 40 are for RMSProp and sums of losses. These are for Adam and means: those with which
     examples/pong_impala.yaml learns. V-trace corrects for older policies, so collectors need not wait for each

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from remuda.config.algorithms.base import BuiltInConfig
-from remuda.config.numbers import Convolution, Kwargs
+from remuda.config.numbers import Convolution, Kwargs, Reference
 
-Reference = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
-"""`module:name`."""
 SUPPLIED = frozenset(
     f"remuda.learning:{name}"
     for name in ("by_parts", "impala_resnet", "nature_cnn", "perceptron", "simba", "transformer")

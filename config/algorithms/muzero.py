@@ -44,14 +44,15 @@ class MuZeroConfig(EncoderConfig):
         {
             "learner.batch_size": 256,
             "learner.learning_rate": 3e-3,
+            "learner.optimizer_settings": {"weight_decay": 1e-4},
             "learner.prefetch_batches": 4,
             "buffer.min_rows": 2_000,
             "buffer.samples_per_insert": 64.0,
         }
     )
-    """Ye et al. 2021 (EfficientZero): batches of 256, the first update after 2,000 steps. LightZero's code: 3e-3 for
-    Adam (the papers have SGD), a norm of 10, which the schema has already, and one update for each four steps. Rows are
-    large, so few batches are fetched at once."""
+    """Ye et al. 2021 (EfficientZero): batches of 256, weight decay, the first update after 2,000 steps. LightZero's
+    code: 3e-3 for Adam (the papers have SGD), a norm of 10, which the schema has already, and one update for each four
+    steps. Rows are large, so few batches are fetched at once."""
     acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete",)
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
         {"CartPole-v1": FOLDER / "cartpole_gumbel_muzero.yaml", "ALE/Pong-v5": FOLDER / "pong_muzero.yaml"}
@@ -138,8 +139,6 @@ class MuZeroConfig(EncoderConfig):
     consistency_coefficient: NonNegativeFloat = 2.0
     """Weight of the consistency loss: a latent state that the model predicts should resemble that of the observation
     which really came. With 0 nothing of it is computed."""
-    weight_decay: NonNegativeFloat = 1e-4
-    """This share of each weight is added to its gradient (L2 penalty)."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the products that are most of an update: those of the consistency loss, and for images those of all
     convolutions, of which searches compute those in bfloat16 that read the observation. Processors that have

@@ -107,6 +107,7 @@ class RainbowConfig(QLearningConfig):
         {
             "learner.batch_size": 32,
             "learner.learning_rate": 6.25e-5,
+            "learner.optimizer_settings": {"eps": 1.5e-4},
             "buffer.capacity": 1_000_000,
             "buffer.min_rows": 20_000,
             "buffer.priority_exponent": 0.5,
@@ -139,8 +140,6 @@ class RainbowConfig(QLearningConfig):
     epsilon fall from 1 to 0."""
     noisy_sigma: PositiveFloat = 0.5
     """Size of that noise at first, relative to that of the weights."""
-    adam_epsilon: PositiveFloat = 1.5e-4
-    """Added to the root of Adam's mean square: larger values make steps smaller where gradients are small."""
     target_update_iters: Annotated[Positive, MayChange()] = 2_000
     """Gradient updates between hard copies of the online network into the target network."""
 

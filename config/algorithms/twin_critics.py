@@ -62,7 +62,7 @@ class TwinCriticConfig(EncodedConfig):
     """The share of the way that target networks go to the networks in training after an update (tau). Smaller values
     are steadier and slower; 1 makes them copies."""
     actor_learning_rate: Annotated[PositiveFloat | None, MayChange(NonNegativeFloat)] = None
-    """Adam step size of the actor; null is learner.learning_rate, which is that of the critics."""
+    """Step size of the actor; null is learner.learning_rate, which is that of the critics."""
     random_env_steps: NonNegative | None = None
     """Collectors act at random, evenly over all actions, for so many environment steps: a first policy sees little of
     the environment. Null is buffer.min_rows."""

@@ -69,7 +69,7 @@ class AllowedCode:
 
 def _references(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
     """The settings that name code, and what they name."""
-    named = [("policy.type", config.policy.type), *config.policy.user_code.items()]
+    named = [*config.user_code.items()]
     for setting, env in (("env", config.env), ("evaluator.env", evaluated(config).env)):
         id = env.id
         if env.kind == "pettingzoo" and id is not None and not id.startswith(PETTINGZOO):

@@ -11,14 +11,15 @@ import torch
 from remuda.config.algorithms.q_learning import QLearningConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import LearnResult, Loss
-from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.optimizers.base import Optimizer
+from remuda.policy.networks.optimizers.make import make_optimizer
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.target_learner import Network, TargetLearner
 
 
-class QLearner(TargetLearner[Network, Adam]):
-    """Learns action values by Adam on one vector of all parameters; the target network is a copy every so often."""
+class QLearner(TargetLearner[Network, Optimizer]):
+    """Learns action values on one vector of all parameters; the target network is a copy every so often."""
 
     def __init__(
         self,
@@ -28,7 +29,6 @@ class QLearner(TargetLearner[Network, Adam]):
         *,
         online: Network,
         target: Network,
-        adam_epsilon: float = 1e-8,
         generator: torch.Generator | None = None,
     ) -> None:
         """Both networks are on `config.learner.device`."""
@@ -36,12 +36,7 @@ class QLearner(TargetLearner[Network, Adam]):
         self._learner, self._settings = config.learner, config.policy
         self._device = torch.device(config.learner.device)
         self._parameters, self._target_parameters = FlatParameters(online), FlatParameters(target)
-        optimizer = Adam(
-            self._parameters.vector.detach(),
-            self._parameters.gradient,
-            learning_rate=config.learner.learning_rate,
-            epsilon=adam_epsilon,
-        )
+        optimizer = make_optimizer(config, self._parameters.part(""))
         super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
 
     def adjust(self, config: ExperimentConfig) -> None:

@@ -36,7 +36,7 @@ AUTHORS: dict[str, list[tuple[str, object, str]]] = {
     "rainbow": [
         ("learner.batch_size", 32, "Hessel et al. 2018"),
         ("learner.learning_rate", 6.25e-5, "Hessel et al. 2018"),
-        ("policy.adam_epsilon", 1.5e-4, "Hessel et al. 2018"),
+        ("learner.optimizer_settings", {"eps": 1.5e-4}, "Hessel et al. 2018"),
         ("policy.n_step", 3, "Hessel et al. 2018"),
         ("policy.noisy_sigma", 0.5, "Hessel et al. 2018"),
         ("policy.target_update_iters", 2_000, "Hessel et al. 2018: 32,000 frames, of which an update takes 16"),
@@ -59,6 +59,7 @@ AUTHORS: dict[str, list[tuple[str, object, str]]] = {
     ],
     "ppo": [
         ("learner.learning_rate", 3e-4, "Schulman et al. 2017"),
+        ("learner.optimizer_settings", {"eps": 1e-5}, "OpenAI baselines"),
         ("learner.max_grad_norm", 0.5, "OpenAI baselines"),
         ("policy.epochs", 10, "Schulman et al. 2017"),
         ("policy.clip", 0.2, "Schulman et al. 2017"),
@@ -73,6 +74,7 @@ AUTHORS: dict[str, list[tuple[str, object, str]]] = {
         ("policy.entropy_coefficient", 0.01, "Espeholt et al. 2018"),
         ("policy.value_coefficient", 0.5, "Espeholt et al. 2018"),
         ("learner.learning_rate", 5e-4, "examples/pong_impala.yaml"),
+        ("learner.optimizer_settings", {"eps": 1e-5}, "OpenAI baselines, for PPO"),
         ("learner.max_grad_norm", 0.5, "examples/pong_impala.yaml"),
         ("buffer.max_policy_lag", 4, "examples/pong_impala.yaml"),
     ],
@@ -103,6 +105,7 @@ AUTHORS: dict[str, list[tuple[str, object, str]]] = {
     "muzero": [
         ("learner.batch_size", 256, "Ye et al. 2021"),
         ("learner.learning_rate", 3e-3, "LightZero, for Adam"),
+        ("learner.optimizer_settings", {"weight_decay": 1e-4}, "Ye et al. 2021"),
         ("learner.max_grad_norm", 10, "LightZero"),
         ("policy.discount", 0.997, "Schrittwieser et al. 2020"),
         ("policy.unroll_steps", 5, "Schrittwieser et al. 2020"),
@@ -186,6 +189,22 @@ def test_several_policies_have_the_defaults_of_their_own_algorithms() -> None:
     assert hunted.learner.max_grad_norm == 0.5
     assert hunter.learner.learning_rate == hunted.learner.learning_rate == 0.5, "given for all"
     assert both.env.num_envs == 8, "shared sections have those of the whole config's algorithm"
+
+
+@pytest.mark.parametrize(
+    ("learner", "settings"),
+    [
+        ({}, {"eps": 1e-5}),
+        ({"optimizer": "adam"}, {"eps": 1e-5}),
+        ({"optimizer_settings": {"betas": [0.8, 0.9]}}, {"betas": [0.8, 0.9]}),
+        ({"optimizer": "rmsprop"}, {}),
+        ({"optimizer": "torch.optim:SGD"}, {}),
+    ],
+)
+def test_settings_of_the_algorithms_optimizer_are_for_no_other(
+    learner: dict[str, object], settings: dict[str, object]
+) -> None:
+    assert config(policy={"type": "ppo"}, learner=learner).learner.optimizer_settings == settings
 
 
 @pytest.mark.parametrize(

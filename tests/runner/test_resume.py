@@ -72,6 +72,22 @@ def test_weights_and_optimizer_come_back_before_the_first_update(user: Path, tmp
     assert torch.equal(before["rng"]["torch"], after["rng"]["torch"])
 
 
+def test_an_optimizer_of_the_user_comes_back_and_takes_no_state_of_another(user: Path, tmp_path: Path) -> None:
+    (user / "mine.py").write_text("import torch\n\nclass Nadam(torch.optim.NAdam):\n    pass\n")
+    nadam = ("learner.optimizer=mine:Nadam", "learner.optimizer_settings={weight_decay: 0.01}")
+    first = run_tiny(tiny_config(user, *nadam), Start(tmp_path / "run"), stop=Flag(looks=80))
+    folder = RunFolder(first.run_dir)
+    before = torch.load(folder.interrupt, weights_only=True)["optimizer"]
+    assert before["state_dict"]["state"][0]["step"] == first.counters.train_iter > 0
+    with pytest.raises(CheckpointError, match=r"the state is of mine:Nadam, and learner\.optimizer is adam"):
+        run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"))
+    run_tiny(tiny_config(user, *nadam), Start(tmp_path / "run", "resume"), stop=Flag(looks=0))
+    last = CheckpointIndex(folder.ckpt).last
+    assert last is not None
+    after = torch.load(folder.ckpt / last.file, weights_only=True)["optimizer"]
+    torch.testing.assert_close(after["state_dict"], before["state_dict"], rtol=0, atol=0)
+
+
 def test_exploration_goes_on_with_its_random_numbers(user: Path, tmp_path: Path) -> None:
     """Those that the killed run would have drawn next, and not the first ones again."""
     first = interrupted(user, tmp_path / "run")

@@ -42,6 +42,11 @@ NAMING: dict[str, Callable[[str], dict[str, object]]] = {
     "env.id": lambda name: {"env": {"id": name}},
     "policy.encoder": lambda name: {"policy": {"type": "dqn", "encoder": name}},
     "policy.type": lambda name: {"policy": {"type": name}},
+    "learner.optimizer": lambda name: {"learner": {"optimizer": name}},
+    "policies.a.policy.type": lambda name: {
+        "env": {"kind": "pettingzoo", "id": "pettingzoo.butterfly.pistonball_v6"},
+        "policies": {"a": {"agents": ["*"], "policy": {"type": name}}},
+    },
     "log.sinks": lambda name: {"log": {"sinks": ["csv", name]}},
 }
 naming = pytest.mark.parametrize("setting", NAMING)

@@ -20,10 +20,10 @@ from remuda.policy.algorithms.actor_critic.layout import recurrent_layout
 from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic, Unrolled, make_network
 from remuda.policy.algorithms.actor_critic.segments import Seen, Segments
 from remuda.policy.base import Algorithm, Arrays, LearnResult
-from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.masking import masked
 from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
+from remuda.policy.networks.optimizers.make import make_optimizer
 from remuda.policy.networks.portable import Portable, PortableActorCritic
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.recurrence import begins_of
@@ -58,12 +58,7 @@ class ActorCritic(Algorithm):
         self._reads = self._network.encoder if isinstance(self._network, RecurrentNetwork) else self._network
         self._parameters = FlatParameters(self._network)
         self.products = None if recurrent else Products(self._device).reach(self._network)
-        self._optimizer = Adam(
-            self._parameters.vector.detach(),
-            self._parameters.gradient,
-            learning_rate=config.learner.learning_rate,
-            epsilon=1e-5,
-        )
+        self._optimizer = make_optimizer(config, self._parameters.part(""))
         self._env_steps = 0  # learned from so far
         self._updates = 0  # batches learned from
 

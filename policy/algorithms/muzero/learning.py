@@ -25,15 +25,16 @@ from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import new_tree
 from remuda.policy.algorithms.muzero.targets import Floats, Positions, Returns
 from remuda.policy.base import Arrays, LearnResult, ReanalyzingAlgorithm
-from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.optimizers.base import Optimizer
+from remuda.policy.networks.optimizers.make import make_optimizer
 from remuda.policy.networks.rescaling import scaled
 from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.target_learner import TargetLearner
 
 
-class MuZero(TargetLearner[MuZeroNetwork, Adam], ReanalyzingAlgorithm):
+class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
     """Learns a model whose rewards, values and policies are those that were seen, bootstrapped and searched.
 
     The self-supervised consistency of EfficientZero (Ye et al. 2021), and as much of Reanalyse (Schrittwieser et al.
@@ -50,12 +51,7 @@ class MuZero(TargetLearner[MuZeroNetwork, Adam], ReanalyzingAlgorithm):
         self._reanalyze_ratio = config.policy.reanalyze_ratio
         online, target = (_network(config, observation, action, seed, trains=trains) for trains in (True, False))
         self._parameters = FlatParameters(online)
-        optimizer = Adam(
-            self._parameters.vector.detach(),
-            self._parameters.gradient,
-            learning_rate=config.learner.learning_rate,
-            weight_decay=config.policy.weight_decay,
-        )
+        optimizer = make_optimizer(config, self._parameters.part(""))
         generator = torch.Generator().manual_seed(seed)
         super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
         self._analysis_iters = config.log.interval_train_iters
@@ -74,7 +70,7 @@ class MuZero(TargetLearner[MuZeroNetwork, Adam], ReanalyzingAlgorithm):
 
     @torch.no_grad()
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of Adam down the weighted losses of the unrolled model."""
+        """Take one step down the weighted losses of the unrolled model."""
         ends = batch["steps"], batch["terminated"]
         positions = Positions.of(*ends, unroll_steps=self._policy.unroll_steps)
         rows = positions.counts[0]

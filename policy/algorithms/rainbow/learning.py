@@ -45,7 +45,6 @@ class Rainbow(QLearner[RainbowNetwork]):
             action,
             online=online,
             target=target,
-            adam_epsilon=config.policy.adam_epsilon,
             generator=generator,
         )
         self.products = Products(self._device).reach(online)

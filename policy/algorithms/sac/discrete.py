@@ -27,7 +27,7 @@ class DiscreteSac(TemperedLearner):
         return PortableDiscreteSac(self._network, self.observation, self.action)
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of Adam each with critics, actor and temperature."""
+        """Take one step each with critics, actor and temperature."""
         rows = self._rows(batch)
         values = self._network.critics(rows.obs)
         return self._update(rows, self.critic_loss(rows, values), self.actor_loss(rows, values.detach()))

@@ -27,7 +27,7 @@ class Sac(TemperedLearner):
         return PortableSac(self._network, self.observation, self.action)
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of Adam each with critics, actor and temperature."""
+        """Take one step each with critics, actor and temperature."""
         rows = self._rows(batch)
         noise, next_noise = self._normal(len(rows), 2 * self.action.outputs).chunk(2, dim=1)
         return self._update(rows, self.critic_loss(rows, next_noise), self.actor_loss(rows, noise))

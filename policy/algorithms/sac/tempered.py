@@ -41,7 +41,7 @@ class TemperedLearner(TwinCriticLearner):
         return self._parts[TEMPERATURE].vector.exp() if fixed is None else fixed
 
     def _update(self, rows: Transitions, critic: Loss, actor: Loss) -> LearnResult:
-        """Take one step of Adam each with critics, actor and temperature. The actor's metrics have the policy's
+        """Take one step each with critics, actor and temperature. The actor's metrics have the policy's
         `entropy` in nats, the mean over the rows."""
         losses = {CRITICS: critic, ACTOR: actor}
         if TEMPERATURE in self._parts:

@@ -38,7 +38,7 @@ class Td3(TwinCriticLearner):
         return PortableTd3(self._network, self.observation, self.action, noise=self._policy.exploration_noise)
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of Adam with the critics and, when it is due, one with the actor."""
+        """Take one step with the critics and, when it is due, one with the actor."""
         rows = self._rows(batch)
         losses = {CRITICS: self.critic_loss(rows, self._normal(len(rows), self.action.outputs))}
         if (self._updates + 1) % self._policy.policy_delay == 0:

@@ -18,8 +18,9 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout, numbers_of
 from remuda.policy.algorithms.twin_critics.networks import make_network
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.networks.adam import Adam, Adams
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
+from remuda.policy.networks.optimizers.base import Optimizers
+from remuda.policy.networks.optimizers.make import make_optimizer
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -29,9 +30,9 @@ from remuda.policy.transitions import Transitions
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "log_temperature"
 
 
-class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
-    """One vector of all parameters, of which actor, critics and temperature are parts with an Adam each; the part of it
-    that has target networks is followed by a vector of its own.
+class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
+    """One vector of all parameters, of which actor, critics and temperature are parts with an optimizer each; the part
+    of it that has target networks is followed by a vector of its own.
 
     All gradients of an update are those at the same parameters, so that several ranks can average them at once.
     """
@@ -63,11 +64,8 @@ class TwinCriticLearner(TargetLearner[nn.Module, Adams]):
         self._following = self._target_parameters.part("")
         names = (CRITICS, ACTOR) if temperature is None else (CRITICS, ACTOR, TEMPERATURE)
         self._parts: dict[str, FlatPart] = {name: self._parameters.part(name) for name in names}
-        optimizer = Adams(
-            {
-                name: Adam(part.vector, part.gradient, learning_rate=self._rate(name))
-                for name, part in self._parts.items()
-            }
+        optimizer = Optimizers(
+            {name: make_optimizer(config, part, learning_rate=self._rate(name)) for name, part in self._parts.items()}
         )
         super().__init__(observation, action, online=self._network, target=target, optimizer=optimizer)
 

@@ -154,6 +154,8 @@ def assert_equal_states(found: Algorithm, expected: Algorithm) -> None:
 
 def flat(state: object, name: str = "") -> list[tuple[str, np.ndarray]]:
     """All numbers of a state, by name."""
+    if isinstance(state, str):
+        return []
     if isinstance(state, dict):
         return [found for key, value in state.items() for found in flat(value, f"{name}/{key}")]
     return [(name, state.detach().double().numpy() if isinstance(state, torch.Tensor) else np.array(state, np.float64))]

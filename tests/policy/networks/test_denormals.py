@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.policy.networks.adam import Adam
+from remuda.config.optimizers import AdamSettings
 from remuda.policy.networks.denormals import denormals_are_zero
+from remuda.policy.networks.optimizers.adam import Adam
 
 
 def test_results_that_small_are_zero_inside_and_exact_outside() -> None:
@@ -28,7 +29,7 @@ def test_arithmetic_is_exact_again_after_an_exception() -> None:
 
 def test_an_optimizer_forgets_gradients_that_ended_long_ago() -> None:
     vector, gradient = torch.zeros(16), torch.full((16,), 1e-17)
-    adam = Adam(vector, gradient, learning_rate=1e-3)
+    adam = Adam(vector, gradient, AdamSettings(), learning_rate=1e-3)
     with denormals_are_zero():
         adam.step()
         gradient.zero_()

@@ -60,11 +60,12 @@ def test_the_next_action_is_the_best_of_the_legal_ones(double: bool, legal: int)
 def test_an_update_equals_the_textbook_in_plain_torch(double: bool) -> None:
     """Of C51 without noise: the projection is done return by return."""
     policy = changed(PLAIN, double=double)
-    algorithm = rainbow(policy, LearnerConfig(max_grad_norm=0.1))
+    learner = LearnerConfig(max_grad_norm=0.1, optimizer_settings={"eps": 1.5e-4})
+    algorithm = rainbow(policy, learner)
     online, target = copy.deepcopy(algorithm.network), copy.deepcopy(algorithm.network)
     for parameter in online.parameters():
         parameter.grad = None
-    optimizer = torch.optim.Adam(online.parameters(), lr=1e-3, eps=policy.adam_epsilon)
+    optimizer = torch.optim.Adam(online.parameters(), lr=1e-3, eps=1.5e-4)
     returns, step, rng = torch.linspace(-2.0, 3.0, 11), 0.5, np.random.default_rng(0)
     for _ in range(3):
         rows = batch(rng) | {"weights": rng.random(16).astype(np.float32)}

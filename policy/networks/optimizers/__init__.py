@@ -1,0 +1,1 @@
+"""Optimizers on one flat vector of parameters, by `learner.optimizer`."""

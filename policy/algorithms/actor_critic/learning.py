@@ -160,7 +160,9 @@ class ActorCritic(Algorithm):
 
     def _total(self, policy: torch.Tensor, value: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
         """Weigh the parts of the loss."""
-        return policy + self._shared.value_coefficient * value - self._shared.entropy_coefficient * entropy
+        total = torch.add(policy, value, alpha=self._shared.value_coefficient)
+        coefficient = self._shared.entropy_coefficient
+        return torch.sub(total, entropy, alpha=coefficient) if coefficient else total
 
     def _descend(self, total: torch.Tensor, rows: int, *means: torch.Tensor) -> torch.Tensor:
         """Take one step of the optimizer down a loss of so many actions; return the gradient's norm before clipping.

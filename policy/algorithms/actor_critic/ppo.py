@@ -63,11 +63,11 @@ class _Taken(NamedTuple):
 def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) -> torch.Tensor:
     """Equation 7 of the paper, to be descended: a ratio of probabilities beyond 1 ± `clip` gains nothing. All [n].
 
-    Of ratio * A and the clipped ratio * A the smaller is ratio * A, but at most (1 + clip) A for A > 0 and (1 - clip) A
-    for A < 0.
+    With costs C = -A the larger of ratio * C and the clipped ratio * C is ratio * C, but at least (1 - clip) C for
+    C > 0 and (1 + clip) C for C < 0.
     """
-    most = advantages + clip * advantages.abs()
-    return -(ratio * advantages).clamp(max=most).mean()
+    costs = -advantages
+    return (ratio * costs).clamp(min=costs - clip * costs.abs()).mean()
 
 
 def value_loss(

@@ -37,14 +37,15 @@ def defaults_of(policy: object) -> Mapping[str, JsonValue]:
 
 
 def with_defaults(value: object) -> object:
-    """Fill in the algorithm's defaults where a config, or one of its several policies, leaves a setting out.
+    """Fill in the algorithm's defaults where a config, or one of its several policies, leaves a setting out. Before
+    that, settings of former versions get today's names.
 
     What is not a mapping is left as it is: a section that is given as an object is given as a whole, and the validation
     refuses everything else.
     """
     if not isinstance(value, Mapping):
         return value
-    values = filled(cast("Mapping[str, object]", value))
+    values = filled(_of_today(cast("Mapping[str, object]", value)))
     policies = values.get("policies")
     if isinstance(policies, Mapping):
         named = cast("Mapping[str, object]", policies)
@@ -76,8 +77,14 @@ def _chosen_otherwise(key: str, values: Mapping[str, object], defaults: Mapping[
 def _filled_policy(one: object) -> object:
     if not isinstance(one, Mapping):
         return one
-    values = cast("Mapping[str, object]", one)
+    values = _of_today(cast("Mapping[str, object]", one))
     return filled(values, of_each_policy(defaults_of(values.get("policy"))))
+
+
+def _of_today(values: Mapping[str, object]) -> Mapping[str, object]:
+    policy = values.get("policy")
+    kind = cast("Mapping[str, object]", policy).get("type", DEFAULT.type) if isinstance(policy, Mapping) else None
+    return BUILT_IN[kind].settings.of_today(values) if isinstance(kind, str) and kind in BUILT_IN else values
 
 
 def of_each_policy(defaults: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

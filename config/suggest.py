@@ -29,7 +29,7 @@ _OTHER_NAMES = {
     "ent_coef": ("policy.entropy_coefficient",),
     "vf_coef": ("policy.value_coefficient",),
     "weight_decay": ("learner.optimizer_settings",),
-    "adam_epsilon": ("learner.optimizer_settings",),
+    "anneal_env_steps": ("learner.learning_rate",),
 }
 """What other libraries call it; the first that the algorithm has."""
 _OF_SEGMENTS = {"learner.batch_size": "learner.segments_per_update"}

@@ -51,7 +51,6 @@ class Learning(remuda.Algorithm):
         loss = self.loss(batch)
         self.flat.backward(loss.total)
         norm = self.flat.clip_gradient(self.learner.max_grad_norm)
-        self.optimizer.learning_rate = self.learner.learning_rate  # which may follow a schedule
         self.optimizer.step()
         return remuda.LearnResult({**loss.metrics, "grad_norm": norm})
 

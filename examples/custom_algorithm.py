@@ -76,10 +76,6 @@ class Learning(remuda.Algorithm):
         metrics, errors = {"loss": loss.detach(), "q_value": q_value.detach()}, (q_value - wanted).detach().abs()
         return remuda.LearnResult(metrics, priorities=errors)
 
-    def adjust(self, config: remuda.ExperimentConfig) -> None:  # a schedule goes on; self.settings are replaced there
-        super().adjust(config)
-        self.optimizer.param_groups[0]["lr"] = config.learner.learning_rate
-
     def state(self) -> dict[str, object]:
         parts = {"model": self.network, "target_model": self.target, "optimizer": self.optimizer}
         return {**{key: part.state_dict() for key, part in parts.items()}, "schedules": {"updates": self.updates}}

@@ -65,7 +65,6 @@ class Learning(learning.TargetLearner[Network, learning.Optimizer]):
         loss = self.loss(learning.Transitions.of(batch, self.observation, self.action, self.device, as_vector=True))
         self.parameters.backward(loss.total)
         norm = self.parameters.clip_gradient(self.learner.max_grad_norm)
-        self._optimizer.learning_rate = self.learner.learning_rate  # which may follow a schedule
         self._optimizer.step()
         self.followers.follow(self.parameters.vector.detach(), self.settings.target_share)
         return remuda.LearnResult({**loss.metrics, "grad_norm": norm}, loss.priorities)

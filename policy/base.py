@@ -192,17 +192,26 @@ class Algorithm(ABC):
         """Learn with these settings from the next update on: some numbers that may change (remuda.MayChange) differ
         from the former. `config.policy` is of the class of the algorithm's settings.
 
-        Replaces sections of the config that are attributes of this object, whatever their names, and those of a config.
-        Override it, and call it first, where an update reads such a number elsewhere: an optimizer has its learning
-        rate.
+        Replaces sections of the config that are attributes of this object, whatever their names, and those of a config,
+        and gives a learning rate that has changed to the optimizers among the attributes: Remuda's and torch's.
+        Override it, and call it first, where an update reads such a number elsewhere.
         """
-        for name, value in list(vars(self).items()):
+        from remuda.policy.networks.optimizers.base import set_learning_rate  # not above: it needs torch
+
+        rate, attributes = config.learner.learning_rate, list(vars(self).items())
+        held = (value for _, value in attributes if isinstance(value, LearnerConfig | ExperimentConfig))
+        former = {
+            value.learning_rate if isinstance(value, LearnerConfig) else value.learner.learning_rate for value in held
+        }
+        for name, value in attributes:
             if isinstance(value, AlgorithmConfig):
                 setattr(self, name, config.policy)
             elif isinstance(value, LearnerConfig):
                 setattr(self, name, config.learner)
             elif isinstance(value, ExperimentConfig):
                 setattr(self, name, config)
+            elif former != {rate}:
+                set_learning_rate(value, rate)
 
     def portable(self) -> Portable | None:
         """The acting side with these weights, for model/: a PortablePolicy, or a RecurrentPortablePolicy where the

@@ -11,6 +11,7 @@ from pydantic import JsonValue, model_validator
 
 from remuda.config.algorithms.base import Actions, Spaces
 from remuda.config.algorithms.encoded import EncodedConfig
+from remuda.config.algorithms.former import into_schedules
 from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     Correlation,
@@ -130,9 +131,11 @@ class PpoConfig(ActorCriticConfig):
     target_kl: Annotated[PositiveFloat | None, MayChange()] = None
     """The remaining gradient steps of a batch are skipped once the KL divergence from the old policy exceeds 1.5 times
     this value; null never skips any."""
-    anneal_env_steps: Positive | None = None
-    """Learning rate and clip fall linearly to 0 over this number of environment steps that were learned from; null
-    keeps them constant."""
+
+    @classmethod
+    def of_today(cls, values: Mapping[str, object]) -> Mapping[str, object]:
+        """See BuiltInConfig."""
+        return into_schedules(values, "anneal_env_steps", {"learner.learning_rate": 3e-4, "policy.clip": 0.2})
 
     @classmethod
     def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
@@ -143,10 +146,9 @@ class PpoConfig(ActorCriticConfig):
                 "policy.horizon_steps": 128,
                 "policy.epochs": 4,
                 "policy.minibatches": 4,
-                "policy.clip": 0.1,
                 "policy.entropy_coefficient": 0.01,
-                "policy.anneal_env_steps": 10_000_000,
-                "learner.learning_rate": 2.5e-4,
+                "learner.learning_rate": [[0, 2.5e-4], [10_000_000, 0]],
+                "policy.clip": [[0, 0.1], [10_000_000, 0]],
                 "collector.count": 1,
                 "stop.max_env_steps": 10_000_000,
             }
@@ -209,9 +211,11 @@ class ImpalaConfig(ActorCriticConfig):
     exact until their mean is subtracted, however large that is, and take twice the room in chunks and in memory."""
     normalize_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
-    anneal_env_steps: Positive | None = None
-    """The learning rate falls linearly to 0 over this number of environment steps that were learned from; null keeps it
-    constant. With a constant rate a policy that has solved its task can become worse again."""
+
+    @classmethod
+    def of_today(cls, values: Mapping[str, object]) -> Mapping[str, object]:
+        """See BuiltInConfig."""
+        return into_schedules(values, "anneal_env_steps", {"learner.learning_rate": 5e-4})
 
     @classmethod
     def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
@@ -220,7 +224,7 @@ class ImpalaConfig(ActorCriticConfig):
             return {}
         return {
             "env.num_envs": 16,
-            "policy.anneal_env_steps": 10_000_000,
+            "learner.learning_rate": [[0, 5e-4], [10_000_000, 0]],
             "learner.segments_per_update": 8,
             "collector.count": 1,
             "stop.max_env_steps": 10_000_000,

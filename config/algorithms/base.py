@@ -55,6 +55,12 @@ class BuiltInConfig(AlgorithmConfig):
     type: str
     """Which algorithm."""
 
+    @classmethod
+    def of_today(cls, values: Mapping[str, object]) -> Mapping[str, object]:
+        """Take the settings of a config, by section; return them by today's names, where a former version of the
+        algorithm had others."""
+        return values
+
     @property
     def segment_steps(self) -> int | None:
         """Environment steps in a segment; None where rows of experience are not segments."""

@@ -16,6 +16,7 @@ from pydantic import (
 
 from remuda.config.algorithms.base import Actions
 from remuda.config.algorithms.encoded import EncoderConfig
+from remuda.config.algorithms.former import into_optimizer
 from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     Discount,
@@ -163,6 +164,11 @@ class MuZeroConfig(EncoderConfig):
         if not self.consistency_coefficient:
             found["policy.consistency_coefficient is 0"] = ("policy.projection_units", "policy.projection_bottleneck")
         return found
+
+    @classmethod
+    def of_today(cls, values: Mapping[str, object]) -> Mapping[str, object]:
+        """See BuiltInConfig."""
+        return into_optimizer(values, "weight_decay", "weight_decay")
 
     @property
     def reanalyzed_share(self) -> float | None:

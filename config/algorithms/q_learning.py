@@ -18,6 +18,7 @@ from pydantic import (
 
 from remuda.config.algorithms.base import Actions, Spaces
 from remuda.config.algorithms.encoded import EncodedConfig
+from remuda.config.algorithms.former import into_optimizer
 from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     AnyFloat,
@@ -142,6 +143,11 @@ class RainbowConfig(QLearningConfig):
     """Size of that noise at first, relative to that of the weights."""
     target_update_iters: Annotated[Positive, MayChange()] = 2_000
     """Gradient updates between hard copies of the online network into the target network."""
+
+    @classmethod
+    def of_today(cls, values: Mapping[str, object]) -> Mapping[str, object]:
+        """See BuiltInConfig."""
+        return into_optimizer(values, "adam_epsilon", "eps")
 
     @property
     def takes_random_actions(self) -> bool:

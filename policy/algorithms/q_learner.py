@@ -39,11 +39,6 @@ class QLearner(TargetLearner[Network, Optimizer]):
         optimizer = make_optimizer(config, self._parameters.part(""))
         super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
 
-    def adjust(self, config: ExperimentConfig) -> None:
-        """See Algorithm."""
-        super().adjust(config)
-        self._optimizer.learning_rate = config.learner.learning_rate
-
     def _descend(self, loss: Loss, rows: int) -> LearnResult:
         """Take a step down a loss, which is the mean of so many rows, and becomes that of all ranks."""
         self._parameters.backward(loss.total)

@@ -49,7 +49,6 @@ class Impala(ActorCritic):
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step of the optimizer down `loss`."""
-        self._anneal()
         segments = self._prepare(batch)
         if not segments.whole:
             return self._result()

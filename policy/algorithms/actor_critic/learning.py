@@ -59,7 +59,6 @@ class ActorCritic(Algorithm):
         self._parameters = FlatParameters(self._network)
         self.products = None if recurrent else Products(self._device).reach(self._network)
         self._optimizer = make_optimizer(config, self._parameters.part(""))
-        self._env_steps = 0  # learned from so far
         self._updates = 0  # batches learned from
 
     def portable(self) -> Portable:
@@ -91,7 +90,6 @@ class ActorCritic(Algorithm):
         steps = segment * (slots + 1) + slot
         counts = self.ranks.gather(np.array([len(steps)], np.float64))[:, 0]
         first, whole = int(counts[: self.ranks.rank].sum()), int(counts.sum())
-        self._env_steps += whole
         self._updates += 1
         with torch.no_grad():
             observations = self._reads.normalised(to_tensor(encoded, self._device))
@@ -118,14 +116,6 @@ class ActorCritic(Algorithm):
             to_tensor(batch["state"], self._device),
             to_tensor(begins, self._device),
         )
-
-    def _anneal(self) -> float:
-        """Set the learning rate for the next batch; return the share that is left of it and of all that is annealed
-        with it: 1 … 0."""
-        steps = self._shared.anneal_env_steps
-        remaining = 1.0 if steps is None else max(0.0, 1.0 - self._env_steps / steps)
-        self._optimizer.learning_rate = self._learner.learning_rate * remaining
-        return remaining
 
     def _as_drawn(self, actions: np.ndarray) -> np.ndarray:
         if not self.action.is_box:
@@ -192,20 +182,20 @@ class ActorCritic(Algorithm):
         return {
             "model": dict(self._network.state_dict()),
             "optimizer": self._optimizer.state(),
-            "schedules": {"updates": self._updates, "env_steps": self._env_steps},
+            "schedules": {"updates": self._updates},
         }
 
     def load_state(self, state: Mapping[str, object]) -> None:
-        """See Algorithm. The learning rate is the config's, annealed as far as the state says."""
+        """See Algorithm. The learning rate is the config's."""
         problems = model_misfits(self._network, state, "model") + self._optimizer.misfits(state.get("optimizer"))
         schedules = cast("Mapping[str, object]", state.get("schedules") or {})
-        counts = {name: schedules.get(name) for name in ("updates", "env_steps")}
-        problems += [f"schedules: missing {name}" for name, count in counts.items() if not isinstance(count, int)]
+        updates = schedules.get("updates")
+        problems += [] if isinstance(updates, int) else ["schedules: missing updates"]
         if problems:
             raise StateMismatchError(problems)
         self._network.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
         self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
-        self._updates, self._env_steps = (cast("int", count) for count in counts.values())
+        self._updates = cast("int", updates)
 
     def load_weights(self, state: Mapping[str, object]) -> None:
         """Start from a saved model and its running moments."""

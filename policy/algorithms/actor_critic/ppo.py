@@ -94,7 +94,7 @@ class Ppo(ActorCritic):
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Do a whole iteration: advantages, then `epochs` passes over `minibatches` shares of the batch."""
-        clip = self._policy.clip * self._anneal()
+        clip = self._policy.clip
         segments = self._prepare(batch)
         steps, explained = self._valued(segments)
         order = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same

@@ -57,11 +57,6 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
         self._analysis_iters = config.log.interval_train_iters
         self._loaded()
 
-    def adjust(self, config: ExperimentConfig) -> None:
-        """See Algorithm."""
-        super().adjust(config)
-        self._optimizer.learning_rate = config.learner.learning_rate
-
     def portable(self) -> PortableMuZero:
         """See Algorithm. It acts without a search."""
         return PortableMuZero(self._online, self.observation, self.action, support_size=self._policy.support_size)

@@ -130,3 +130,12 @@ class Optimizers:
         """Continue from a state without misfits."""
         for name, optimizer in self._optimizers.items():
             optimizer.load_state(cast("Mapping[str, object]", state[name]))
+
+
+def set_learning_rate(one: object, learning_rate: float) -> None:
+    """Give a learning rate to an optimizer, of Remuda or of torch; leaves everything else alone."""
+    if isinstance(one, Optimizer):
+        one.learning_rate = learning_rate
+    elif isinstance(one, torch.optim.Optimizer):
+        for group in one.param_groups:
+            group["lr"] = learning_rate

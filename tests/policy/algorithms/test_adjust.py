@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.optim import Adam
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
@@ -143,3 +146,15 @@ def test_the_rate_that_is_told_is_the_one_in_force(name: str) -> None:
 
 def test_there_is_a_case_of_each_algorithm() -> None:
     assert {case.config.policy.type for case in CASES.values()} == {*BUILT_IN}
+
+
+def test_a_changed_rate_reaches_an_optimizer_of_torch() -> None:
+    """That of a user's class which has no `adjust` of its own."""
+    case = CASES["dqn"]
+    algorithm = case.made(case.config)
+    own = Adam([nn.Parameter(torch.zeros(1))], lr=0.5)
+    vars(algorithm)["own"] = own
+    algorithm.adjust(with_values(case.config, {"policy.target_update_iters": 3}))
+    assert own.param_groups[0]["lr"] == 0.5, "the rate that did not change is left alone"
+    algorithm.adjust(with_values(case.config, {"learner.learning_rate": 0.004}))
+    assert own.param_groups[0]["lr"] == 0.004

@@ -101,25 +101,3 @@ def test_a_batch_is_one_step() -> None:
     algorithm.learn(one_slot(reward=1.0, log_prob=HALF))
     np.testing.assert_allclose(algorithm.acting_state()["policy.0.bias"], [-0.1, 0.1], atol=1e-5)
     np.testing.assert_allclose(algorithm.acting_state()["value.0.bias"], [0.1], atol=1e-5)
-
-
-def test_learning_rate_falls_with_the_steps_learned_from() -> None:
-    rows = one_slot(reward=1.0, log_prob=HALF)
-    annealed, constant = tabular(PLAIN.model_copy(update={"anneal_env_steps": 4})), tabular()
-    assert [numbers(annealed.learn(rows).metrics)["cur_lr"] for _ in range(6)] == pytest.approx(
-        [0.1, 0.075, 0.05, 0.025, 0.0, 0.0]
-    )
-    assert [numbers(constant.learn(rows).metrics)["cur_lr"] for _ in range(6)] == pytest.approx([0.1] * 6)
-
-
-def test_an_annealed_policy_goes_on_from_a_checkpoint_and_stays_as_it_is_in_the_end() -> None:
-    rows = one_slot(reward=1.0, log_prob=HALF)
-    first, second = (tabular(PLAIN.model_copy(update={"anneal_env_steps": 3})) for _ in range(2))
-    for _ in range(2):
-        first.learn(rows)
-    second.load_state(first.state())
-    assert numbers(second.learn(rows).metrics)["cur_lr"] == pytest.approx(0.1 / 3)
-    before = {name: tensor.copy() for name, tensor in second.acting_state().items()}
-    second.learn(rows)
-    after = second.acting_state()
-    assert all(np.array_equal(before[name], after[name]) for name in before if name.startswith(("policy", "value")))

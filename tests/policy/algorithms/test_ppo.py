@@ -162,19 +162,6 @@ def test_target_kl_skips_the_rest() -> None:
     assert 1 <= taken < 80
 
 
-def test_learning_rate_and_clip_fall_with_the_steps_learned_from() -> None:
-    algorithm = tabular(ONCE.model_copy(update={"anneal_env_steps": 4}))
-    rows = one_slot(reward=1.0, log_prob=math.log(0.25))
-    rates = [learnt(algorithm, rows)["cur_lr"] for _ in range(6)]
-    assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025, 0.0, 0.0])
-    again = tabular(ONCE.model_copy(update={"anneal_env_steps": 2}))
-    assert learnt(again, rows)["policy_loss"] == pytest.approx(-1.2 * 0.75)
-    got = learnt(again, one_slot(reward=1.0, log_prob=-3.0))
-    assert got["policy_loss"] < 0
-    advantage = 1.0 - (0.25 + 0.2)  # its value has moved by 0.1 twice
-    assert got["policy_loss"] == pytest.approx(-1.1 * advantage, rel=1e-4)
-
-
 def test_advantages_are_normalised_over_the_valid_steps_of_a_batch() -> None:
     """Ratio 1 everywhere and mean advantage 0: the policy loss is 0, whatever the rewards."""
     algorithm = tabular(ONCE.model_copy(update={"normalize_advantages": True}))

@@ -33,9 +33,10 @@ class SinkError(Exception):
 class BackgroundSink:
     """Passes rows on to a service. An error of the service is raised once, at the next row or by `finish`."""
 
-    def __init__(self, path: Path, connect: Callable[[], Service]) -> None:
-        """`path` is the folder that is the service's own; `connect` is called in the thread, as all that follows."""
-        self.path = path
+    def __init__(self, path: Path, connect: Callable[[], Service], *, takes_callbacks: bool = False) -> None:
+        """`path` is the folder that is the service's own; `connect` is called in the thread, as all that follows.
+        `takes_callbacks`: also rows that have numbers of callbacks alone."""
+        self.path, self.takes_callbacks = path, takes_callbacks
         self._connect = connect
         self._rows: Queue[dict[str, float] | None] = Queue(_WAITING_ROWS)
         self._error: BaseException | None = None

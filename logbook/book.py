@@ -25,6 +25,7 @@ from remuda.logbook.series_view import SeriesView
 from remuda.logbook.sinks import CurveView, PageView, TextView, View
 from remuda.logbook.tensorboard import EventWriter
 from remuda.logbook.timers import write_timers
+from remuda.logbook.training_reports import CallbackReport
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Counters
 
@@ -95,6 +96,10 @@ class Logbook:
         """Show a report in every view of its topic. Raises KeyError if this role has none for it."""
         for view in self.views[report.topic]:
             self._attempt(view.file, partial(view.show, report))
+        if isinstance(report, CallbackReport):
+            for sink in self.sinks:
+                if isinstance(sink, BackgroundSink) and sink.takes_callbacks:
+                    self._attempt(sink, partial(sink.row, report.record()))
 
     def say(
         self,

@@ -91,7 +91,7 @@ def _service(
     require(module, module)
     folder = context.run.log / module
     folder.mkdir(exist_ok=True)
-    return BackgroundSink(folder, partial(connect, folder, context.name, context.settings))
+    return BackgroundSink(folder, partial(connect, folder, context.name, context.settings), takes_callbacks=True)
 
 
 _OPENERS: dict[str, Callable[[SinkContext], RowSink]] = {

@@ -53,10 +53,11 @@ def wandb_run(folder: Path, name: str, settings: Mapping[str, JsonValue]) -> Ser
 
 class _Wandb:
     def __init__(self, run: Any) -> None:
-        self._run = run
+        self._run, self._newest = run, 0
 
     def log(self, record: Mapping[str, float]) -> None:
-        self._run.log(_finite(record), step=int(record["env_step"]))
+        self._newest = max(self._newest, int(record["env_step"]))  # wandb drops what comes after a later step
+        self._run.log(_finite(record), step=self._newest)
 
     def finish(self) -> None:
         self._run.finish()

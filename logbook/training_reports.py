@@ -61,6 +61,10 @@ class CallbackReport(Report):
     def text(self) -> str:
         return f"=== Callback {self.callback} at env_step {self.env_step} ===\n{grid(self.fields())}"
 
+    def record(self) -> dict[str, float]:
+        """The numbers as a row for experiment trackers."""
+        return {"env_step": float(self.env_step), **{f"callback/{name}": n for name, n in self.numbers.items()}}
+
 
 @dataclass(frozen=True, kw_only=True)
 class BufferSampleReport(Report):

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import get_args
 
 import pytest
 
+from remuda.logbook.background import BackgroundSink
 from remuda.logbook.book import (
     collector_logbook,
     commander_logbook,
@@ -31,7 +33,7 @@ from remuda.logbook.episode_reports import (
 from remuda.logbook.page_reports import FilmReport, HistogramReport
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import SinkContext, attach_sinks
-from remuda.logbook.training_reports import BufferThroughputReport, LearnReport
+from remuda.logbook.training_reports import BufferThroughputReport, CallbackReport, LearnReport
 from remuda.storage.existing_folder import Mode, prepare
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves, films, histograms
@@ -264,6 +266,30 @@ def test_curves_and_progress_that_fail_leave_the_text(tmp_path: Path, capsys: py
             book.progress(PROGRESS)
     assert capsys.readouterr().err.count("is given up") == 2
     assert run.learner_log.read_text().count("Result ===") == 2
+
+
+class Tracker:
+    """Keeps what an experiment tracker gets."""
+
+    def __init__(self) -> None:
+        self.rows: list[Mapping[str, float]] = []
+
+    def log(self, record: Mapping[str, float]) -> None:
+        self.rows.append(record)
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+
+def test_numbers_of_callbacks_reach_trackers_and_no_sink_that_expects_whole_rows(tmp_path: Path) -> None:
+    tracker, plain = Tracker(), Tracker()
+    with serial_logbook(a_run(tmp_path, "serial"), ["LossQ"]) as files:
+        files.sinks.append(BackgroundSink(tmp_path / "tracker", lambda: tracker, takes_callbacks=True))
+        files.sinks.append(BackgroundSink(tmp_path / "plain", lambda: plain))
+        at = {"train_iter": 100, "env_step": 800}
+        files.emit(CallbackReport(**at, callback="Mine", wall_s=9.0, numbers={"spread": 0.5}))
+    assert tracker.rows == [{"env_step": 800.0, "callback/spread": 0.5}]
+    assert plain.rows == []
 
 
 class FullDisk:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from remuda.policy.base import Algorithm, LearnResult, Policy, Reanalyzer, ReanalyzingAlgorithm
     from remuda.policy.entry import AlgorithmEntry, ReanalyzingEntry, Setup
     from remuda.policy.files.checkpoint_file import CheckpointError
-    from remuda.policy.files.functions import load_policy, load_value
+    from remuda.policy.files.functions import load_action, load_policy, load_value
     from remuda.policy.networks.tensors import DeviceError
     from remuda.policy.row_plan import SmallBufferError, UnsupportedReuseError
     from remuda.policy.saved_state import StateMismatchError
@@ -100,6 +100,7 @@ __all__ = [
     "UserExitError",
     "__version__",
     "launch",
+    "load_action",
     "load_policy",
     "load_value",
     "run_context",
@@ -163,6 +164,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "UserCodeError": "config.user_code",
         "UserExitError": "config.exits",
         "launch": "api.runs",
+        "load_action": "policy.files.functions",
         "load_policy": "policy.files.functions",
         "load_value": "policy.files.functions",
         "run_context": "runner.custom_loop",

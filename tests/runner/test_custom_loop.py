@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from remuda import load_policy
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy import load_policy
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.runner import Run, run_context
 from remuda.storage.checkpoint_index import CheckpointIndex

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from remuda import load_action, load_policy, load_value
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.policy import load_action, load_policy, load_value
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.base import ValuingActor
 from remuda.policy.files import functions

@@ -85,12 +85,3 @@ def test_what_the_coordinator_imports_brings_neither_torch_nor_gymnasium() -> No
         imported_by("import " + ", ".join(f"remuda.policy{module}" for module in modules)) & {"torch", "gymnasium"}
         == set()
     )
-
-
-def test_the_package_offers_what_users_load_with() -> None:
-    import remuda.policy
-
-    assert callable(remuda.policy.load_policy)
-    assert callable(remuda.policy.load_value)
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        _ = remuda.policy.nonsense  # pyright: ignore

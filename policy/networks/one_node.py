@@ -33,6 +33,8 @@ class OneNode(Lowers, ABC):
         """Of the parts of the vector by order, which parameter each is."""
         self._sizes: list[int] = []
         """Of each of them."""
+        self._nothing: tuple[None, ...] = ()
+        """For each view of the vector."""
         self._spare: tuple[torch.Tensor, list[torch.Tensor]] | None = None
         """A vector of gradients that nobody reads any more, and its parts."""
         self._given: tuple[torch.Tensor, list[torch.Tensor]] | None = None
@@ -71,7 +73,9 @@ class OneNode(Lowers, ABC):
         `places`[k] comes as number k. Its gradient is theirs."""
         self._leaf, self._places = leaf, places
         self._sizes = [self.parameters[place].numel() for place in places]
-        self.fix(self._by_parameter(leaf.detach()))
+        values = self.views(leaf.detach())
+        self._nothing = (None,) * len(values)
+        self.fix(values)
 
     def gradients(self, needed: Sequence[bool]) -> tuple[Sequence[torch.Tensor | None], Sequence[torch.Tensor | None]]:
         """Tensors with any numbers, for the gradient of each leaf that needs one, and of each parameter."""
@@ -80,11 +84,11 @@ class OneNode(Lowers, ABC):
             own = [torch.empty_like(tensor, requires_grad=False) if needs else None for tensor, needs in each]
             return own, own
         if not needed[0]:
-            return (None,), (None,) * len(self.parameters)
+            return (None,), self._nothing
         spare, self._spare = self._spare, None
         if spare is None:
             vector = torch.empty_like(self._leaf, requires_grad=False)
-            spare = vector, self._by_parameter(vector)
+            spare = vector, self.views(vector)
         self._given = spare
         return spare[:1], spare[1]
 
@@ -92,8 +96,9 @@ class OneNode(Lowers, ABC):
         """Say that nobody reads the newest vector of gradients any more."""
         self._spare = self._given
 
-    def _by_parameter(self, vector: torch.Tensor) -> list[torch.Tensor]:
-        """View a vector like the leaf as the parameters."""
+    def views(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        """View a vector like the leaf as the parameters, and in any other ways in which `fix` and `backward` want it
+        after them."""
         parts = [vector] * len(self._places)
         for place, part in zip(self._places, torch.split(vector, self._sizes), strict=True):
             parts[place] = part.view_as(self.parameters[place])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -89,6 +89,12 @@ class Perceptrons(OneNode):
                 layer.lowers = layer.activation is not None and (index > 0 or bool(self._shared))
         every = [*self._shared, *itertools.chain.from_iterable(self._heads)]
         super().__init__([tensor for layer in every for tensor in (layer.weight, layer.bias)])
+        lengths = [len(layers) for layers in (self._shared, *self._heads)]
+        self._begins = [2 * end for end in itertools.accumulate(lengths)]
+        """Which parameter is the first of each head, and their number."""
+        self._alike = 0 if split else _number_alike(self._heads)
+        self._stacks: list[_Dense] = []
+        """The first layers of all heads as one each, where they are `_alike` and lie at equal distances."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Perceptrons:
         """Copy the layers, but not the leaf: the parameters of the copy lie elsewhere."""
@@ -100,6 +106,19 @@ class Perceptrons(OneNode):
         for index, layer in enumerate([*self._shared, *itertools.chain.from_iterable(self._heads)]):
             weight, bias = values[2 * index : 2 * index + 2]
             layer.fixed = weight, weight.t(), bias
+        stacks = values[len(self.parameters) :]
+        self._stacks = [
+            replace(layer, lowers=False, fixed=(weight, weight.mT, bias.unsqueeze(1)))
+            for layer, weight, bias in zip(self._heads[0], stacks[::2], stacks[1::2], strict=False)
+        ]
+
+    def views(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        """See OneNode; then the weight and the bias of each stack."""
+        parts = super().views(vector)
+        places = range(2 * self._alike)
+        stacks = [_stack([parts[begin + place] for begin in self._begins[:-1]]) for place in places]
+        whole = [stack for stack in stacks if stack is not None]
+        return parts + whole if len(whole) == len(stacks) else parts
 
     @classmethod
     def of(
@@ -128,23 +147,18 @@ class Perceptrons(OneNode):
     def __call__(self, inputs: torch.Tensor) -> Outputs:
         """The outputs of each head for the inputs float32 [n, inputs]: [n, outputs]; of dueling heads the action
         values alone."""
-        if torch.is_grad_enabled():
-            return self.recorded(inputs)
-        return self._joined([self._run(head, part).outputs[-1] for head, part in self._inputs_of_heads(inputs)])
+        return self.recorded(inputs) if torch.is_grad_enabled() else self.run(inputs)[0]
 
     def head(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
         """The outputs of one head alone, without a graph: [n, outputs]."""
-        head, part = self._inputs_of_heads(inputs)[index]
-        return self._run(head, part).outputs[-1]
+        part = self._parts(self._run(self._shared, inputs).outputs[-1])[index]
+        return self._run(self._heads[index], part).outputs[-1]
 
     # --- forward
 
-    def _inputs_of_heads(self, inputs: torch.Tensor) -> list[tuple[list[_Dense], torch.Tensor]]:
-        return self._parts(self._run(self._shared, inputs).outputs[-1])
-
-    def _parts(self, features: torch.Tensor) -> list[tuple[list[_Dense], torch.Tensor]]:
-        parts = features.chunk(len(self._heads), dim=1) if self._split else [features] * len(self._heads)
-        return list(zip(self._heads, parts, strict=True))
+    def _parts(self, features: torch.Tensor) -> Sequence[torch.Tensor]:
+        """The inputs of each head."""
+        return features.chunk(len(self._heads), dim=1) if self._split else [features] * len(self._heads)
 
     def _joined(self, outputs: list[torch.Tensor]) -> Outputs:
         return (dueling_values(*outputs),) if self._dueling else tuple(outputs)
@@ -157,11 +171,12 @@ class Perceptrons(OneNode):
                 outputs, weight, rounds = _lowered_product(self.products, layer, given)
             else:
                 weight, transposed, bias = layer.values()
-                rounds, outputs = False, torch.addmm(bias, _as(weight, given), transposed)
+                product = torch.addmm if weight.dim() == 2 else torch.baddbmm
+                rounds, outputs = False, product(bias, _as(weight, given), transposed)
             made.weights.append(weight)
             made.rounded.append(rounds)
             if layer.activation == "tanh":
-                outputs = _tanh_(_as(layer.weight, outputs))
+                outputs = _tanh_(_as(layer.bias, outputs))
             elif layer.activation == "relu":
                 outputs = outputs.relu_()
             made.outputs.append(outputs)
@@ -169,37 +184,43 @@ class Perceptrons(OneNode):
 
     # --- backward
 
-    def run(self, inputs: torch.Tensor) -> tuple[Outputs, tuple[_Made, list[_Made]]]:
-        """See OneNode: what the shared layers made, and what each head."""
+    def run(self, inputs: torch.Tensor) -> tuple[Outputs, tuple[_Made, _Made, list[_Made]]]:
+        """See OneNode: what the shared layers made, the stacks, and the other layers of each head."""
         shared = self._run(self._shared, inputs)
-        heads = [self._run(head, part) for head, part in self._parts(shared.outputs[-1])]
-        return self._joined([made.outputs.pop() for made in heads]), (shared, heads)
+        stacks = self._stacks if self.products is None or self.products.precision != "bfloat16" else []
+        features = shared.outputs[-1]
+        stacked = self._run(stacks, features.expand(len(self._heads), -1, -1) if stacks else features)
+        parts = stacked.outputs[-1].unbind() if stacks else self._parts(features)
+        heads = [self._run(head[len(stacks) :], part) for head, part in zip(self._heads, parts, strict=True)]
+        return self._joined([made.outputs.pop() for made in heads]), (shared, stacked, heads)
 
     def backward(
         self,
-        made: tuple[_Made, list[_Made]],
+        made: tuple[_Made, _Made, list[_Made]],
         by_outputs: Sequence[torch.Tensor | None],
         out: Sequence[torch.Tensor | None],
         *,
         to_inputs: bool,
     ) -> torch.Tensor | None:
         """See OneNode."""
-        shared, heads = made
+        shared, stacked, heads = made
         if self._dueling:
             by_outputs = _by_dueling(by_outputs[0], heads)
-        before = 2 * len(self._shared)
-        to_shared = to_inputs or before > 0
+        stacks = self._stacks[: len(stacked.weights)]
+        to_shared = to_inputs or bool(self._shared)
         by_parts: list[torch.Tensor] = []
-        first = before
-        for layers, of_head, by_output in zip(self._heads, heads, by_outputs, strict=True):
-            own = out[first : first + 2 * len(layers)]
+        spans = itertools.pairwise(self._begins)
+        for layers, of_head, by_output, (begin, end) in zip(self._heads, heads, by_outputs, spans, strict=True):
             given = _nothing(layers[-1], of_head) if by_output is None else by_output
-            by_parts.append(_backward(layers, of_head, given, own, to_inputs=to_shared))
-            first += 2 * len(layers)
+            own = out[begin + 2 * len(stacks) : end]
+            by_parts.append(_backward(layers[len(stacks) :], of_head, given, own, to_inputs=to_shared or bool(stacks)))
+        if stacks:
+            of_stacks = out[len(self.parameters) :]
+            by_parts = list(_backward(stacks, stacked, torch.stack(by_parts), of_stacks, to_inputs=to_shared))
         if not to_shared:
             return None
         by_features = torch.cat(by_parts, dim=1) if self._split else _sum(by_parts)
-        by_inputs = _backward(self._shared, shared, by_features, out[:before], to_inputs=to_inputs)
+        by_inputs = _backward(self._shared, shared, by_features, out[: self._begins[0]], to_inputs=to_inputs)
         return by_inputs if to_inputs else None
 
 
@@ -221,6 +242,25 @@ def _layers(modules: Iterable[nn.Module]) -> list[_Dense] | None:
             else:
                 return None
     return found
+
+
+def _number_alike(heads: Sequence[Sequence[_Dense]]) -> int:
+    """How many layers from the first are alike in every one of several heads, of those before the last."""
+    number = 0
+    for layers in zip(*(head[:-1] for head in heads), strict=False):
+        if len(heads) == 1 or len({(layer.weight.shape, layer.activation) for layer in layers}) > 1:
+            break
+        number += 1
+    return number
+
+
+def _stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """View tensors [...] of one memory as [count, ...]; None unless they lie at equal distances."""
+    places = [tensor.storage_offset() for tensor in tensors]
+    first, distance = tensors[0], places[1] - places[0]
+    if distance <= 0 or any(after - before != distance for before, after in itertools.pairwise(places)):
+        return None
+    return first.as_strided((len(tensors), *first.shape), (distance, *first.stride()))
 
 
 def _lowered_product(
@@ -267,16 +307,17 @@ def _through(
 ) -> torch.Tensor:
     """Write the gradient of a layer; returns that by its inputs if the way back `goes_on`, else the one given."""
     by_weight, by_bias = out[:2]
+    product = torch.mm if gradient.dim() == 2 else torch.bmm
     if by_weight is not None:
         if inputs.dtype is not by_weight.dtype:
-            by_weight.copy_(torch.mm(gradient.t(), inputs))
-        elif 4 * inputs.shape[1] <= gradient.shape[1]:  # products with few columns are slow, those with few rows not
-            by_weight.copy_(torch.mm(inputs.t(), gradient).t())
+            by_weight.copy_(product(gradient.mT, inputs))
+        elif 4 * inputs.shape[-1] <= gradient.shape[-1]:  # products with few columns are slow, those with few rows not
+            by_weight.copy_(product(inputs.mT, gradient).mT)
         else:
-            torch.mm(gradient.t(), inputs, out=by_weight)
+            product(gradient.mT, inputs, out=by_weight)
     if by_bias is not None:
-        torch.sum(gradient, 0, dtype=by_bias.dtype, out=by_bias)
-    return gradient @ weight if goes_on else gradient
+        torch.sum(gradient, -2, dtype=by_bias.dtype, out=by_bias)
+    return product(gradient, weight) if goes_on else gradient
 
 
 def _nothing(layer: _Dense, made: _Made) -> torch.Tensor:

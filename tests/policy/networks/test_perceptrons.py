@@ -21,8 +21,14 @@ from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
 
 Activation = Literal["tanh", "relu"]
 Widths = tuple[int, ...]
-How = Literal["all", "split", "dueling"]
-HEADS: dict[How, tuple[Widths, ...]] = {"all": ((5, 3), (1,)), "split": ((4,), (2, 2), (1,)), "dueling": ((1,), (4,))}
+How = Literal["all", "alike", "split", "dueling"]
+HEADS: dict[How, tuple[Widths, ...]] = {
+    "all": ((5, 3), (1,)),
+    "alike": ((20, 5, 3), (20, 5, 1), (20, 4, 2)),
+    "split": ((4,), (2, 2), (1,)),
+    "dueling": ((1,), (4,)),
+}
+SPLIT = ("split", "dueling")
 
 
 class Network(nn.Module):
@@ -35,7 +41,7 @@ class Network(nn.Module):
         between = {"tanh": nn.Tanh, "relu": nn.ReLU}[activation]
         self.other = nn.Parameter(torch.zeros(3))
         self.shared = layers((inputs, *shared), between)
-        self._split, self._dueling = how != "all", how == "dueling"
+        self._split, self._dueling = how in SPLIT, how == "dueling"
         features = (inputs, *shared)[-1] // (len(heads) if self._split else 1)
         self.heads = nn.ModuleList(
             nn.Sequential(*layers((features, *widths[:-1]), between), nn.Linear((features, *widths)[-2], widths[-1]))
@@ -88,7 +94,7 @@ def assert_close(got: object, expected: object) -> None:
 
 shapes = {
     "shared": st.lists(st.integers(1, 12), max_size=3).map(tuple),
-    "how": st.sampled_from(["all", "split", "dueling"]),
+    "how": st.sampled_from(list(HEADS)),
     "activation": st.sampled_from(["tanh", "relu"]),
     "rows": st.integers(1, 40),
     "seed": st.integers(0, 2**32 - 1),
@@ -101,7 +107,7 @@ def test_outputs_and_gradients_are_those_of_torchs_modules(
     shared: Widths, how: How, activation: Activation, rows: int, seed: int
 ) -> None:
     inputs = 12
-    shared = shared if how == "all" or not shared else (*shared[:-1], 12)  # each head reads a share
+    shared = shared if how not in SPLIT or not shared else (*shared[:-1], 12)  # each head reads a share
     made = network(shared, how, activation, inputs=inputs, seed=seed)
     seen = numbers(rows, inputs, seed=seed).requires_grad_()
     expected, got = made(seen), made.fused(seen)
@@ -122,7 +128,7 @@ def test_outputs_and_gradients_are_those_of_torchs_modules(
     assert_close(by_inputs, gradients(made(seen), made, seen)[0])
 
 
-@pytest.mark.parametrize("how", ["all", "split", "dueling"])
+@pytest.mark.parametrize("how", list(HEADS))
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_gradients_are_those_of_finite_differences(activation: Activation, how: How) -> None:
     made = network(how=how, activation=activation)

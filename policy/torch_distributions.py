@@ -22,6 +22,7 @@ from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
 _LOG_2_PI = math.log(2.0 * math.pi)
 _SQUASHED = 0.5 * _LOG_2_PI + 2.0 * math.log(2.0)
 """What each squashed number takes from the logarithm of a density, whatever it is."""
+_tanh_backward, _hardtanh_backward = torch.ops.aten.tanh_backward, torch.ops.aten.hardtanh_backward
 _SMALLEST = torch.finfo(torch.float32).min
 """Keeps 0 * log 0 from being no number."""
 
@@ -87,21 +88,12 @@ class SquashedGaussian:
     logarithms of standard deviations, which are held within LOG_STD_MIN … LOG_STD_MAX."""
 
     def __init__(self, outputs: torch.Tensor) -> None:
-        self._mean, self._log_std = outputs.chunk(2, dim=1)
+        self._outputs = outputs
 
     def drawn_by(self, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The actions [rows, k] that standard normal `noise` [rows, k] stands for, and the logarithm of the density of
-        each [rows].
-
-        The density of tanh(u) is that of u divided by the slope of tanh, whose logarithm, log(1 - tanh²(u)), is written
-        as 2 (log 2 - u - softplus(-2 u)): this stays finite where tanh(u) has become 1. For a beta of -2 torch's
-        softplus is -softplus(-2 u) / 2.
-        """
-        held = functional.hardtanh(self._log_std, LOG_STD_MIN, LOG_STD_MAX)
-        before = self._mean + held.exp() * noise
-        of_normal = torch.sub(-_SQUASHED - 0.5 * noise.square(), held)
-        of_tanh = torch.sub(before, functional.softplus(before, beta=-2.0), alpha=2.0)  # u + softplus(-2 u)
-        return before.tanh(), torch.add(of_normal, of_tanh, alpha=2.0).sum(dim=1)
+        each [rows]."""
+        return _squashed(self._outputs, noise)
 
 
 Distribution = Categorical | MultiCategorical | Gaussian
@@ -117,21 +109,21 @@ class _CategoricalNode(torch.autograd.Function):
         log_probs = torch.log_softmax(logits, dim=1)
         probs, indices = log_probs.exp(), actions.unsqueeze(1)
         log_probs.clamp_(min=_SMALLEST)
-        entropy = torch.linalg.vecdot(probs, log_probs).neg_()
+        expected = torch.linalg.vecdot(probs, log_probs)
         ctx.set_materialize_grads(False)
-        ctx.parts = log_probs, probs, indices
-        return log_probs.gather(1, indices).squeeze(1), entropy
+        ctx.parts = log_probs, probs, indices, expected
+        return log_probs.gather(1, indices).squeeze(1), -expected
 
     @staticmethod
     def backward(ctx: Any, *by: torch.Tensor | None) -> Any:
         by_log_prob, by_entropy = by
-        log_probs, probs, indices = ctx.parts
+        log_probs, probs, indices, expected = ctx.parts
         gradient = None
         if by_log_prob is not None:
             chosen = by_log_prob.unsqueeze(1)
             gradient = (probs * -chosen).scatter_add_(1, indices, chosen)
         if by_entropy is not None:
-            surprise = log_probs - torch.linalg.vecdot(probs, log_probs).unsqueeze(1)
+            surprise = log_probs - expected.unsqueeze(1)
             of_entropy = surprise.mul_(probs).mul_(-by_entropy.unsqueeze(1))
             gradient = of_entropy if gradient is None else gradient.add_(of_entropy)
         return gradient, None
@@ -167,5 +159,40 @@ class _GaussianNode(torch.autograd.Function):
         return by_mean, by_log_std, None
 
 
+class _SquashedNode(torch.autograd.Function):
+    """The action a = tanh(u) of u = mean + std * noise, and the logarithm of its density.
+
+    That is the one of u less the logarithm of the slope of tanh, log(1 - a²), which is written as
+    2 (log 2 - u - softplus(-2 u)): this stays finite where a has become 1. For a beta of -2 torch's softplus is
+    -softplus(-2 u) / 2. Besides d a / d u = 1 - a², d log p / d u = 2 a, and d log p / d log std = -1 while u is held.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, outputs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mean, log_std = outputs.chunk(2, dim=1)
+        held = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        spread = held.exp().mul_(noise)
+        before = mean + spread
+        action = before.tanh()
+        of_tanh = torch.sub(before, functional.softplus(before, beta=-2.0), alpha=2.0)  # u + softplus(-2 u)
+        of_normal = held.add_(noise.square(), alpha=0.5).add_(_SQUASHED)
+        ctx.set_materialize_grads(False)
+        ctx.parts = log_std, spread, action.detach()
+        return action, of_tanh.mul_(2.0).sub_(of_normal).sum(dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *by: torch.Tensor | None) -> Any:
+        by_action, by_log_prob = by
+        log_std, spread, action = ctx.parts
+        by_before = torch.zeros_like(action) if by_action is None else _tanh_backward(by_action, action)
+        if by_log_prob is not None:
+            by_before = torch.addcmul(by_before, by_log_prob.unsqueeze(1), action, value=2.0)
+        by_log_std = by_before * spread
+        if by_log_prob is not None:
+            by_log_std.sub_(by_log_prob.unsqueeze(1))
+        return torch.cat((by_before, _hardtanh_backward(by_log_std, log_std, LOG_STD_MIN, LOG_STD_MAX)), dim=1), None
+
+
 _of_categorical = cast("Callable[..., tuple[torch.Tensor, torch.Tensor]]", _CategoricalNode.apply)
 _of_gaussian = cast("Callable[..., tuple[torch.Tensor, torch.Tensor]]", _GaussianNode.apply)
+_squashed = cast("Callable[..., tuple[torch.Tensor, torch.Tensor]]", _SquashedNode.apply)

@@ -46,6 +46,14 @@ def test_several_numbers_are_independent() -> None:
     torch.testing.assert_close(both, each[0] + each[1])
 
 
+def test_gradients_are_those_of_finite_differences() -> None:
+    """Of both means and deviations, of which two are held at their bounds."""
+    outputs = torch.tensor([[0.3, -2.0, -1.0, 0.5], [1.0, 0.1, -9.0, 5.0]], dtype=torch.float64, requires_grad=True)
+    noise = torch.tensor([[0.7, -0.2], [-1.5, 0.4]], dtype=torch.float64)
+    for which in (slice(0, 1), slice(1, 2), slice(None)):  # one of both results alone, and both
+        assert torch.autograd.gradcheck(lambda given, of=which: SquashedGaussian(given).drawn_by(noise)[of], (outputs,))
+
+
 def test_far_out_everything_stays_finite() -> None:
     """Where float32 has tanh(u) = 1, whose slope would be 0."""
     outputs = torch.tensor([[30.0, -30.0, 1.0, 9.0]], requires_grad=True)

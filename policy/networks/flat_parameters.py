@@ -79,8 +79,13 @@ class FlatPart:
     def clip_gradient(self, max_norm: float | None) -> torch.Tensor:
         """Scale the gradient down to `max_norm` and return its norm from before (a scalar tensor)."""
         norm: torch.Tensor = torch.linalg.vector_norm(self.gradient)
-        if max_norm is not None:
-            self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        if max_norm is None:
+            return norm
+        if norm.is_cpu:  # where a look costs less than an operation
+            if (number := norm.item()) > max_norm:
+                self.gradient.mul_(max_norm / number)
+        else:
+            self.gradient.div_((norm / max_norm).clamp_(min=1.0))
         return norm
 
     def follow(self, source: torch.Tensor, share: float) -> None:

@@ -79,9 +79,10 @@ class Perceptrons(OneNode):
         *,
         split: bool = False,
         dueling: bool = False,
+        value_last: bool = False,
     ) -> None:
         self._shared, self._heads = list(shared), [list(head) for head in heads]
-        self._split, self._dueling = split, dueling
+        self._split, self._dueling, self._value_last = split, dueling, value_last
         for index, layer in enumerate(self._shared):
             layer.lowers = index > 0
         for head in self._heads:
@@ -99,7 +100,7 @@ class Perceptrons(OneNode):
     def __deepcopy__(self, memo: dict[int, Any]) -> Perceptrons:
         """Copy the layers, but not the leaf: the parameters of the copy lie elsewhere."""
         shared, *heads = [[layer.copy(memo) for layer in layers] for layers in (self._shared, *self._heads)]
-        return Perceptrons(heads, shared, split=self._split, dueling=self._dueling)
+        return Perceptrons(heads, shared, split=self._split, dueling=self._dueling, value_last=self._value_last)
 
     def fix(self, values: Sequence[torch.Tensor]) -> None:
         """See OneNode."""
@@ -128,6 +129,7 @@ class Perceptrons(OneNode):
         *,
         split: bool = False,
         dueling: bool = False,
+        value_last: bool = False,
     ) -> Perceptrons | None:
         """Read fully connected layers with tanh or relu between them; None where other modules are among them.
 
@@ -137,12 +139,13 @@ class Perceptrons(OneNode):
             split: Each head reads an equal share of what the shared layers give; otherwise each reads all of it.
             dueling: The heads are a value [n, 1] and advantages [n, actions], which become action values (Wang et al.
                 2016, equation 9).
+            value_last: The last head has one output, a value, which is given as [n].
         """
         of_heads = [_layers((head,)) for head in heads]
         before = _layers(shared)
         if before is None or not all(of_heads):
             return None
-        return cls([head for head in of_heads if head], before, split=split, dueling=dueling)
+        return cls([head for head in of_heads if head], before, split=split, dueling=dueling, value_last=value_last)
 
     def __call__(self, inputs: torch.Tensor) -> Outputs:
         """The outputs of each head for the inputs float32 [n, inputs]: [n, outputs]; of dueling heads the action
@@ -161,7 +164,15 @@ class Perceptrons(OneNode):
         return features.chunk(len(self._heads), dim=1) if self._split else [features] * len(self._heads)
 
     def _joined(self, outputs: list[torch.Tensor]) -> Outputs:
+        if self._value_last:
+            outputs[-1] = outputs[-1].squeeze(1)
         return (dueling_values(*outputs),) if self._dueling else tuple(outputs)
+
+    def _by_heads(self, by: Sequence[torch.Tensor | None], heads: Sequence[_Made]) -> Sequence[torch.Tensor | None]:
+        """The gradient by what each head gave before `_joined`."""
+        if self._value_last and (by_value := by[-1]) is not None:
+            by = (*by[:-1], by_value.unsqueeze(1))
+        return _by_dueling(by[0], heads) if self._dueling else by
 
     def _run(self, layers: Sequence[_Dense], inputs: torch.Tensor) -> _Made:
         made = _Made([inputs], [], [])
@@ -176,7 +187,7 @@ class Perceptrons(OneNode):
             made.weights.append(weight)
             made.rounded.append(rounds)
             if layer.activation == "tanh":
-                outputs = _tanh_(_as(layer.bias, outputs))
+                outputs = _tanh_(_as(layer.weight, outputs))
             elif layer.activation == "relu":
                 outputs = outputs.relu_()
             made.outputs.append(outputs)
@@ -204,19 +215,19 @@ class Perceptrons(OneNode):
     ) -> torch.Tensor | None:
         """See OneNode."""
         shared, stacked, heads = made
-        if self._dueling:
-            by_outputs = _by_dueling(by_outputs[0], heads)
+        by_heads = self._by_heads(by_outputs, heads)
         stacks = self._stacks[: len(stacked.weights)]
         to_shared = to_inputs or bool(self._shared)
+        by_stacks = torch.empty_like(stacked.outputs[-1]) if stacks else None
+        places = [None] * len(heads) if by_stacks is None else by_stacks.unbind()
         by_parts: list[torch.Tensor] = []
-        spans = itertools.pairwise(self._begins)
-        for layers, of_head, by_output, (begin, end) in zip(self._heads, heads, by_outputs, spans, strict=True):
-            given = _nothing(layers[-1], of_head) if by_output is None else by_output
-            own = out[begin + 2 * len(stacks) : end]
-            by_parts.append(_backward(layers[len(stacks) :], of_head, given, own, to_inputs=to_shared or bool(stacks)))
-        if stacks:
-            of_stacks = out[len(self.parameters) :]
-            by_parts = list(_backward(stacks, stacked, torch.stack(by_parts), of_stacks, to_inputs=to_shared))
+        for index, (layers, of_head, given, place) in enumerate(zip(self._heads, heads, by_heads, places, strict=True)):
+            by_output = _nothing(layers[-1], of_head) if given is None else given
+            own = out[self._begins[index] + 2 * len(stacks) : self._begins[index + 1]]
+            to_head = to_shared or place is not None
+            by_parts.append(_backward(layers[len(stacks) :], of_head, by_output, own, to_inputs=to_head, place=place))
+        if by_stacks is not None:
+            by_parts = list(_backward(stacks, stacked, by_stacks, out[len(self.parameters) :], to_inputs=to_shared))
         if not to_shared:
             return None
         by_features = torch.cat(by_parts, dim=1) if self._split else _sum(by_parts)
@@ -281,8 +292,10 @@ def _backward(
     out: Sequence[torch.Tensor | None],
     *,
     to_inputs: bool,
+    place: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Write a loss's gradient by the parameters of some layers; returns that by their inputs, if it is asked for."""
+    """Write a loss's gradient by the parameters of some layers; returns that by their inputs, if it is asked for, in
+    its `place`, if that is given."""
     for index in reversed(range(len(layers))):
         layer, weight, rounds = layers[index], made.weights[index], made.rounded[index]
         if layer.activation is not None:
@@ -293,7 +306,8 @@ def _backward(
             with rounding(True) as read:
                 gradient = _through(weight, read(inputs), read(gradient), out[2 * index :], goes_on=goes_on)
         else:
-            gradient = _through(weight, inputs, gradient, out[2 * index :], goes_on=goes_on)
+            to = None if index else place
+            gradient = _through(weight, inputs, gradient, out[2 * index :], goes_on=goes_on, place=to)
     return gradient
 
 
@@ -304,6 +318,7 @@ def _through(
     out: Sequence[torch.Tensor | None],
     *,
     goes_on: bool,
+    place: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Write the gradient of a layer; returns that by its inputs if the way back `goes_on`, else the one given."""
     by_weight, by_bias = out[:2]
@@ -317,7 +332,7 @@ def _through(
             product(gradient.mT, inputs, out=by_weight)
     if by_bias is not None:
         torch.sum(gradient, -2, dtype=by_bias.dtype, out=by_bias)
-    return product(gradient, weight) if goes_on else gradient
+    return product(gradient, weight, out=place) if goes_on else gradient
 
 
 def _nothing(layer: _Dense, made: _Made) -> torch.Tensor:

@@ -141,7 +141,8 @@ class ActorCriticNetwork(nn.Module, Lowers):
         self.returns = RunningMoments(1)
         self.normalizes = normalizes
         shared_layers = () if self.trunk is None else (self.trunk,)
-        self._fused = None if trunk is not None else Perceptrons.of([self.policy, self.value], shared_layers)
+        heads = [self.policy, self.value]
+        self._fused = None if trunk is not None else Perceptrons.of(heads, shared_layers, value_last=True)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The policy's outputs for observations [n, …] as the environment gives them: logits, or means, [n,
@@ -165,7 +166,7 @@ class ActorCriticNetwork(nn.Module, Lowers):
         """The policy's outputs [n, outputs] and the values [n] of observations [n, …] that are normalised."""
         if self._fused is not None and self.training:
             policy, values = self._fused(normalised)
-            return policy, values.squeeze(1)
+            return policy, values
         with lowered(self, self._images):
             features = self.features(normalised)
             return self.policy(features), self.value(features).squeeze(1)

@@ -21,10 +21,11 @@ from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
 
 Activation = Literal["tanh", "relu"]
 Widths = tuple[int, ...]
-How = Literal["all", "alike", "split", "dueling"]
+How = Literal["all", "alike", "value", "split", "dueling"]
 HEADS: dict[How, tuple[Widths, ...]] = {
     "all": ((5, 3), (1,)),
     "alike": ((20, 5, 3), (20, 5, 1), (20, 4, 2)),
+    "value": ((20, 2), (20, 1)),
     "split": ((4,), (2, 2), (1,)),
     "dueling": ((1,), (4,)),
 }
@@ -48,7 +49,10 @@ class Network(nn.Module):
             for widths in heads
         )
         self.last = nn.Parameter(torch.zeros(2))
-        made = Perceptrons.of(list(self.heads), (self.shared,), split=self._split, dueling=self._dueling)
+        self._value = how == "value"
+        made = Perceptrons.of(
+            list(self.heads), (self.shared,), split=self._split, dueling=self._dueling, value_last=self._value
+        )
         assert made is not None
         self.fused = made
 
@@ -56,6 +60,8 @@ class Network(nn.Module):
         features = self.shared(inputs)
         parts = features.chunk(len(self.heads), dim=1) if self._split else [features] * len(self.heads)
         outputs = [head(part) for head, part in zip(self.heads, parts, strict=True)]
+        if self._value:
+            outputs[-1] = outputs[-1].squeeze(1)
         return (dueling_values(*outputs),) if self._dueling else tuple(outputs)
 
 
@@ -117,7 +123,8 @@ def test_outputs_and_gradients_are_those_of_torchs_modules(
     with torch.no_grad():
         assert_close(made.fused(seen), expected)
         if how != "dueling":
-            assert_close([made.fused.head(index, seen) for index in range(len(expected))], list(expected))
+            alone = [made.fused.head(index, seen) for index in range(len(expected))]
+            assert_close(alone, [each.reshape(rows, -1) for each in expected])
 
     parameters = FlatParameters(made)  # then they are one leaf of the graph
     by_modules = torch.cat([part.reshape(-1) for part in gradients(made(seen), made, seen)[1:]])

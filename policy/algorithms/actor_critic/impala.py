@@ -10,7 +10,6 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig
 from remuda.config.schema import ExperimentConfig
@@ -28,12 +27,13 @@ ROUNDING = 1e-4
 def policy_loss(log_prob: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
     """The loss of the policy gradient, section 4.2 of the paper. Advantages hold the importance weights and are
     constant. All [n]."""
-    return -(advantages * log_prob).mean()
+    return (log_prob * -advantages).mean()
 
 
 def value_loss(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The mean squared error; targets are constant. All [n]."""
-    return functional.mse_loss(values, targets)
+    mean: torch.Tensor = torch.ops.aten.mse_loss(values, targets)  # one node of the graph
+    return mean
 
 
 class Impala(ActorCritic):

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.schema import ExperimentConfig
@@ -39,8 +38,8 @@ class Steps(NamedTuple):
 
     def at(self, observations: Seen, indices: torch.Tensor) -> Steps:
         """Some of the steps, with their observations."""
-        actions, log_prob, advantages, returns, values = (column[indices] for column in self[1:6])
-        legal = None if self.legal is None else self.legal[indices]
+        actions, log_prob, advantages, returns, values = (column.index_select(0, indices) for column in self[1:6])
+        legal = None if self.legal is None else self.legal.index_select(0, indices)
         return Steps(observations, actions, log_prob, advantages, returns, values, legal)
 
     def split(self, sizes: list[int]) -> Iterator[Steps]:
@@ -67,7 +66,7 @@ def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) -
     C > 0 and (1 + clip) C for C < 0.
     """
     costs = -advantages
-    return (ratio * costs).clamp(min=costs - clip * costs.abs()).mean()
+    return (ratio * costs).clamp(min=torch.sub(costs, costs.abs(), alpha=clip)).mean()
 
 
 def value_loss(
@@ -76,7 +75,8 @@ def value_loss(
     """The mean squared error, as in equation 9. With `clip`, the larger of two errors: that of the value, and that of
     the value held within `clip` of the old one. All [n]."""
     if clip is None:
-        return functional.mse_loss(values, returns)
+        mean: torch.Tensor = torch.ops.aten.mse_loss(values, returns)  # one node of the graph
+        return mean
     held = old_values + (values - old_values).clamp(-clip, clip)
     return torch.maximum((values - returns).square(), (held - returns).square()).mean()
 

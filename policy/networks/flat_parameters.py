@@ -51,10 +51,10 @@ class FlatPart:
     def _tensors(self) -> tuple[torch.Tensor, ...]:
         return tuple(leaf.tensor for leaf in self.leaves)
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Write the gradient of a loss (a scalar) in place of the former one. Parameters that have no part in the loss
-        get 0."""
-        for leaf, gradient in zip(self.leaves, _gradients(loss, self._tensors), strict=True):
+    def backward(self, *losses: torch.Tensor) -> None:
+        """Write the gradient of the sum of losses (scalars) in place of the former one. Parameters that have no part in
+        them get 0."""
+        for leaf, gradient in zip(self.leaves, _gradients(losses, self._tensors), strict=True):
             if gradient is None:
                 if not leaf.repeats:
                     leaf.gradient.zero_()
@@ -103,11 +103,12 @@ def _hand_on(parameters: Sequence[nn.Parameter], leaf: torch.Tensor) -> None:
     leaf.grad = None
 
 
-def _gradients(loss: torch.Tensor, tensors: tuple[torch.Tensor, ...]) -> Sequence[torch.Tensor | None]:
-    """Those of a loss by each tensor; None where it has no part in the loss. As torch.autograd.grad, whose checks take
-    a tenth of the update of a small network."""
-    ones = (torch.ones_like(loss),)
-    return _engine_run_backward((loss,), ones, False, False, tensors, allow_unreachable=True, accumulate_grad=False)
+def _gradients(losses: tuple[torch.Tensor, ...], tensors: tuple[torch.Tensor, ...]) -> Sequence[torch.Tensor | None]:
+    """Those of the sum of losses by each tensor; None where it has no part in them. As torch.autograd.grad, whose
+    checks take a tenth of the update of a small network."""
+    graphs = tuple(loss for loss in losses if loss.requires_grad) or losses  # one may be constant
+    ones = tuple(torch.ones_like(loss) for loss in graphs)
+    return _engine_run_backward(graphs, ones, False, False, tensors, allow_unreachable=True, accumulate_grad=False)
 
 
 class FlatParameters:
@@ -148,9 +149,9 @@ class FlatParameters:
             start = end
         return named
 
-    def backward(self, loss: torch.Tensor) -> None:
+    def backward(self, *losses: torch.Tensor) -> None:
         """See FlatPart, of all parameters."""
-        self._whole.backward(loss)
+        self._whole.backward(*losses)
 
     def clip_gradient(self, max_norm: float | None) -> torch.Tensor:
         """See FlatPart, of all parameters."""

@@ -42,7 +42,7 @@ class Sac(TemperedLearner):
             next_value = values_of(self._target, rows.next_obs, next_action).amin(dim=0)
             target = rows.reward + rows.discount * (next_value - self.alpha * next_log_prob)
         values = values_of(self._network.critics, rows.obs, rows.action)
-        loss = (squared(values, target) @ rows.weights).sum() * (0.5 / len(rows))
+        loss = (squared(values, target) @ (rows.weights * (0.5 / len(rows)))).sum()
         return critics_loss(loss, values, target)
 
     def actor_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -98,7 +97,7 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
         """Take a step with each of these parts down its loss, which is the mean of so many rows and becomes that of all
         ranks. Each loss states what is constant in it: the gradient is that of their sum. Target networks follow when
         the actor has moved."""
-        self._parameters.backward(functools.reduce(torch.add, (loss.total for loss in losses.values())))
+        self._parameters.backward(*(loss.total for loss in losses.values()))
         metrics: dict[str, float | torch.Tensor] = {"cur_lr": self._learner.learning_rate}
         for loss in losses.values():
             metrics |= loss.metrics

@@ -41,6 +41,25 @@ def test_the_gradient_of_a_part_is_clipped_by_its_own_norm() -> None:
     assert float(parameters.part("second").clip_gradient(None)) == pytest.approx(1.0, rel=1e-5)
 
 
+def test_the_gradient_of_several_losses_is_that_of_their_sum() -> None:
+    network = Two()
+    parameters = FlatParameters(network)
+    one, other = network.second(network.first(torch.ones(1, 2))).sum(), network.first.weight.square().sum()
+    parameters.backward(one + other)
+    expected = parameters.gradient.clone()
+    again, constant = network.second(network.first(torch.ones(1, 2))).sum(), torch.tensor(3.0)
+    parameters.backward(again, constant, network.first.weight.square().sum())
+    torch.testing.assert_close(parameters.gradient, expected)
+
+
+def test_a_gradient_within_the_limit_stays_to_the_last_bit() -> None:
+    parameters = FlatParameters(Two())
+    parameters.gradient.fill_(0.1)
+    before = parameters.gradient.clone()
+    parameters.clip_gradient(1.0)
+    assert torch.equal(parameters.gradient, before)
+
+
 def test_parameters_that_do_not_lie_beside_each_other_are_no_part() -> None:
     parameters = FlatParameters(nn.ModuleDict({"a": nn.Linear(1, 1), "b": nn.Linear(1, 1), "ab": nn.Linear(1, 1)}))
     for prefix in ("a", "c"):

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda import torch_distributions
+from remuda.policy import torch_distributions
 from remuda.policy.acting import distributions
 from remuda.policy.networks import masking
 from remuda.tests.policy.algorithms import likelihoods

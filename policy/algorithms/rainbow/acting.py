@@ -61,7 +61,7 @@ class NoisyDense:
 
 
 class RainbowPolicy(QPolicy):
-    """Acts on the weights of a RainbowNetwork."""
+    """Acts on the weights of a RainbowNetwork, or of a network of the user's."""
 
     def __init__(
         self,
@@ -85,6 +85,8 @@ class RainbowPolicy(QPolicy):
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
         names = ("streams", "advantage", "value") if self._config.dueling else ("streams", "advantage")
+        if self._config.network is not None:
+            names = ()
         try:
             layers = {name: NoisyDense.of(state, name) for name in names}
         except KeyError as error:
@@ -104,6 +106,8 @@ class RainbowPolicy(QPolicy):
 
     def _values(self, observations: np.ndarray, noise: float, rng: np.random.Generator) -> _Floats:
         features = self._network("features", self._observation.encode(observations))
+        if self._config.network is not None:
+            return self._expectation(features.reshape(len(features), self._actions, -1))
         hidden = np.maximum(self._layers["streams"](features, noise, rng), np.float32(0.0))
         if not self._config.dueling:
             return self._expectation(self._advantage(hidden, noise, rng))

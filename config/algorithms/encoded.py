@@ -45,16 +45,13 @@ class EncoderConfig(BuiltInConfig):
     @model_validator(mode="before")
     @classmethod
     def _has_room_for_a_network(cls, values: object) -> object:
-        if (
-            "network" not in cls.model_fields
-            and isinstance(values, dict)
-            and "network" in cast("dict[str, object]", values)
-        ):
+        given = cast("dict[str, object]", values) if isinstance(values, dict) else {}
+        if "network" in given and "network" not in cls.model_fields:
             kind = cls.model_fields["type"].default
             raise ValueError(
                 f"{kind} takes no network: bring the part that reads observations as encoder, `module:function`"
             )
-        return values
+        return cast("object", values)
 
     @model_validator(mode="after")
     def _has_arguments_of_something(self) -> EncoderConfig:

@@ -291,6 +291,13 @@ def test_a_config_that_cannot_have_it_starts_nothing(policy: dict[str, Any], sai
     assert not (tmp_path / "run").exists()
 
 
+def test_whose_code_it_is_is_asked(folder: Path) -> None:
+    named = {"policy.network": "mine:both"}
+    assert config(folder, {"type": "ppo", "network": "mine:both"}).policy.user_code == named
+    assert config(folder, {"type": "mine:Variant", "network": "mine:both"}).policy.user_code == named
+    assert config(folder, {"type": "mine:Variant", "network": "large"}).policy.user_code == {}, "a setting of its own"
+
+
 def test_bfloat16_is_refused_where_nothing_of_it_is_remudas(folder: Path) -> None:
     with pytest.raises(ValueError, match="bfloat16, which does not reach the networks"):
         config(folder, {"type": "dqn", "network": "mine:values"}, learner={"precision": "bfloat16"})

@@ -229,12 +229,11 @@ def test_the_examples_of_the_page_are_networks(policy: dict[str, Any], action: A
 
 
 @pytest.mark.parametrize("name", ["rainbow", "ppo, odd", "td3"])
-def test_its_onnx_file_acts_as_it_does(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(folder)
+def test_its_onnx_file_acts_as_it_does(name: str, folder: Path) -> None:
     settings, action, _ = CASES[name]
     policy = config(folder, {"type": name.partition(",")[0], **settings}).policy
     seen = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
-    case = fresh(policy, seen, SEEN, action)
+    case = fresh(policy, seen, SEEN, action, source_dir=folder)
     case.export.write(folder / "policy.onnx", "onnx")
     legal = {} if action.is_box else {"legal": np.ones((40, 2), np.float32)}
     acted = opened(folder, "onnx")({"observation": seen, **legal})[0]

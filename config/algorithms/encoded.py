@@ -45,13 +45,14 @@ class EncoderConfig(BuiltInConfig):
     @model_validator(mode="before")
     @classmethod
     def _has_room_for_a_network(cls, values: object) -> object:
-        given = cast("dict[str, object]", values) if isinstance(values, dict) else {}
-        if "network" in given and "network" not in cls.model_fields:
+        given = values
+        named = isinstance(values, dict) and "network" in cast("dict[str, object]", values)
+        if named and "network" not in cls.model_fields:
             kind = cls.model_fields["type"].default
             raise ValueError(
                 f"{kind} takes no network: bring the part that reads observations as encoder, `module:function`"
             )
-        return cast("object", values)
+        return given
 
     @model_validator(mode="after")
     def _has_arguments_of_something(self) -> EncoderConfig:

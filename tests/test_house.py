@@ -109,7 +109,8 @@ def source(path: Path) -> Source:
 def settings_classes(of: type[BuiltInConfig] = BuiltInConfig) -> set[str]:
     """Names of the classes of settings that built-in algorithms have, and share."""
     ours = {kind for kind in of.__subclasses__() if kind.__module__.startswith("remuda.config.")}
-    return {kind.__name__ for kind in ours}.union(*map(settings_classes, ours)) - {"EncoderConfig", "EncodedConfig"}
+    shared = {"EncoderConfig", "EncodedConfig", "NetworkConfig"}
+    return {kind.__name__ for kind in ours}.union(*map(settings_classes, ours)) - shared
 
 
 SETTINGS_CLASSES = settings_classes()

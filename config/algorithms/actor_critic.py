@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import JsonValue, model_validator
 
 from remuda.config.algorithms.base import Actions, Spaces
-from remuda.config.algorithms.encoded import EncodedConfig
+from remuda.config.algorithms.encoded import NetworkConfig
 from remuda.config.algorithms.former import into_schedules
 from remuda.config.changing import MayChange
 from remuda.config.numbers import (
@@ -28,10 +28,11 @@ from remuda.config.numbers import (
 from remuda.config.stored import FOLDER
 
 
-class ActorCriticConfig(EncodedConfig):
+class ActorCriticConfig(NetworkConfig):
     """Settings that all algorithms with a policy and a value network have."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete", "MultiDiscrete", "Box")
+    replaced: ClassVar[tuple[str, ...]] = (*NetworkConfig.replaced, "shared_hidden", "activation")
     hidden: Hidden | None = None
     """Units of each hidden layer; null is [64, 64], and [512] for images."""
     shared_hidden: bool | None = None
@@ -65,7 +66,7 @@ class ActorCriticConfig(EncodedConfig):
     @property
     def lowers_products(self) -> bool:
         """See BuiltInConfig."""
-        return self.recurrent is None
+        return self.recurrent is None and super().lowers_products
 
     @model_validator(mode="after")
     def _core_reads_shared_layers(self) -> ActorCriticConfig:
@@ -73,6 +74,11 @@ class ActorCriticConfig(EncodedConfig):
             raise ValueError(
                 "with `recurrent`, policy and value share at least one hidden layer, which the core reads: leave "
                 "shared_hidden out, and hidden if it is empty"
+            )
+        if self.recurrent is not None and self.network is not None:
+            raise ValueError(
+                "network is the whole network, and has no recurrent core: leave recurrent out, or bring the part that "
+                "reads observations as encoder, which the core then stands behind"
             )
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, cast
 
@@ -19,10 +20,7 @@ from pydantic import (
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.declaration import Declaration, Segments
-from remuda.config.numbers import (
-    all_finite,
-    as_json,
-)
+from remuda.config.numbers import REFERENCE, all_finite, as_json
 
 
 def _as_setting(key: str, value: object) -> JsonValue:
@@ -67,9 +65,9 @@ class CustomConfig(AlgorithmConfig):
 
     @property
     def user_code(self) -> Mapping[str, str]:
-        """See AlgorithmConfig: the encoder, of a variant of a built-in algorithm."""
-        encoder = self.settings.get("encoder")
-        return {"policy.encoder": encoder} if isinstance(encoder, str) else {}
+        """See AlgorithmConfig: encoder and network, of a variant of a built-in algorithm."""
+        named = {f"policy.{key}": self.settings.get(key) for key in ("encoder", "network")}
+        return {key: name for key, name in named.items() if isinstance(name, str) and re.match(REFERENCE, name)}
 
     @property
     def settings(self) -> dict[str, JsonValue]:

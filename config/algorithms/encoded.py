@@ -1,8 +1,10 @@
-"""Settings of algorithms whose networks read observations by an encoder, which users may replace."""
+"""Settings of algorithms whose networks users may replace: what reads observations, or the whole."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import ClassVar, cast
 
 from pydantic import model_validator
 
@@ -35,6 +37,23 @@ class EncoderConfig(BuiltInConfig):
         """See AlgorithmConfig."""
         return {} if self.encoder is None or self.encoder in SUPPLIED else {"policy.encoder": self.encoder}
 
+    @property
+    def reads_by_module(self) -> bool:
+        """Whether a module that the settings name reads observations."""
+        return self.encoder is not None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_room_for_a_network(cls, values: object) -> object:
+        given = values
+        named = isinstance(values, dict) and "network" in cast("dict[str, object]", values)
+        if named and "network" not in cls.model_fields:
+            kind = cls.model_fields["type"].default
+            raise ValueError(
+                f"{kind} takes no network: bring the part that reads observations as encoder, `module:function`"
+            )
+        return given
+
     @model_validator(mode="after")
     def _has_arguments_of_something(self) -> EncoderConfig:
         if self.encoder is None and self.encoder_kwargs:
@@ -54,4 +73,50 @@ class EncodedConfig(EncoderConfig):
     def _reads_in_one_way(self) -> EncodedConfig:
         if self.encoder is not None and self.convolution is not None:
             raise ValueError("encoder and convolution both say what reads images: leave one of them out")
+        return self
+
+
+class NetworkConfig(EncodedConfig):
+    """The same, of networks that users may replace as a whole."""
+
+    replaced: ClassVar[tuple[str, ...]] = ("encoder", "convolution", "hidden")
+    """Settings that say what Remuda's own network is."""
+
+    network: Reference | None = None
+    """A whole network of your own, `module:function`, in the folder of the config or installed, in place of encoder,
+    hidden layers and outputs. The function is called with descriptions of observations and actions
+    (remuda.ObservationSpec, remuda.ActionSpec) and `network_kwargs`, and returns a torch.nn.Module that reads prepared
+    observations, as an encoder does. Of dqn and rainbow the module gives the values of actions; for the others it has
+    modules `actor` and `critic`, and an `encoder` before both if it needs one. See docs/encoders.md."""
+    network_kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
+    """Further arguments of the network's function, by name."""
+
+    @property
+    def user_code(self) -> Mapping[str, str]:
+        """See AlgorithmConfig."""
+        return super().user_code if self.network is None else {"policy.network": self.network}
+
+    @property
+    def reads_by_module(self) -> bool:
+        """See EncoderConfig."""
+        return self.network is not None or super().reads_by_module
+
+    @property
+    def lowers_products(self) -> bool:
+        """See BuiltInConfig."""
+        return self.network is None and super().lowers_products
+
+    @model_validator(mode="after")
+    def _is_the_whole_network(self) -> NetworkConfig:
+        if self.network is None:
+            if self.network_kwargs:
+                raise ValueError("network_kwargs are arguments of network, which is null: name it, or leave them out")
+            return self
+        for key in self.replaced:
+            default: object = type(self).model_fields[key].get_default(call_default_factory=True)
+            if getattr(self, key) != default:
+                raise ValueError(
+                    f"network is the whole network, in place of {key}, too: leave one of them out (the default of "
+                    f"{key} is {json.dumps(default)})"
+                )
         return self

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from remuda.config.algorithms.base import Actions, Spaces
-from remuda.config.algorithms.encoded import EncodedConfig
+from remuda.config.algorithms.encoded import EncodedConfig, NetworkConfig
 from remuda.config.algorithms.former import into_optimizer
 from remuda.config.changing import MayChange
 from remuda.config.numbers import (
@@ -67,7 +67,7 @@ class QLearningConfig(EncodedConfig):
     """Gradient updates between hard copies of the online network into the target network."""
 
 
-class DqnConfig(QLearningConfig):
+class DqnConfig(NetworkConfig, QLearningConfig):
     """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants.
 
     It has the schema's defaults: each row is drawn 8 times, as in the paper (32 rows for each 4 steps); the gradient's
@@ -77,6 +77,7 @@ class DqnConfig(QLearningConfig):
     """
 
     model_config = ConfigDict(json_schema_extra={})  # a config without `type` means this one
+    replaced: ClassVar[tuple[str, ...]] = (*NetworkConfig.replaced, "dueling")
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
         {"CartPole-v1": FOLDER / "cartpole_dqn.yaml", "ALE/Pong-v5": FOLDER / "pong_dqn.yaml"}
     )
@@ -100,7 +101,7 @@ class DqnConfig(QLearningConfig):
         }
 
 
-class RainbowConfig(QLearningConfig):
+class RainbowConfig(NetworkConfig, QLearningConfig):
     """Rainbow (Hessel et al. 2018): Q-learning of whole distributions of returns, with noisy networks. Actions must be
     Discrete."""
 
@@ -117,6 +118,7 @@ class RainbowConfig(QLearningConfig):
     """Hessel et al. 2018, table 1, where four frames are a step. Each row is drawn 8 times (32 rows for each 4 steps),
     which the schema has already."""
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": FOLDER / "cartpole_rainbow.yaml"})
+    replaced: ClassVar[tuple[str, ...]] = (*NetworkConfig.replaced, "dueling")
 
     type: Literal["rainbow"] = "rainbow"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
@@ -170,6 +172,15 @@ class RainbowConfig(QLearningConfig):
     def _bounds_in_order(self) -> RainbowConfig:
         if self.distribution == "categorical" and self.v_min >= self.v_max:
             raise ValueError(f"v_min ({self.v_min:g}) should be less than v_max ({self.v_max:g})")
+        return self
+
+    @model_validator(mode="after")
+    def _has_layers_with_noise(self) -> RainbowConfig:
+        if self.noisy and self.network is not None:
+            raise ValueError(
+                "noisy is about Remuda's own last layers, in place of which network stands: set noisy to false, and "
+                "epsilon_… explores"
+            )
         return self
 
 

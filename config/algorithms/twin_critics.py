@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import JsonValue
 
 from remuda.config.algorithms.base import Actions
-from remuda.config.algorithms.encoded import EncodedConfig
+from remuda.config.algorithms.encoded import NetworkConfig
 from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     Discount,
@@ -27,7 +27,7 @@ from remuda.config.numbers import (
 from remuda.config.stored import FOLDER
 
 
-class TwinCriticConfig(EncodedConfig):
+class TwinCriticConfig(NetworkConfig):
     """Settings that both algorithms have."""
 
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(

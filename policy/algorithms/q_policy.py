@@ -78,5 +78,5 @@ def hidden_layers(
 ) -> tuple[int, ...]:
     """The units of a network's hidden layers, which are `default` where neither the config nor an image says otherwise.
     Raises UnsupportedSpaceError."""
-    image = None if config.encoder is not None else input_layout(observation, config.convolution)
+    image = None if config.reads_by_module else input_layout(observation, config.convolution)
     return units(config.hidden, image, default=default)

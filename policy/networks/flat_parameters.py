@@ -126,7 +126,9 @@ class FlatParameters:
         self.vector = nn.Parameter(torch.cat(flat, out=memory.empty((numbers,), like=flat[0])))
         self.gradient = memory.empty((numbers,), like=flat[0]).zero_()
         self.vector.grad = self.gradient
+        self._network = network
         self._layout = [(name, parameter.shape) for name, parameter in network.named_parameters()]
+        self._others = network.state_dict().keys() - {name for name, _ in self._layout}
         gradients = self._views(self.gradient)
         for parameter, value, gradient in zip(parameters, self._views(self.vector.detach()), gradients, strict=True):
             parameter.data = value
@@ -139,7 +141,7 @@ class FlatParameters:
         return [name for name in names if name.startswith(prefixes)]
 
     def snapshot(self) -> dict[str, np.ndarray]:
-        """Copy the vector to the host, in one transfer, as the network's named arrays."""
+        """Copy the network's state to the host, by name: the vector in one transfer, and its buffers."""
         array = self.vector.detach().to("cpu", copy=True).numpy()
         named: dict[str, np.ndarray] = {}
         start = 0
@@ -147,6 +149,9 @@ class FlatParameters:
             end = start + shape.numel()
             named[name] = array[start:end].reshape(shape)
             start = end
+        if self._others:  # buffers, and second names of parameters
+            state = self._network.state_dict()
+            named |= {name: state[name].to("cpu", copy=True).numpy() for name in self._others}
         return named
 
     def backward(self, *losses: torch.Tensor) -> None:

@@ -110,8 +110,8 @@ def flat(observation: ObservationSpec, observations: np.ndarray) -> np.ndarray:
 
 
 def require_readable(config: EncodedConfig, observation: ObservationSpec) -> None:
-    """Raise UnsupportedSpaceError where a network without an encoder of its own cannot read observations."""
-    if config.encoder is None:
+    """Raise UnsupportedSpaceError where Remuda's own layers are to read observations, and cannot."""
+    if not config.reads_by_module:
         features_of(observation, input_layout(observation, config.convolution))
 
 

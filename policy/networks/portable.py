@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from remuda.policy.networks.normalisation import CLIP
-from remuda.policy.networks.torch_networks import ActorCriticNetwork, QNetwork
+from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -134,7 +134,7 @@ class QActing(PortablePolicy):
 class PortableQ(QActing):
     """Of a network whose outputs are the values."""
 
-    def __init__(self, network: QNetwork, observation: ObservationSpec, action: ActionSpec, *, epsilon: float) -> None:
+    def __init__(self, network: nn.Module, observation: ObservationSpec, action: ActionSpec, *, epsilon: float) -> None:
         """`epsilon` is the share of random actions in `sample`."""
         super().__init__(observation, action, epsilon=epsilon)
         self.network = network

@@ -69,6 +69,10 @@ class Names:
         """The name of a parameter or a buffer."""
         return self._names[id(tensor)]
 
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether the network has such a parameter or buffer."""
+        return id(tensor) in self._names
+
     def maybe(self, tensor: torch.Tensor | None) -> str | None:
         """The same; None for None."""
         return None if tensor is None else self.of(tensor)
@@ -97,6 +101,8 @@ def steps_of(module: nn.Module, names: Names) -> Steps | None:
         return module.steps(names)
     if type(module) is nn.Sequential:
         return joined(list(module), names)
+    if not _is_plain(module, names):
+        return None
     if isinstance(module, nn.Linear):
         return (Dense(names.of(module.weight), names.maybe(module.bias)),)
     if isinstance(module, nn.Conv2d):
@@ -112,6 +118,14 @@ def steps_of(module: nn.Module, names: Names) -> Steps | None:
         return (Flatten(),)
     function = _function(module)
     return None if function is None else (Apply(function),)
+
+
+def _is_plain(module: nn.Module, names: Names) -> bool:
+    """Whether torch's class computes it, with parameters of its own. A class that users derived from one of torch's may
+    compute something else, and hooks and parametrisations (spectral norm) compute weights."""
+    weights = (getattr(module, name, None) for name in ("weight", "bias"))
+    known = all(names.knows(weight) for weight in weights if isinstance(weight, torch.Tensor))
+    return known and type(module).forward.__module__.startswith("torch.")
 
 
 def joined(modules: Sequence[nn.Module], names: Names) -> Steps | None:

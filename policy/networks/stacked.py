@@ -61,6 +61,14 @@ class StackedPerceptron(nn.Sequential):
         return outputs
 
 
+class Beside(nn.ModuleList):
+    """Any modules beside each other, which read the same inputs [n, inputs] -> [count, n, outputs]."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """See above."""
+        return torch.stack([module(inputs).float() for module in self])
+
+
 class StackSlice(nn.Module):
     """One of the perceptrons of a stack: [n, inputs] -> [n, outputs]."""
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from torch import nn
 from remuda.policy.networks.normalisation import CLIP, Moments
 from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
 from remuda.policy.networks.precision import Lowers
-from remuda.policy.networks.program import Dueling, Normalise, Steps
+from remuda.policy.networks.program import Dense, Dueling, Normalise, Steps
 from remuda.policy.networks.reading import Names, steps_of
 from remuda.policy.networks.trunks import ConvolutionTrunk, CustomTrunk, lowered
 
@@ -30,6 +31,10 @@ class OutputLayer(nn.Linear):
             return super().forward(input)
         with torch.autocast(input.device.type, enabled=False):
             return super().forward(input.to(self.weight.dtype))
+
+    def steps(self, names: Names) -> Steps:
+        """See remuda.policy.networks.reading."""
+        return (Dense(names.of(self.weight), names.maybe(self.bias)),)
 
     def _get_name(self) -> str:
         return "Linear"  # which it is, in the log
@@ -100,49 +105,66 @@ class DuelingHead(nn.Module):
         return None if value is None or advantage is None else (Dueling(value, advantage),)
 
 
-class ActorCriticNetwork(nn.Module, Lowers):
-    """A policy and a value by two perceptrons beside each other, on normalised observations.
+class PolicyAndValue(NamedTuple):
+    """The modules of an ActorCriticNetwork."""
 
-    With a `trunk` both read the features that this module makes of observations [n, …], and with `shared` both are
-    linear in the same hidden layers. `numbers` counts what an observation has for the running moments; None for
-    images, which are scaled by the bound of their space.
+    trunk: nn.Sequential | None
+    """Normalised observations [n, …] -> the features that policy and value read; None: observations are these."""
+    policy: nn.Module
+    """Features -> float32 [n, outputs]."""
+    value: nn.Module
+    """Features -> float32 [n, 1]."""
 
-    Weights start orthogonal (Saxe et al. 2014), those of the policy's last layer small, so that it begins close to
-    uniform: as good as torch's own on CartPole and Pendulum, six and three seeds, and the field's custom. The running
-    moments are part of the network, so that a copy of its state acts as it does.
-    """
-
-    def __init__(
-        self,
+    @classmethod
+    def perceptrons(
+        cls,
         features: int,
         outputs: int,
         hidden: tuple[int, ...],
         *,
         activation: Literal["tanh", "relu"],
-        gaussian: bool,
-        numbers: int | None,
-        normalizes: bool,
-        log_std_start: float = 0.0,
         shared: bool = False,
         trunk: nn.Module | None = None,
-    ) -> None:
-        super().__init__()
+    ) -> PolicyAndValue:
+        """Two perceptrons beside each other, which read the features of a `trunk`, if there is one. With `shared` both
+        are linear in the same hidden layers.
+
+        Weights start orthogonal (Saxe et al. 2014), those of the policy's last layer small, so that it begins close to
+        uniform: as good as torch's own on CartPole and Pendulum, six and three seeds, and the field's custom.
+        """
         between = {"tanh": nn.Tanh, "relu": nn.ReLU}[activation]
-        self.observations = None if numbers is None else RunningMoments(numbers)
         layers = nn.Sequential()
         if shared:
             layers = _layers((features, *hidden), between)
             features, hidden = (features, *hidden)[-1], ()
         _begin_orthogonal(layers if trunk is None or isinstance(trunk, CustomTrunk) else nn.Sequential(trunk, *layers))
-        self.trunk = nn.Sequential(*_present(trunk), *layers) if trunk is not None or len(layers) else None
-        self.policy = _perceptron(features, outputs, hidden, between=between, gain=0.01)
-        self.value = _perceptron(features, 1, hidden, between=between, gain=1.0)
-        self.log_std = nn.Parameter(torch.full((outputs,), log_std_start)) if gaussian else None
+        return cls(
+            nn.Sequential(*_present(trunk), *layers) if trunk is not None or len(layers) else None,
+            _perceptron(features, outputs, hidden, between=between, gain=0.01),
+            _perceptron(features, 1, hidden, between=between, gain=1.0),
+        )
+
+
+class ActorCriticNetwork(nn.Module, Lowers):
+    """A policy and a value on normalised observations.
+
+    `numbers` counts what an observation has for the running moments; None for images, which are scaled by the bound of
+    their space. The moments are part of the network, so that a copy of its state acts as it does. `log_std` has the
+    first logarithm of the standard deviation of each number of an action, which is learned; None where actions are
+    counted.
+    """
+
+    def __init__(
+        self, parts: PolicyAndValue, *, log_std: Sequence[float] | None, numbers: int | None, normalizes: bool
+    ) -> None:
+        super().__init__()
+        self.observations = None if numbers is None else RunningMoments(numbers)
+        self.trunk, self.policy, self.value = parts
+        self.log_std = None if log_std is None else nn.Parameter(torch.tensor(log_std, dtype=torch.float32))
         self.returns = RunningMoments(1)
         self.normalizes = normalizes
         shared_layers = () if self.trunk is None else (self.trunk,)
-        heads = [self.policy, self.value]
-        self._fused = None if trunk is not None else Perceptrons.of(heads, shared_layers, value_last=True)
+        self._fused = Perceptrons.of([self.policy, self.value], shared_layers, value_last=True)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The policy's outputs for observations [n, …] as the environment gives them: logits, or means, [n,

@@ -171,7 +171,7 @@ class TestProvenance:
         assert provenance["learner.learning_rate"] == "default"
 
 
-FREE_FORM = {"kwargs", "encoder_kwargs", "optimizer_settings", "custom", "node_selector", "policies"}
+FREE_FORM = {"kwargs", "encoder_kwargs", "network_kwargs", "optimizer_settings", "custom", "node_selector", "policies"}
 """Settings whose value is a mapping."""
 
 

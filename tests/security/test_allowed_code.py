@@ -41,6 +41,7 @@ NAMING: dict[str, Callable[[str], dict[str, object]]] = {
     "env.make": lambda name: {"env": {"make": name}},
     "env.id": lambda name: {"env": {"id": name}},
     "policy.encoder": lambda name: {"policy": {"type": "dqn", "encoder": name}},
+    "policy.network": lambda name: {"policy": {"type": "ppo", "network": name}},
     "policy.type": lambda name: {"policy": {"type": name}},
     "learner.optimizer": lambda name: {"learner": {"optimizer": name}},
     "policies.a.policy.type": lambda name: {

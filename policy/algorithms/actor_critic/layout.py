@@ -27,7 +27,7 @@ class NetworkShape:
 def network_shape(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> NetworkShape:
     """Complete the settings that depend on the observations. Raises UnsupportedSpaceError."""
     image = input_layout(observation, config.convolution)
-    convolves = has_images(image) and config.encoder is None
+    convolves = has_images(image) and not config.reads_by_module
     if image is not None and config.normalize_observations:
         raise UnsupportedSpaceError(
             f"policy.normalize_observations is for numbers, and observations {_are(observation)}: leave it out"

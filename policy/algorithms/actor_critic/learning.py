@@ -53,11 +53,11 @@ class ActorCritic(Algorithm):
         self._device = torch.device(config.learner.device)
         self._network = self._make_network(seed)
         self.network = self._network  # its forward is the policy, normalisation included; unless it is recurrent
-        recurrent = isinstance(self._network, RecurrentNetwork)
         self._head = self._network.head if isinstance(self._network, RecurrentNetwork) else self._network
         self._reads = self._network.encoder if isinstance(self._network, RecurrentNetwork) else self._network
         self._parameters = FlatParameters(self._network)
-        self.products = None if recurrent else Products(self._device).reach(self._network)
+        lowers = config.policy.lowers_products
+        self.products = Products(self._device).reach(self._network) if lowers else None
         self._optimizer = make_optimizer(config, self._parameters.part(""))
         self._updates = 0  # batches learned from
 
@@ -206,8 +206,7 @@ class ActorCritic(Algorithm):
 
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy parameters (in one transfer) and running moments to the host."""
-        buffers = {name: buffer.cpu().numpy().copy() for name, buffer in self._network.named_buffers()}
-        return self._parameters.snapshot() | buffers
+        return self._parameters.snapshot()
 
     def _make_network(self, seed: int) -> ActorCriticNetwork | RecurrentActorCritic:
         with weights_from(seed):

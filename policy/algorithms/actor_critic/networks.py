@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.policy.algorithms.actor_critic.layout import network_shape, recurrent_layout
 from remuda.policy.networks.custom_encoder import reads
+from remuda.policy.networks.custom_network import ActorAndCritic
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
-from remuda.policy.networks.torch_networks import ActorCriticNetwork
+from remuda.policy.networks.torch_networks import ActorCriticNetwork, PolicyAndValue
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -54,30 +56,20 @@ def make_network(
     config: PpoConfig | ImpalaConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
 ) -> ActorCriticNetwork | RecurrentActorCritic:
     """See remuda.policy.algorithms.dqn.network."""
-    shape, gaussian = network_shape(config, observation), action.is_box
+    shape, outputs = network_shape(config, observation), action.outputs
+    log_std = [config.log_std_start] * outputs if action.is_box else None
+    normalizes = config.normalize_observations
+    if config.network is not None:
+        own = ActorAndCritic.made(config, observation, action, source_dir, outputs=outputs)
+        parts = PolicyAndValue(nn.Sequential(own.encoder), own.actor, own.critic)
+        return ActorCriticNetwork(parts, log_std=log_std, numbers=shape.numbers, normalizes=normalizes)
     trunk, features = reads(config, observation, source_dir)
     if config.recurrent is not None:
         layout = recurrent_layout(config, observation)
-        head = ActorCriticNetwork(
-            layout.units,
-            action.outputs,
-            (),
-            activation=shape.activation,
-            gaussian=gaussian,
-            numbers=layout.units,
-            normalizes=False,
-            log_std_start=config.log_std_start,
-        )
+        parts = PolicyAndValue.perceptrons(layout.units, outputs, (), activation=shape.activation)
+        head = ActorCriticNetwork(parts, log_std=log_std, numbers=layout.units, normalizes=False)
         return RecurrentActorCritic(layout, head, features, trunk)
-    return ActorCriticNetwork(
-        features,
-        action.outputs,
-        shape.hidden,
-        activation=shape.activation,
-        gaussian=gaussian,
-        numbers=shape.numbers,
-        normalizes=config.normalize_observations,
-        shared=shape.shared,
-        trunk=trunk,
-        log_std_start=config.log_std_start,
+    parts = PolicyAndValue.perceptrons(
+        features, outputs, shape.hidden, activation=shape.activation, shared=shape.shared, trunk=trunk
     )
+    return ActorCriticNetwork(parts, log_std=log_std, numbers=shape.numbers, normalizes=normalizes)

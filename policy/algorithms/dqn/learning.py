@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 
 import torch
+from torch import nn
 
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
@@ -18,7 +19,6 @@ from remuda.policy.networks.masking import masked
 from remuda.policy.networks.portable import PortableQ
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import weights_from
-from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
 
@@ -30,7 +30,7 @@ def huber(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return losses
 
 
-class Dqn(QLearner[QNetwork]):
+class Dqn(QLearner[nn.Module]):
     """Learns action values by bootstrapping from a target network.
 
     Double (van Hasselt et al. 2016) and dueling (Wang et al. 2016) as configured; n-step returns come with the rows,
@@ -44,7 +44,7 @@ class Dqn(QLearner[QNetwork]):
             online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
         target = copy.deepcopy(online)
         super().__init__(config, observation, action, online=online, target=target)
-        self.products = Products(self._device).reach(online)
+        self.products = Products(self._device).reach(online) if config.policy.lowers_products else None
 
     def portable(self) -> PortableQ:
         """See Algorithm."""

@@ -61,7 +61,7 @@ class NoisyDense:
 
 
 class RainbowPolicy(QPolicy):
-    """Acts on the weights of a RainbowNetwork."""
+    """Acts on the weights of a RainbowNetwork, or of a network of the user's."""
 
     def __init__(
         self,
@@ -80,13 +80,15 @@ class RainbowPolicy(QPolicy):
         make = functools.partial(_network, config, observation, action, source_dir)
         self._network = ActingNetwork(make, observation, timed="features", chosen=chosen, device=device)
         self._layers: dict[str, NoisyDense] = {}
+        self._names = ["streams", "advantage", *(["value"] if config.dueling else [])]
+        if config.network is not None:
+            self._names = []  # that network gives the distributions itself
         self._returns = np.linspace(config.v_min, config.v_max, config.atoms, dtype=np.float32)
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
-        names = ("streams", "advantage", "value") if self._config.dueling else ("streams", "advantage")
         try:
-            layers = {name: NoisyDense.of(state, name) for name in names}
+            layers = {name: NoisyDense.of(state, name) for name in self._names}
         except KeyError as error:
             raise StateMismatchError([f"policy: missing {error.args[0]}"]) from error
         self._network.load_state(state)
@@ -104,6 +106,8 @@ class RainbowPolicy(QPolicy):
 
     def _values(self, observations: np.ndarray, noise: float, rng: np.random.Generator) -> _Floats:
         features = self._network("features", self._observation.encode(observations))
+        if not self._names:
+            return self._expectation(features.reshape(len(features), self._actions, -1))
         hidden = np.maximum(self._layers["streams"](features, noise, rng), np.float32(0.0))
         if not self._config.dueling:
             return self._expectation(self._advantage(hidden, noise, rng))

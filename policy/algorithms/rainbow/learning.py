@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 
 import torch
+from torch import nn
 
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import ExperimentConfig
@@ -24,7 +25,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
 
 
-class Rainbow(QLearner[RainbowNetwork]):
+class Rainbow(QLearner[nn.Module]):
     """Learns the distribution of returns of each action, bootstrapping from a target network.
 
     C51 (Bellemare et al. 2017) or quantile regression (Dabney et al. 2018); double (van Hasselt et al. 2016), dueling
@@ -47,7 +48,7 @@ class Rainbow(QLearner[RainbowNetwork]):
             target=target,
             generator=generator,
         )
-        self.products = Products(self._device).reach(online)
+        self.products = Products(self._device).reach(online) if config.policy.lowers_products else None
         self._distribution = return_distribution(config.policy, self._device)
         self._noise: Noise = self._draw if config.policy.noisy else None
 
@@ -75,7 +76,7 @@ class Rainbow(QLearner[RainbowNetwork]):
             "target_q_value": target_q_value,
             "td_error": (q_value - target_q_value).abs(),
         }
-        if self._policy.noisy:
+        if isinstance(self._online, RainbowNetwork) and self._policy.noisy:
             metrics[NOISE_SIGMA] = self._online.relative_sigma()
         return Loss(torch.dot(rows.weights, losses) / len(rows), metrics, losses.detach().clamp(min=0.0))
 

@@ -16,6 +16,7 @@ from torch.nn import functional
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.policy.algorithms.q_policy import hidden_layers, number_of_actions
 from remuda.policy.networks.custom_encoder import reads
+from remuda.policy.networks.custom_network import CustomValues
 from remuda.policy.networks.precision import Lowers
 from remuda.policy.networks.trunks import lowered
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -124,13 +125,16 @@ def _apply(layer: nn.Linear | NoisyLinear, inputs: torch.Tensor, noise: Noise) -
 
 def make_network(
     config: RainbowConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
-) -> RainbowNetwork:
+) -> nn.Module:
     """See remuda.policy.algorithms.dqn.network."""
+    actions = number_of_actions(config, action)
+    if config.network is not None:
+        return CustomValues(config, observation, action, source_dir, shape=(actions, config.atoms), output="features")
     hidden = hidden_layers(config, observation, default=HIDDEN)
     trunk, features = reads(config, observation, source_dir)
     return RainbowNetwork(
         features,
-        number_of_actions(config, action),
+        actions,
         config.atoms,
         hidden,
         dueling=config.dueling,

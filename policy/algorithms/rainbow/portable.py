@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from remuda.policy.algorithms.rainbow.distribution import ReturnDistribution
-from remuda.policy.algorithms.rainbow.network import RainbowNetwork
 from remuda.policy.networks.portable import QActing
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -18,7 +18,7 @@ class PortableRainbow(QActing):
 
     def __init__(
         self,
-        network: RainbowNetwork,
+        network: nn.Module,
         observation: ObservationSpec,
         action: ActionSpec,
         distribution: ReturnDistribution,

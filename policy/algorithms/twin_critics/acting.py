@@ -44,10 +44,11 @@ class TwinCriticPolicy(Policy):
         """`actions` brings the network's actions to the environment; `chosen` and `device` are ActingNetwork's."""
         self._layout, self._observation, self._actions = layout, observation, actions
         self._numbers = numbers_of(config, observation)
+        action = actions.action if isinstance(actions, UnitBox) else actions
         read = None if self._numbers is None else layout.critic(self._numbers)[0]
         critics = {f"critic_{index}": read for index in range(CRITICS)}
         self._network = ActingNetwork(
-            functools.partial(_network, config, layout, observation, source_dir),
+            functools.partial(_network, config, layout, observation, action, source_dir),
             observation,
             timed="actor",
             inputs=critics if self._numbers is None else {"actor": self._numbers, **critics},
@@ -131,11 +132,15 @@ class BoxPolicy(TwinCriticPolicy):
 
 
 def _network(
-    config: TwinCriticConfig, layout: TwinCriticLayout, observation: ObservationSpec, source_dir: str | None
+    config: TwinCriticConfig,
+    layout: TwinCriticLayout,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    source_dir: str | None,
 ) -> nn.Module:
     from remuda.policy.algorithms.twin_critics.networks import make_network  # not above: it needs torch
 
-    return make_network(config, layout, observation, source_dir, 1.0 if layout.has_temperature else None)
+    return make_network(config, layout, observation, action, source_dir, 1.0 if layout.has_temperature else None)
 
 
 def random_at_first(config: ExperimentConfig, settings: TwinCriticConfig) -> dict[str, Schedule]:

@@ -39,10 +39,10 @@ class TwinCriticLayout:
 
 
 def numbers_of(config: EncodedConfig, observation: ObservationSpec) -> int | None:
-    """How many numbers are read of an observation as one vector (see `flat`); None where an encoder or convolutions
-    read it. Raises UnsupportedSpaceError."""
+    """How many numbers are read of an observation as one vector (see `flat`); None where a module of users or
+    convolutions read it. Raises UnsupportedSpaceError."""
     layout = input_layout(observation, config.convolution)
-    if config.encoder is not None or has_images(layout):
+    if config.reads_by_module or has_images(layout):
         return None
     return layout.features if isinstance(layout, PartsLayout) else observation.features
 

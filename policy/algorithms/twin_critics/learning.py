@@ -54,11 +54,12 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
         self._as_vector = numbers_of(config.policy, observation) is not None
         self._device = torch.device(config.learner.device)
         with weights_from(seed):
-            made = make_network(config.policy, layout, observation, config.source_dir, temperature)
+            made = make_network(config.policy, layout, observation, action, config.source_dir, temperature)
         self._network = made.to(self._device)
         target = copy.deepcopy(self._network.get_submodule(followed))
         self._parameters, self._target_parameters = FlatParameters(self._network), FlatParameters(target)
-        self.products = Products(self._device).reach(self._network).reach(target)
+        if config.policy.lowers_products:
+            self.products = Products(self._device).reach(self._network).reach(target)
         self._followed = self._parameters.part(followed)
         self._following = self._target_parameters.part("")
         names = (CRITICS, ACTOR) if temperature is None else (CRITICS, ACTOR, TEMPERATURE)

@@ -14,34 +14,24 @@ from torch import nn
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, numbers_of
 from remuda.policy.networks.custom_encoder import reads
+from remuda.policy.networks.custom_network import ActorAndCritic, require_separate
 from remuda.policy.networks.precision import Lowers
-from remuda.policy.networks.stacked import StackedPerceptron, StackSlice
+from remuda.policy.networks.stacked import Beside, StackedPerceptron, StackSlice
 from remuda.policy.networks.trunks import lowered
-from remuda.policy.spaces import ObservationSpec
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 
-Read = tuple[nn.Module | None, int]
-"""A module that reads observations, and the number of its features; see `reads`."""
+Stack = StackedPerceptron | Beside
+"""Modules of one shape beside each other: one actor, or the critics."""
 
 
 class TwinCriticNetwork(nn.Module):
-    """The actor reads observations; the critics read them, too, and with them the action where that is a Box.
+    """The actor reads observations; the critics read them, too, and with them the action where that is a Box."""
 
-    Weights start as torch draws those of nn.Linear, as in the implementation of TD3's authors.
-    """
-
-    def __init__(self, layout: TwinCriticLayout, reading: Callable[[], Read], temperature: float | None) -> None:
-        """Build the parts.
-
-        Args:
-            layout: The layers.
-            reading: Makes a module that reads observations, with its features; None: these are the numbers themselves.
-                The actor has one, and the critics have one together.
-            temperature: The first one, which is then a parameter (its logarithm); None: there is none.
-        """
+    def __init__(self, actor: Stack | ReadingStack, critics: Stack | ReadingStack, temperature: float | None) -> None:
+        """`temperature`: the first one, which is then a parameter (its logarithm); None: there is none."""
         super().__init__()
         self.log_temperature = None if temperature is None else nn.Parameter(torch.tensor([math.log(temperature)]))
-        self.actor = _reading(reading(), lambda features: StackedPerceptron(1, layout.actor(features)))
-        self.critics = _reading(reading(), lambda features: StackedPerceptron(CRITICS, layout.critic(features)))
+        self.actor, self.critics = actor, critics
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The actor's outputs for encoded observations [n, …]: [n, outputs]."""
@@ -59,16 +49,16 @@ class TwinCriticNetwork(nn.Module):
         """See remuda.policy.networks.reading: the outputs of the `actor`; the `critic_features`, where a module reads
         observations; and the values of each critic by its features, and the actions that it reads."""
         (of_actor, actor), (of_critics, critics) = _parts(self.actor), _parts(self.critics)
-        outputs: dict[str, nn.Module] = {"actor": nn.Sequential(*of_actor, StackSlice(actor, 0))}
+        outputs: dict[str, nn.Module] = {"actor": nn.Sequential(*of_actor, _one(actor, 0))}
         if of_critics:
             outputs["critic_features"] = nn.Sequential(*of_critics)
-        return outputs | {f"critic_{index}": StackSlice(critics, index) for index in range(CRITICS)}
+        return outputs | {f"critic_{index}": _one(critics, index) for index in range(CRITICS)}
 
 
 class ReadingStack(nn.Module, Lowers):
-    """Perceptrons beside each other that read the features which a module makes of observations."""
+    """Modules beside each other that read the features which another one makes of observations."""
 
-    def __init__(self, encoder: nn.Module, stack: StackedPerceptron) -> None:
+    def __init__(self, encoder: nn.Module, stack: Stack) -> None:
         super().__init__()
         self.encoder, self.stack = encoder, stack
 
@@ -93,22 +83,56 @@ def make_network(
     config: TwinCriticConfig,
     layout: TwinCriticLayout,
     observation: ObservationSpec,
+    action: ActionSpec,
     source_dir: str | None,
     temperature: float | None = None,
 ) -> TwinCriticNetwork:
-    """See remuda.policy.algorithms.dqn.network. `temperature`: the first one, if it is learned."""
+    """See remuda.policy.algorithms.dqn.network. `temperature`: the first one, if it is learned.
+
+    Actor and critics each have an encoder, where one reads observations. Weights start as torch draws those of
+    nn.Linear, as in the implementation of TD3's authors, and those of a user's network as the user draws them.
+    """
+    if config.network is not None:
+        return TwinCriticNetwork(*_own(config, layout, observation, action, source_dir), temperature)
     numbers = numbers_of(config, observation)
 
-    def reading() -> Read:
-        return reads(config, observation, source_dir) if numbers is None else (None, numbers)
+    def perceptron(count: int, widths: Callable[[int], tuple[int, ...]]) -> StackedPerceptron | ReadingStack:
+        encoder, features = reads(config, observation, source_dir) if numbers is None else (None, numbers)
+        stack = StackedPerceptron(count, widths(features))
+        return stack if encoder is None else ReadingStack(encoder, stack)
 
-    return TwinCriticNetwork(layout, reading, temperature)
-
-
-def _reading(read: Read, stack: Callable[[int], StackedPerceptron]) -> StackedPerceptron | ReadingStack:
-    encoder, features = read
-    return stack(features) if encoder is None else ReadingStack(encoder, stack(features))
+    return TwinCriticNetwork(perceptron(1, layout.actor), perceptron(CRITICS, layout.critic), temperature)
 
 
-def _parts(module: StackedPerceptron | ReadingStack) -> tuple[list[nn.Module], StackedPerceptron]:
+def _own(
+    config: TwinCriticConfig,
+    layout: TwinCriticLayout,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    source_dir: str | None,
+) -> tuple[ReadingStack, ReadingStack]:
+    """Actor and critics of the user's network, each by a call of its own. The critics read the encoder of the first."""
+    made = [
+        ActorAndCritic.made(
+            config,
+            observation,
+            action,
+            source_dir,
+            outputs=layout.actor_outputs,
+            action_numbers=layout.action_numbers,
+            values=layout.values,
+        )
+        for _ in range(1 + CRITICS)
+    ]
+    require_separate(config, made)
+    actor, *critics = made
+    of_critics = ReadingStack(critics[0].encoder, Beside(one.critic for one in critics))
+    return ReadingStack(actor.encoder, Beside([actor.actor])), of_critics
+
+
+def _one(stack: Stack, index: int) -> nn.Module:
+    return StackSlice(stack, index) if isinstance(stack, StackedPerceptron) else stack[index]
+
+
+def _parts(module: Stack | ReadingStack) -> tuple[list[nn.Module], Stack]:
     return ([module.encoder], module.stack) if isinstance(module, ReadingStack) else ([], module)

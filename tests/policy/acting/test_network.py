@@ -60,6 +60,13 @@ class Unknown(nn.Module):
         return rows.cumsum(1)
 
 
+class Doubling(nn.Linear):
+    """One of torch's classes that computes something else."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
+
+
 def seeded(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
     """Any weights, but not those that modules begin with: some of these are 0 or 1."""
     with torch.random.fork_rng(devices=[]):
@@ -193,6 +200,8 @@ def test_numbers_far_away_keep_their_digits_until_the_mean_is_subtracted() -> No
         (nn.Conv2d(3, 4, 2, groups=1), nn.LayerNorm(4)),  # over the width of an image
         (nn.Conv2d(3, 4, 2),),  # gives no rows
         (nn.Conv2d(4, 4, 2, dilation=2), nn.Flatten()),
+        (Doubling(5, 4),),
+        (nn.utils.parametrizations.spectral_norm(nn.Linear(5, 4)),),  # its weight is computed
     ],
 )
 def test_others_are_left_to_torch(modules: tuple[nn.Module, ...]) -> None:

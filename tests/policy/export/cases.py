@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,9 +56,17 @@ def far_away() -> Made:
     return _made(exported.experiment(case), exported.trained(case), case.seen(np.random.default_rng(3), ROWS))
 
 
-def fresh(policy: Any, seen: np.ndarray, observation: ObservationSpec, action: ActionSpec) -> Made:
+def fresh(
+    policy: Any,
+    seen: np.ndarray,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    *,
+    source_dir: Path | None = None,
+) -> Made:
     """With weights that nobody trained; some of those of the start would be 0."""
-    config = ExperimentConfig(name="case", env=EnvConfig(id="CartPole-v1"), policy=policy)
+    folder = None if source_dir is None else str(source_dir)
+    config = ExperimentConfig(name="case", env=EnvConfig(id="CartPole-v1"), policy=policy, source_dir=folder)
     algorithm, drawn = make_algorithm(config, observation, action, seed=1), torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in algorithm.network.parameters():

@@ -67,6 +67,21 @@ def test_parameters_that_do_not_lie_beside_each_other_are_no_part() -> None:
             parameters.part(prefix)
 
 
+def test_what_acts_gets_buffers_and_second_names_too() -> None:
+    network = Two()
+    network.register_buffer("offset", torch.tensor([1.0, 2.0]))
+    network.register_module("again", network.second)
+    copied = FlatParameters(network).snapshot()
+    assert copied.keys() == network.state_dict().keys()
+    other = Two()
+    other.register_buffer("offset", torch.zeros(2))
+    other.register_module("again", other.second)
+    other.load_state_dict({name: torch.from_numpy(array) for name, array in copied.items()})
+    assert all(torch.equal(one, other.state_dict()[name]) for name, one in network.state_dict().items())
+    network.get_buffer("offset").fill_(3.0)
+    assert copied["offset"].tolist() == [1.0, 2.0], "a copy"
+
+
 def test_a_vector_follows_by_its_share_of_the_way() -> None:
     part = FlatParameters(Two()).part("second")
     part.vector.copy_(torch.tensor([0.0, 1.0, 2.0, 3.0]))

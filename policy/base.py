@@ -214,8 +214,7 @@ class Algorithm(ABC):
                 set_learning_rate(value, rate)
 
     def portable(self) -> Portable | None:
-        """The acting side with these weights, for model/: a PortablePolicy, or a RecurrentPortablePolicy where the
-        policy carries a state. Shares the network: copy it before you keep it.
+        """The acting side with these weights, for model/. Shares the network: copy it before you keep it.
 
         None if the algorithm has no such form: then runs have no model/.
         """

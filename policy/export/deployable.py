@@ -13,8 +13,7 @@ from torch import nn
 from remuda.environments.packed_part import PackedPart
 from remuda.policy.files.named_inputs import ACTION, LEGAL, NEXT_STATE, STATE, VALUE, as_floats, part_shapes
 from remuda.policy.networks.masking import masked
-from remuda.policy.networks.portable import Portable, PortablePolicy
-from remuda.policy.networks.recurrent_portable import RecurrentPortablePolicy
+from remuda.policy.networks.portable import Portable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -64,16 +63,12 @@ class Deployable(nn.Module):
 
     def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Answer the inputs in their order; without `legal` all actions are."""
-        count = len(self._shapes)
-        policy, seen, others = self.portable, self._joined(given[:count]), list(given[count:])
-        after: tuple[torch.Tensor, ...] = ()
-        if isinstance(policy, RecurrentPortablePolicy):
-            seen, carried = policy.remembered(seen, others.pop(0))
-            policy, after = policy.head, (carried,)
-        assert isinstance(policy, PortablePolicy)
-        outputs = policy(seen)
-        legal = others[0] > 0 if others else None
-        return policy.best(masked(outputs, legal)), outputs, policy.value(seen), *after
+        policy, count = self.portable, len(self._shapes)
+        others = list(given[count:])
+        seen, after = policy.seen(self._joined(given[:count]), others.pop(0) if policy.state_size else None)
+        outputs = policy.outputs(seen)
+        best = policy.best(masked(outputs, others[0] > 0 if others else None))
+        return best, outputs, policy.values(seen), *(() if after is None else (after,))
 
     def with_legal(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The same with `legal`: a method of its own for TorchScript, whose methods have a fixed number of inputs."""

@@ -119,8 +119,8 @@ class ExportedPolicy(ModelPolicy):
 
     def log_std(self) -> NDArray[np.float32]:
         """See ModelPolicy."""
-        head = self._model.head if self.state_size else self._model
-        numbers: NDArray[np.float32] = head.network.log_std.numpy()
+        parameters = self._model.named_parameters()
+        (numbers,) = (tensor.numpy() for name, tensor in parameters if name.rpartition(".")[2] == "log_std")
         return numbers
 
 

@@ -53,7 +53,7 @@ class Core(nn.Module):
     def __init__(self, layout: RecurrentLayout) -> None:
         super().__init__()
         rows, units = GATES[layout.core] * layout.units, layout.units
-        self._lstm = layout.core == "lstm"
+        self._lstm, self.state_size = layout.core == "lstm", layout.state_size
         self.weight_ih = nn.Parameter(torch.empty(rows, layout.encoded))
         self.weight_hh = nn.Parameter(torch.empty(rows, units))
         self.bias_ih, self.bias_hh = nn.Parameter(torch.zeros(rows)), nn.Parameter(torch.zeros(rows))

@@ -17,7 +17,7 @@ from remuda.learner.loop import Batch, LearnerLoop
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult
-from remuda.policy.networks.portable import PortablePolicy
+from remuda.policy.networks.portable import Portable
 from remuda.policy.row_plan import row_plan
 from remuda.tests.policy.cases import batch, config, dqn
 
@@ -38,7 +38,7 @@ class Echo(Algorithm):
     def __init__(self, *, prioritizes: bool = True) -> None:
         self._prioritizes = prioritizes
 
-    def portable(self) -> PortablePolicy:
+    def portable(self) -> Portable:
         raise NotImplementedError
 
     def learn(self, batch: Arrays) -> LearnResult:

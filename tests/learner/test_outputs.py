@@ -15,7 +15,7 @@ from remuda.learner.diverged import DivergedError
 from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.book import learner_logbook
 from remuda.policy.algorithms.dqn.learning import Dqn
-from remuda.policy.networks.portable import PortableQ
+from remuda.policy.networks.portable import Portable
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import histograms
 from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
@@ -109,7 +109,7 @@ def test_a_model_that_cannot_be_written_is_a_warning(run: RunFolder) -> None:
 class Untraceable(Dqn):
     """As torch says it of some networks: with whatever type of error."""
 
-    def portable(self) -> PortableQ:
+    def portable(self) -> Portable:
         raise TypeError("this network cannot be traced")
 
 

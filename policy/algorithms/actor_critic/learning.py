@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED
-from remuda.policy.algorithms.actor_critic.layout import recurrent_layout
 from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic, Unrolled, make_network
 from remuda.policy.algorithms.actor_critic.segments import Seen, Segments
 from remuda.policy.base import Algorithm, Arrays, LearnResult
@@ -24,11 +23,10 @@ from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.masking import masked
 from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
 from remuda.policy.networks.optimizers.make import make_optimizer
-from remuda.policy.networks.portable import Portable, PortableActorCritic
+from remuda.policy.networks.portable import PortableActorCritic
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.recurrence import begins_of
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
-from remuda.policy.networks.recurrent_portable import RecurrentPortablePolicy
 from remuda.policy.networks.tensors import model_misfits, to_tensor, weights_from
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.ranks import Ranks
@@ -61,14 +59,10 @@ class ActorCritic(Algorithm):
         self._optimizer = make_optimizer(config, self._parameters.part(""))
         self._updates = 0  # batches learned from
 
-    def portable(self) -> Portable:
+    def portable(self) -> PortableActorCritic:
         """See Algorithm."""
-        network, scaled = self._network, self._shared.normalize_rewards
-        if not isinstance(network, RecurrentNetwork):
-            return PortableActorCritic(network, self.observation, self.action, scaled_rewards=scaled)
-        layout = recurrent_layout(self._shared, self.observation)
-        head = PortableActorCritic(network.head, layout.remembered, self.action, scaled_rewards=scaled)
-        return RecurrentPortablePolicy(network.encoder, network.core, head, self.observation, self.action, layout)
+        scaled = self._shared.normalize_rewards
+        return PortableActorCritic(self._network, self.observation, self.action, scaled_rewards=scaled)
 
     # --- parts of an update
 

@@ -16,7 +16,7 @@ from remuda.policy.algorithms.dqn.network import make_network
 from remuda.policy.algorithms.q_learner import QLearner
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.masking import masked
-from remuda.policy.networks.portable import PortableQ
+from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -46,9 +46,9 @@ class Dqn(QLearner[nn.Module]):
         super().__init__(config, observation, action, online=online, target=target)
         self.products = Products(self._device).reach(online) if config.policy.lowers_products else None
 
-    def portable(self) -> PortableQ:
+    def portable(self) -> Portable:
         """See Algorithm."""
-        return PortableQ(self._online, self.observation, self.action, epsilon=self._policy.epsilon_end)
+        return Portable(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step of the optimizer down `loss`."""

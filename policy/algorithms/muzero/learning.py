@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import torch
+from torch import nn
 
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
@@ -19,7 +20,6 @@ from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
 from remuda.policy.algorithms.muzero.model_policy import make_network
 from remuda.policy.algorithms.muzero.names import SEARCH_POLICY
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork
-from remuda.policy.algorithms.muzero.portable import PortableMuZero
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import new_tree
@@ -28,6 +28,7 @@ from remuda.policy.base import Arrays, LearnResult, ReanalyzingAlgorithm
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.optimizers.base import Optimizer
 from remuda.policy.networks.optimizers.make import make_optimizer
+from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.rescaling import scaled
 from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -59,7 +60,7 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
 
     def portable(self) -> PortableMuZero:
         """See Algorithm. It acts without a search."""
-        return PortableMuZero(self._online, self.observation, self.action, support_size=self._policy.support_size)
+        return PortableMuZero(self._online, self.observation, self.action, self._support)
 
     # --- the update rule
 
@@ -209,6 +210,26 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
 
     def _encoded(self, observations: np.ndarray) -> torch.Tensor:
         return to_tensor(self.observation.encode(observations), self._device)
+
+
+class PortableMuZero(Portable):
+    """Takes the action that the network expects a search to visit most, or draws from its policy. Has the parts of the
+    network that it needs: what searches imagine, and what trains it, stay out."""
+
+    def __init__(
+        self, network: MuZeroNetwork, observation: ObservationSpec, action: ActionSpec, support: Support
+    ) -> None:
+        super().__init__(nn.Sequential(network.representation, network.common), observation, action, "logits")
+        self.policy, self.value_head, self._support = network.policy, network.value, support
+
+    def outputs(self, seen: torch.Tensor) -> torch.Tensor:
+        """Logits of the policy."""
+        logits: torch.Tensor = self.policy(self.network(seen))
+        return logits
+
+    def values(self, seen: torch.Tensor) -> torch.Tensor:
+        """In the environment's own rewards."""
+        return self._support.expectation(self.value_head(self.network(seen)))
 
 
 def _network(

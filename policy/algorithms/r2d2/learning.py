@@ -14,10 +14,9 @@ from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_learner import QLearner
 from remuda.policy.algorithms.r2d2.network import Network, make_network
-from remuda.policy.algorithms.r2d2.portable import PortableR2d2
-from remuda.policy.algorithms.r2d2.targets import sequence_priorities
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.masking import legal_in, masked
+from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.recurrence import begins_of
 from remuda.policy.networks.rescaling import scaled, unscaled
 from remuda.policy.networks.tensors import to_tensor, weights_from
@@ -41,9 +40,10 @@ class R2d2(QLearner[Network]):
         target = copy.deepcopy(online)
         super().__init__(config, observation, action, online=online, target=target)
 
-    def portable(self) -> PortableR2d2:
+    def portable(self) -> Portable:
         """See Algorithm."""
-        return PortableR2d2(self._online, self.observation, self.action, self._policy)
+        kind = RescaledPortable if self._policy.value_rescaling else Portable
+        return kind(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step of the optimizer down `loss`."""
@@ -120,3 +120,19 @@ def _values(
     remembered, after = network.unroll(observations, state, begins)
     values: torch.Tensor = network.head(remembered.flatten(0, 1))
     return values.reshape(*remembered.shape[:2], -1), after
+
+
+def sequence_priorities(errors: torch.Tensor, valid: torch.Tensor, *, eta: float) -> torch.Tensor:
+    """eta * max + (1 - eta) * mean of the absolute errors [B, T] of the steps that are `valid`, section 2.3 of the
+    paper: float32 [B]; 0 for a sequence without any."""
+    sizes = errors.abs() * valid
+    mean = sizes.sum(1) / valid.sum(1).clamp(min=1)
+    return eta * sizes.amax(1) + (1.0 - eta) * mean
+
+
+class RescaledPortable(Portable):
+    """Its network's values are rescaled ones."""
+
+    def values(self, seen: torch.Tensor) -> torch.Tensor:
+        """In the environment's own rewards."""
+        return unscaled(super().values(seen))

@@ -14,11 +14,11 @@ from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_learner import QLearner
 from remuda.policy.algorithms.rainbow.acting import NOISE_SIGMA
-from remuda.policy.algorithms.rainbow.distribution import return_distribution
+from remuda.policy.algorithms.rainbow.distribution import ReturnDistribution, return_distribution
 from remuda.policy.algorithms.rainbow.network import Noise, RainbowNetwork, make_network
-from remuda.policy.algorithms.rainbow.portable import PortableRainbow
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.masking import masked
+from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -55,7 +55,7 @@ class Rainbow(QLearner[nn.Module]):
     def portable(self) -> PortableRainbow:
         """See Algorithm."""
         epsilon = self._policy.epsilon_end if self._policy.takes_random_actions else 0.0
-        return PortableRainbow(self._online, self.observation, self.action, self._distribution, epsilon=epsilon)
+        return PortableRainbow(self._online, self.observation, self.action, epsilon, self._distribution)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step of the optimizer down `loss`."""
@@ -92,6 +92,29 @@ class Rainbow(QLearner[nn.Module]):
 
     def _draw(self, like: torch.Tensor) -> torch.Tensor:
         return torch.randn(like.shape, generator=self._generator, device=like.device)
+
+
+class PortableRainbow(Portable):
+    """Takes the action of the highest expected return, in `sample` with noise in the weights."""
+
+    def __init__(
+        self,
+        network: RainbowNetwork,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        epsilon: float,
+        distribution: ReturnDistribution,
+    ) -> None:
+        super().__init__(network, observation, action, "q_values", exploration=epsilon)
+        self._distribution = distribution
+
+    def outputs(self, seen: torch.Tensor) -> torch.Tensor:
+        """The expected return of each action."""
+        return self._distribution.expectation(self.network(seen))
+
+    def exploring(self, seen: torch.Tensor) -> torch.Tensor:
+        """By weights with noise, if its layers are noisy, as collectors value actions."""
+        return self._distribution.expectation(self.network(seen, torch.randn_like))
 
 
 def of_actions(outputs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 
-from remuda.policy.algorithms.sac.portable import PortableDiscreteSac
 from remuda.policy.algorithms.sac.tempered import TemperedLearner
 from remuda.policy.algorithms.twin_critics.learning import critics_loss, squared
+from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.masking import masked
 from remuda.policy.transitions import Transitions
@@ -22,9 +22,9 @@ class DiscreteSac(TemperedLearner):
     A subclass changes it by overriding `critic_loss`, `actor_loss` or `temperature_loss`.
     """
 
-    def portable(self) -> PortableDiscreteSac:
+    def portable(self) -> PortableTwinCritics:
         """See Algorithm."""
-        return PortableDiscreteSac(self._network, self.observation, self.action)
+        return PortableTwinCritics(self._network, self.observation, self.action, "logits")
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step each with critics, actor and temperature."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import torch
 
-from remuda.policy.algorithms.sac.portable import PortableSac
 from remuda.policy.algorithms.sac.tempered import TemperedLearner
 from remuda.policy.algorithms.twin_critics.learning import CRITICS, critics_loss, squared
 from remuda.policy.algorithms.twin_critics.networks import values_of
+from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.torch_distributions import SquashedGaussian
 from remuda.policy.transitions import Transitions
@@ -22,9 +22,9 @@ class Sac(TemperedLearner):
     A subclass changes it by overriding `critic_loss`, `actor_loss` or `temperature_loss`.
     """
 
-    def portable(self) -> PortableSac:
+    def portable(self) -> PortableTwinCritics:
         """See Algorithm."""
-        return PortableSac(self._network, self.observation, self.action)
+        return PortableTwinCritics(self._network, self.observation, self.action, "squashed_gaussian")
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step each with critics, actor and temperature."""

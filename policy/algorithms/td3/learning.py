@@ -10,9 +10,9 @@ import torch
 from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.td3.acting import td3_layout
-from remuda.policy.algorithms.td3.portable import PortableTd3
 from remuda.policy.algorithms.twin_critics.learning import ACTOR, CRITICS, TwinCriticLearner, critics_loss, squared
 from remuda.policy.algorithms.twin_critics.networks import values_of
+from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
@@ -33,9 +33,10 @@ class Td3(TwinCriticLearner):
         self._policy = policy
         self._target_actor, self._target_critics = map(self._target.get_submodule, (ACTOR, CRITICS))
 
-    def portable(self) -> PortableTd3:
+    def portable(self) -> PortableTwinCritics:
         """See Algorithm."""
-        return PortableTd3(self._network, self.observation, self.action, noise=self._policy.exploration_noise)
+        noise = self._policy.exploration_noise
+        return PortableTwinCritics(self._network, self.observation, self.action, "unit_action", noise=noise)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step with the critics and, when it is due, one with the actor."""

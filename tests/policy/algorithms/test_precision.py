@@ -18,7 +18,7 @@ from remuda.config.learning import LearnerConfig, Precision
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm
-from remuda.policy.networks.portable import PortablePolicy
+from remuda.policy.networks.portable import Portable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.segments import batch as segments_of
 from remuda.tests.policy.cases import ACTION, OBSERVATION
@@ -114,7 +114,7 @@ def test_what_it_saves_and_publishes_and_exports_is_float32(policy: Policy, obse
     plain = make_policy(config, observation, ACTION)
     plain.load_state(acting)
     portable = copy.deepcopy(made.portable())
-    assert isinstance(portable, PortablePolicy)
+    assert isinstance(portable, Portable)
     portable.eval()  # as what is exported
     with torch.no_grad():
         values = portable.value(torch.from_numpy(seen))

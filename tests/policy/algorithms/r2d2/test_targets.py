@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from remuda.policy.algorithms.r2d2 import acting
-from remuda.policy.algorithms.r2d2.targets import sequence_priorities
+from remuda.policy.algorithms.r2d2.learning import sequence_priorities
 from remuda.policy.networks.rescaling import scaled, unscaled
 
 

@@ -17,7 +17,7 @@ from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
 from remuda.policy.algorithms.twin_critics.acting import RANDOM
 from remuda.policy.base import Policy as ActingPolicy
-from remuda.policy.networks.portable import PortablePolicy
+from remuda.policy.networks.portable import Portable
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.twin_critics.cases import COUNTED, OBSERVATION, PUSH, Policy, config, made
@@ -46,7 +46,7 @@ def test_numpy_and_torch_agree(kind: str) -> None:
     policy, action = KINDS[kind]
     algorithm, acts = made(policy, action), acting(kind)
     portable = algorithm.portable()
-    assert isinstance(portable, PortablePolicy)
+    assert isinstance(portable, Portable)
     with torch.no_grad():
         expected, worth = portable.act(torch.from_numpy(SEEN)).numpy(), portable.value(torch.from_numpy(SEEN)).numpy()
     np.testing.assert_allclose(

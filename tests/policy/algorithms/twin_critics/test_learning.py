@@ -24,7 +24,7 @@ from remuda.policy.algorithms.td3.learning import Td3
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
 from remuda.policy.base import LearnResult
-from remuda.policy.networks.portable import PortablePolicy
+from remuda.policy.networks.portable import Portable
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec
 from remuda.tests.policy.algorithms.twin_critics import cases
@@ -446,7 +446,7 @@ def test_it_finds_the_best_action_of_a_single_step(kind: str) -> None:
         rows["weights"] = np.ones(64, np.float32)
         algorithm.learn(rows)
     portable = algorithm.portable()
-    assert isinstance(portable, PortablePolicy)
+    assert isinstance(portable, Portable)
     with torch.no_grad():
         acted = portable.act(torch.from_numpy(batch(rng, action)["obs"])).numpy()
     if action.n is None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from remuda.environments.unsupported import UnsupportedSpaceError
     from remuda.evaluator.evaluate import EvaluationError
     from remuda.learner.callback import Callback, CallbackRun
-    from remuda.policy.acting.network_policy import NetworkPolicy
+    from remuda.policy.acting.torch_outputs import NetworkPolicy
     from remuda.policy.algorithms import UnknownAlgorithmError
     from remuda.policy.base import Algorithm, LearnResult, Policy, Reanalyzer, ReanalyzingAlgorithm
     from remuda.policy.entry import AlgorithmEntry, ReanalyzingEntry, Setup
@@ -136,7 +136,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "LearnResult": "policy.base",
         "MainThreadError": "api.runs",
         "MayChange": "config.changing",
-        "NetworkPolicy": "policy.acting.network_policy",
+        "NetworkPolicy": "policy.acting.torch_outputs",
         "NoCurveError": "wire.keys.pair",
         "ObservationSpec": "policy.spaces",
         "Policy": "policy.base",

@@ -8,8 +8,7 @@ from pathlib import Path
 from remuda.cli.errors import InputError
 from remuda.cli.playing import Player
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.newest import NewestPolicy
-from remuda.policy.files.playable import Playable
+from remuda.policy.files.playable import NewestPolicy, Playable
 from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
 from remuda.training.journal import is_queued

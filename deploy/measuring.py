@@ -32,8 +32,7 @@ from remuda.learner.threads import is_large, update_threads
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm, Arrays, Policy
-from remuda.policy.networks.denormals import denormals_are_zero
-from remuda.policy.networks.tensors import threads
+from remuda.policy.networks.tensors import denormals_are_zero, threads
 from remuda.policy.row_plan import RowPlan, row_plan
 from remuda.worker.affinity import MOST_THREADS
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from remuda.policy.networks.finite import NotFinite, require_finite
+from remuda.policy.saved_state import NotFinite, require_finite
 from remuda.worker.serve import HopelessError
 
 _ADVICE = (

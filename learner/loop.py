@@ -16,9 +16,8 @@ from remuda.learner.metrics import Metrics, on_host
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult
-from remuda.policy.networks.denormals import denormals_are_zero
-from remuda.policy.networks.freed_memory import keep_freed_memory
-from remuda.policy.networks.tensors import threads
+from remuda.policy.networks.lasting_memory import keep_freed_memory
+from remuda.policy.networks.tensors import denormals_are_zero, threads
 from remuda.policy.row_plan import RowPlan
 
 GRAD_NORM = "grad_norm"

@@ -13,7 +13,7 @@ import numpy as np
 from remuda.learner.diverged import DivergedError
 from remuda.learner.pace import Pace
 from remuda.policy.files.policy_file import StaleEpoch, publish
-from remuda.policy.networks.finite import NotFinite
+from remuda.policy.saved_state import NotFinite
 from remuda.storage.atomic import outlived
 from remuda.storage.fence import SupersededError
 from remuda.wire.messages import PolicyRef

@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from remuda.policy.networks.custom_encoder import Preparation
     from remuda.policy.networks.encoders import by_parts, impala_resnet, nature_cnn, perceptron, simba, transformer
     from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
-    from remuda.policy.networks.masking import legal_in, masked
     from remuda.policy.networks.normalisation import Moments, running_returns
     from remuda.policy.networks.optimizers.base import Optimizer, Optimizers
     from remuda.policy.networks.optimizers.make import make_optimizer
     from remuda.policy.networks.perceptrons import Perceptrons
-    from remuda.policy.networks.tensors import to_tensor, weights_from
+    from remuda.policy.networks.tensors import legal_in, masked, to_tensor, weights_from
     from remuda.policy.networks.torch_networks import RunningMoments
     from remuda.policy.returns import Outcome, Returns, VTrace, generalized_advantages, n_step_returns, vtrace
     from remuda.policy.target_learner import TargetLearner
@@ -95,9 +94,9 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "categorical": "policy.torch_distributions",
         "generalized_advantages": "policy.returns",
         "impala_resnet": "policy.networks.encoders",
-        "legal_in": "policy.networks.masking",
+        "legal_in": "policy.networks.tensors",
         "make_optimizer": "policy.networks.optimizers.make",
-        "masked": "policy.networks.masking",
+        "masked": "policy.networks.tensors",
         "n_step_returns": "policy.returns",
         "nature_cnn": "policy.networks.encoders",
         "perceptron": "policy.networks.encoders",

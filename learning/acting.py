@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from remuda.policy.acting.correlated_noise import CorrelatedNoise
 from remuda.policy.acting.distributions import (
     Categorical,
+    CorrelatedNoise,
     EpsilonGreedy,
     Gaussian,
     MultiCategorical,

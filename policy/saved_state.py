@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from remuda.config.errors import Error
 
 
@@ -32,3 +34,14 @@ def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, object]
                 shown = "no array" if found is None else f"shape {tuple(found)}"
                 problems.append(f"{what}: {key} has {shown}, needed is {shape}")
     return problems
+
+
+class NotFinite(ValueError):  # noqa: N818  (it says what happened)
+    """Weights hold NaN or infinity; the message names the tensors."""
+
+
+def require_finite(state: Mapping[str, np.ndarray]) -> None:
+    """Raise NotFinite for a policy's state that holds NaN or infinity."""
+    bad = [name for name, array in state.items() if not np.isfinite(array).all()]
+    if bad:
+        raise NotFinite(f"weights are NaN or infinite: {', '.join(bad)}")

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch.nn import functional
 
-from remuda.policy.acting.components import runs_of
-from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
+from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN, runs_of
 
 _LOG_2_PI = math.log(2.0 * math.pi)
 _SQUASHED = 0.5 * _LOG_2_PI + 2.0 * math.log(2.0)

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from remuda.policy.base import Arrays
-from remuda.policy.networks.masking import legal_in
 from remuda.policy.networks.parts import flat
-from remuda.policy.networks.tensors import to_tensor
+from remuda.policy.networks.tensors import legal_in, to_tensor
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 

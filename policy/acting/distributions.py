@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.policy.acting.components import runs_of
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring components with the same number of values."""
+
+    values: int
+    """Of each component."""
+    number: int
+    """Of components."""
+    components: slice
+    """Which they are."""
+    logits: slice
+    """Which logits are theirs: values * number."""
+
+
+@cache
+def runs_of(counts: tuple[int, ...]) -> tuple[Run, ...]:
+    """The runs of components that have so many values, in order."""
+    runs: list[Run] = []
+    component = logit = 0
+    for values, alike in itertools.groupby(counts):
+        number = len(list(alike))
+        own, theirs = slice(component, component + number), slice(logit, logit + values * number)
+        runs.append(Run(values, number, own, theirs))
+        component, logit = own.stop, theirs.stop
+    return tuple(runs)
+
 
 _LOG_2_PI = math.log(2.0 * math.pi)
 
@@ -227,3 +256,26 @@ def with_normal_noise(actions: NDArray[np.float32], std: float, rng: np.random.G
     noise *= np.float32(std)
     noise += actions
     return noise.clip(-1.0, 1.0, out=noise)
+
+
+class CorrelatedNoise:
+    """A stationary autoregressive process of order one for each number: every draw is standard normal, and has the
+    given correlation with the draw before. With 0 the draws are independent.
+
+    On-policy algorithms explore by it (Hollenstein et al. 2024). Each action alone is distributed as the policy says;
+    given the actions before it is not, so log probabilities are approximations then.
+    """
+
+    def __init__(self, correlation: float) -> None:
+        """`correlation`: 0 <= correlation < 1."""
+        self._kept, self._fresh = np.float32(correlation), np.float32(math.sqrt(1.0 - correlation**2))
+        self._last: NDArray[np.float32] | None = None
+
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float32]:
+        """Draw float32 of this shape. Another shape than that of the draw before begins a new process."""
+        noise: NDArray[np.float32] = rng.standard_normal(shape, np.float32)
+        if self._kept and self._last is not None and self._last.shape == shape:
+            noise *= self._fresh
+            noise += self._kept * self._last
+        self._last = noise
+        return noise

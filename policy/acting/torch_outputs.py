@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from remuda.policy.networks.program import PROGRAM, Arrays, Forward, Programs
+from remuda.policy.base import Arrays, Policy
+from remuda.policy.networks.program import PROGRAM, Forward, Programs
 from remuda.policy.networks.reading import Acts, programs_of
 from remuda.policy.networks.tensors import to_tensor, usable
 from remuda.policy.saved_state import require_fit
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 CPU = torch.device("cpu")
 
@@ -57,3 +59,33 @@ class TorchOutputs:
             return outputs.float().cpu().numpy()
 
         return forward
+
+
+class NetworkPolicy(Policy):
+    """Acts on the outputs of a network. A subclass defines the action that they mean (`act`) and their value
+    (`value`)."""
+
+    def __init__(
+        self, network: torch.nn.Module, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"
+    ) -> None:
+        """Moves the network to `device`. It reads what ObservationSpec.encode gives, [n, …]."""
+        self.network = network.to(device).eval().requires_grad_(False)
+        self.observation, self.action = observation, action
+        self._device = torch.device(device)
+        self._shapes = {name: tuple(tensor.shape) for name, tensor in self._state().items()}
+
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        require_fit(self._shapes, state, what="policy")
+        for name, tensor in self._state().items():
+            tensor.copy_(torch.tensor(state[name]))
+
+    def outputs(self, observations: np.ndarray) -> np.ndarray:
+        """The network's outputs for observations [n, …], as environments give them."""
+        seen = torch.tensor(self.observation.encode(observations), device=self._device)
+        with torch.inference_mode():
+            given: torch.Tensor = self.network(seen)
+        return given.cpu().numpy()
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        return dict(self.network.state_dict())

@@ -80,3 +80,16 @@ def hidden_layers(
     Raises UnsupportedSpaceError."""
     image = None if config.reads_by_module else input_layout(observation, config.convolution)
     return units(config.hidden, image, default=default)
+
+
+MONITORED = ("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm")
+WITH_STATISTICS = ("total_loss", "q_value", "td_error", "grad_norm")
+Q_VALUE_COLUMNS = {
+    "AverageQVals": "q_value",
+    "StdQVals": "q_value_std",
+    "MaxQVals": "q_value_max",
+    "MinQVals": "q_value_min",
+}
+"""Of progress.txt, for every algorithm whose metric `q_value` has statistics; see Declaration."""
+LOSS_COLUMNS = {**Q_VALUE_COLUMNS, "LossQ": "total_loss"}
+"""What DQN, Rainbow and R2D2 report; see Declaration."""

@@ -12,8 +12,8 @@ from torch import nn
 
 from remuda.environments.packed_part import PackedPart
 from remuda.policy.files.named_inputs import ACTION, LEGAL, NEXT_STATE, STATE, VALUE, as_floats, part_shapes
-from remuda.policy.networks.masking import masked
 from remuda.policy.networks.portable import Portable
+from remuda.policy.networks.tensors import masked
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 

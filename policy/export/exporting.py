@@ -24,8 +24,7 @@ from remuda.policy.base import Algorithm, ValuingActor
 from remuda.policy.export.deployable import Deployable, example_of
 from remuda.policy.export.formats import FORMATS, ExportError
 from remuda.policy.export.numpy_code import NotInNumpyError
-from remuda.policy.export.parity import Comparison
-from remuda.policy.export.recorded import Recorded
+from remuda.policy.export.parity import Comparison, Recorded
 from remuda.policy.files.checkpoint_file import first_line
 from remuda.policy.files.model_artifact import (
     Format,

@@ -6,16 +6,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from remuda.policy.base import ValuingActor
-from remuda.policy.export.recorded import Recorded
 from remuda.policy.files.model_artifact import Parity
 from remuda.policy.files.named_inputs import LEGAL, STATE, Floats, as_floats
 from remuda.policy.networks.portable import Portable
 from remuda.policy.spaces import ObservationSpec
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Observations one after another."""
+
+    observations: np.ndarray
+    """[n, …], as policies take them."""
+    begins: NDArray[np.bool_]
+    """[n]: an episode begins with this observation, or what came before it is not known."""
+    legal: NDArray[np.bool_] | None
+    """[n, actions]: which actions were legal; None where environments do not say."""
+    source: str
+    """Where they are from, for people."""
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
 
 Run = Callable[[Mapping[str, Floats]], list[np.ndarray]]
 """Answers inputs by name: actions, outputs, values, and states where the policy carries any."""

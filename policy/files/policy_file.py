@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
-from remuda.policy.networks.finite import require_finite
+from remuda.policy.saved_state import require_finite
 from remuda.storage.atomic import Replacing, replacing, write_all
 from remuda.storage.lock import LockTimeout, holding
 from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views

@@ -75,3 +75,29 @@ def model_misfits(network: torch.nn.Module, state: Mapping[str, object], part: s
         return [f"{part}: missing"]
     expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     return misfits(expected, cast("Mapping[str, object]", given), what=part)
+
+
+def legal_in(batch: Mapping[str, np.ndarray], name: str, device: torch.device) -> torch.Tensor | None:
+    """A batch's column of legal actions, bool [..., n]; None where environments do not say: all are legal."""
+    column = batch.get(name)
+    return None if column is None else to_tensor(column, device)
+
+
+def masked(numbers: torch.Tensor, legal: torch.Tensor | None) -> torch.Tensor:
+    """Logits or values [..., n] with -inf in place of those of illegal actions: so none of them is the best, and none
+    has a probability or a gradient. `legal` bool [..., n] has one at least in each row; None: all are legal."""
+    return numbers if legal is None else numbers.masked_fill(~legal, -torch.inf)
+
+
+@contextmanager
+def denormals_are_zero() -> Generator[None]:
+    """Within it, this thread's float32 results below 1.2e-38 are 0. Environments outside keep their exact arithmetic.
+
+    Squared gradients of units that have died are halved some hundred thousand times and end up there, where a
+    processor needs thirty times as long for a number: a learner lost a third of its pace in a quarter of an hour.
+    """
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)

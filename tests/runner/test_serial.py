@@ -21,9 +21,9 @@ from remuda.environments.errors import EnvironmentBuildError
 from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, load
 from remuda.policy.files.functions import load_value
-from remuda.policy.networks.finite import require_finite
 from remuda.policy.networks.tensors import DeviceError
 from remuda.policy.row_plan import SmallBufferError
+from remuda.policy.saved_state import require_finite
 from remuda.runner.serial import Start, run
 from remuda.storage import env_files
 from remuda.storage.checkpoint_index import CheckpointIndex

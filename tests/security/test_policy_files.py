@@ -15,7 +15,7 @@ import pytest
 
 from remuda.policy.files import policy_file
 from remuda.policy.files.policy_file import PolicyFileError, load, publish
-from remuda.policy.networks.finite import NotFinite
+from remuda.policy.saved_state import NotFinite
 from remuda.tests.collector.test_service import Coordinator
 from remuda.tests.poison import Poison
 from remuda.tests.policy.files.published import REF, STATE, never

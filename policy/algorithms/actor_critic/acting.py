@@ -13,8 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.policy.acting.correlated_noise import CorrelatedNoise
-from remuda.policy.acting.distributions import Categorical, Gaussian, MultiCategorical, categorical, masked
+from remuda.policy.acting.distributions import (
+    Categorical,
+    CorrelatedNoise,
+    Gaussian,
+    MultiCategorical,
+    categorical,
+    masked,
+)
 from remuda.policy.acting.network import ActingNetwork
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.actor_critic.layout import network_shape, recurrent_layout

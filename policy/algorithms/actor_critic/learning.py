@@ -20,14 +20,13 @@ from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic,
 from remuda.policy.algorithms.actor_critic.segments import Seen, Segments
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.masking import masked
 from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
 from remuda.policy.networks.optimizers.make import make_optimizer
 from remuda.policy.networks.portable import PortableActorCritic
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.recurrence import begins_of
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
-from remuda.policy.networks.tensors import model_misfits, to_tensor, weights_from
+from remuda.policy.networks.tensors import masked, model_misfits, to_tensor, weights_from
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.ranks import Ranks
 from remuda.policy.returns import Outcome

@@ -6,8 +6,7 @@ from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
-from remuda.policy.algorithms.q_policy import EPSILON
-from remuda.policy.algorithms.q_value_reports import LOSS_COLUMNS, MONITORED, WITH_STATISTICS
+from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 from remuda.policy.schedules import epsilon_schedule

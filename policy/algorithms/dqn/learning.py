@@ -15,10 +15,9 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.network import make_network
 from remuda.policy.algorithms.q_learner import QLearner
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.networks.masking import masked
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Products
-from remuda.policy.networks.tensors import weights_from
+from remuda.policy.networks.tensors import masked, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
 

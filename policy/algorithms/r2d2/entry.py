@@ -5,8 +5,7 @@ from __future__ import annotations
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.declaration import Declaration, Sequences
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.q_policy import EPSILON
-from remuda.policy.algorithms.q_value_reports import LOSS_COLUMNS, MONITORED, WITH_STATISTICS
+from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
 from remuda.policy.algorithms.r2d2.acting import make_r2d2_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup

@@ -15,11 +15,10 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.q_learner import QLearner
 from remuda.policy.algorithms.r2d2.network import Network, make_network
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.networks.masking import legal_in, masked
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.recurrence import begins_of
 from remuda.policy.networks.rescaling import scaled, unscaled
-from remuda.policy.networks.tensors import to_tensor, weights_from
+from remuda.policy.networks.tensors import legal_in, masked, to_tensor, weights_from
 from remuda.policy.returns import Outcome, n_step_returns
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.declaration import Declaration, Schedule, Steps
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.q_policy import EPSILON
-from remuda.policy.algorithms.q_value_reports import LOSS_COLUMNS, MONITORED, WITH_STATISTICS
+from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
 from remuda.policy.algorithms.rainbow.acting import NOISE, NOISE_SIGMA, RainbowPolicy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup

@@ -17,10 +17,9 @@ from remuda.policy.algorithms.rainbow.acting import NOISE_SIGMA
 from remuda.policy.algorithms.rainbow.distribution import ReturnDistribution, return_distribution
 from remuda.policy.algorithms.rainbow.network import Noise, RainbowNetwork, make_network
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.networks.masking import masked
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Products
-from remuda.policy.networks.tensors import weights_from
+from remuda.policy.networks.tensors import masked, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
 
@@ -99,7 +98,7 @@ class PortableRainbow(Portable):
 
     def __init__(
         self,
-        network: RainbowNetwork,
+        network: nn.Module,
         observation: ObservationSpec,
         action: ActionSpec,
         epsilon: float,

@@ -11,7 +11,7 @@ from remuda.policy.algorithms.sac.tempered import TemperedLearner
 from remuda.policy.algorithms.twin_critics.learning import critics_loss, squared
 from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.networks.masking import masked
+from remuda.policy.networks.tensors import masked
 from remuda.policy.transitions import Transitions
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.q_value_reports import Q_VALUE_COLUMNS
+from remuda.policy.algorithms.q_policy import Q_VALUE_COLUMNS
 from remuda.policy.algorithms.td3.acting import NOISE, Td3Policy, td3_layout
 from remuda.policy.algorithms.twin_critics.acting import random_at_first
 from remuda.policy.base import Algorithm, Policy

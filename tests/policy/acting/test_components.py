@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.policy.acting.components import Run, runs_of
+from remuda.policy.acting.distributions import Run, runs_of
 
 
 def test_runs_by_hand() -> None:

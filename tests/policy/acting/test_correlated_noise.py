@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from remuda.policy.acting.correlated_noise import CorrelatedNoise
+from remuda.policy.acting.distributions import CorrelatedNoise
 
 
 def test_two_draws_by_hand() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from remuda.policy import torch_distributions
 from remuda.policy.acting import distributions
-from remuda.policy.networks import masking
+from remuda.policy.networks import tensors
 from remuda.tests.policy.algorithms import likelihoods
 
 seeds = st.integers(0, 10**6)
@@ -130,7 +130,7 @@ def test_masked_distributions_are_those_of_torch_over_the_legal_actions(
         log_prob, entropy = theirs.log_prob(action), theirs.entropy()  # type: ignore[no-untyped-call]
         loss = loss + by_log_prob[row] * log_prob + by_entropy * entropy
         expected.append((log_prob.item(), entropy.item()))
-    learning = torch_distributions.Categorical(masking.masked(logits, torch.tensor(legal))).of(torch.tensor(indices))
+    learning = torch_distributions.Categorical(tensors.masked(logits, torch.tensor(legal))).of(torch.tensor(indices))
     ours = distributions.Categorical(distributions.masked(outputs.astype(np.float32), legal))
     for log_probs, entropies in (
         (part.detach() for part in learning),

@@ -10,8 +10,7 @@ import torch
 
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.newest import NewestPolicy
-from remuda.policy.files.playable import Playable
+from remuda.policy.files.playable import NewestPolicy, Playable
 from remuda.policy.files.policy_file import publish
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.policy.cases import dqn

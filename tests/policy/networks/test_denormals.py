@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from remuda.config.optimizers import AdamSettings
-from remuda.policy.networks.denormals import denormals_are_zero
 from remuda.policy.networks.optimizers.adam import Adam
+from remuda.policy.networks.tensors import denormals_are_zero
 
 
 def test_results_that_small_are_zero_inside_and_exact_outside() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from remuda.policy.algorithms.muzero.search import gumbel
+from remuda.policy.algorithms.muzero.search import gumbel, puct
 from remuda.policy.algorithms.muzero.search._tree import Tree
-from remuda.policy.algorithms.muzero.search.outcome import improved, most_visited
 from remuda.policy.algorithms.muzero.search.roots import ILLEGAL, Roots, begin, logits_of
 from remuda.policy.algorithms.muzero.search.settings import Actions, Doubles, Floats, Mask, Nodes, SearchSettings
 
@@ -71,9 +70,11 @@ class CompiledTree:
         if self._roots is None:
             raise RuntimeError("outcome comes after reset")
         if self._settings.gumbel is None:
-            return most_visited(self.visits())
+            return puct.outcome(self.visits())
         low, high = np.frombuffer(self._tree.lows()), np.frombuffer(self._tree.highs())
-        return improved(self._settings, self._settings.gumbel, self._roots, self.visits(), self.q_values(), low, high)
+        return gumbel.outcome(
+            self._settings, self._settings.gumbel, self._roots, self.visits(), self.q_values(), low, high
+        )
 
     def _logits(self, prior: Floats) -> Floats | None:
         return None if self._settings.gumbel is None else logits_of(prior)

@@ -11,8 +11,16 @@ import math
 import numpy as np
 
 from remuda.policy.algorithms.muzero.search.puct import highest
-from remuda.policy.algorithms.muzero.search.roots import ILLEGAL, SMALLEST
-from remuda.policy.algorithms.muzero.search.settings import Doubles, Floats, GumbelSettings, Indices, Nodes
+from remuda.policy.algorithms.muzero.search.roots import ILLEGAL, SMALLEST, Roots, logits_of
+from remuda.policy.algorithms.muzero.search.settings import (
+    Actions,
+    Doubles,
+    Floats,
+    GumbelSettings,
+    Indices,
+    Nodes,
+    SearchSettings,
+)
 
 _LOWEST_POWER = -700.0
 _LOG2_E = 1.4426950408889634
@@ -106,3 +114,15 @@ def exponential(powers: Doubles) -> Doubles:
     for term in range(_TERMS - 1, -1, -1):
         total = total * rest + 1.0 / math.factorial(term)
     return np.where(powers < _LOWEST_POWER, 0.0, np.ldexp(total, halvings.astype(np.int32)))
+
+
+def outcome(
+    settings: SearchSettings, rule: GumbelSettings, roots: Roots, visits: Nodes, q: Doubles, low: Doubles, high: Doubles
+) -> tuple[Floats, Actions]:
+    """By the rule of Gumbel MuZero: the improved policy, float32 [n, actions], and the winner of sequential halving,
+    int64 [n], of roots with these visits and values."""
+    completed = completed_q(visits, q, roots.prior, roots.value.astype(np.float64))
+    sigma = transformed(completed, visits, low, settings.scale(low, high), rule)
+    policy = improved_policy(logits_of(roots.prior), sigma, roots.prior)
+    best = root_choice(roots.scores, sigma, visits, visits.max(axis=1), roots.prior)
+    return policy.astype(np.float32), best.astype(np.int64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from remuda.policy.algorithms.muzero.search import gumbel, puct
-from remuda.policy.algorithms.muzero.search.outcome import improved, most_visited
 from remuda.policy.algorithms.muzero.search.roots import ILLEGAL, Roots, begin, check_nodes, logits_of
 from remuda.policy.algorithms.muzero.search.settings import (
     Actions,
@@ -127,8 +126,8 @@ class NumpyTree:
             raise RuntimeError("outcome comes after reset")
         visits, rule = self._made[:, 0], self._settings.gumbel
         if rule is None:
-            return most_visited(visits)
-        return improved(self._settings, rule, self._roots, visits, self._q[:, 0], self._low, self._high)
+            return puct.outcome(visits)
+        return gumbel.outcome(self._settings, rule, self._roots, visits, self._q[:, 0], self._low, self._high)
 
     def _begin(self, node: int, prior: Floats, value: Floats) -> None:
         """Write a node without visits over what an older tree held at this place."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from remuda.policy.algorithms.muzero.search.roots import ILLEGAL
-from remuda.policy.algorithms.muzero.search.settings import Doubles, Floats, Indices, Nodes
+from remuda.policy.algorithms.muzero.search.settings import Actions, Doubles, Floats, Indices, Nodes
 
 
 def mean_q(made: Nodes, q: Doubles, inherited: Doubles | None) -> Doubles:
@@ -35,3 +35,10 @@ def highest(scores: Doubles, prior: Floats) -> Indices:
     """Return the action with the highest score; of equals that with the highest prior, and of these the first."""
     best: Indices = np.where(scores < scores.max(axis=1, keepdims=True), ILLEGAL, prior).argmax(axis=1)
     return best
+
+
+def outcome(visits: Nodes) -> tuple[Floats, Actions]:
+    """By the rule of MuZero: the shares of the visits, float32 [n, actions], and the action with the most, int64 [n]
+    (the lowest of equals). All roots have as many visits."""
+    simulations = max(int(visits[0].sum()), 1)
+    return (visits / simulations).astype(np.float32), visits.argmax(axis=1)

@@ -19,8 +19,9 @@ import torch
 from remuda.benchmarks.figure import Figure, compare, main
 from remuda.benchmarks.peers import peer
 from remuda.benchmarks.replay import calls_per_s
-from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
-from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork, PerceptronShape
+from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.policy.algorithms.muzero.model import SearchedModel
+from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.settings import Actions, Floats, Nodes
@@ -88,11 +89,10 @@ def figures(peers: bool) -> list[Figure]:
 
 def _perceptrons() -> SearchedModel:
     torch.manual_seed(0)
-    shape = PerceptronShape(features=4, actions=2, hidden=(128,), latent=128, head_hidden=32, atoms=601)
-    network = PerceptronNetwork(shape).eval()
+    network = PerceptronNetwork(MuZeroConfig(), features=4, actions=2, trains=False).eval()
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.1)  # the heads begin at zero, and all actions would be alike
-    return SearchedModel(FrozenNetwork(network, Support(300)), torch.device("cpu"))
+    return SearchedModel(network.frozen(Support(300)), torch.device("cpu"))
 
 
 def _searched_per_s(model: SearchedModel, roots: int) -> float:

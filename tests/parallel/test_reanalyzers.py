@@ -8,7 +8,7 @@ import pytest
 
 from remuda.buffer.chunk import REANALYSIS_SUFFIX, read_meta
 from remuda.buffer.reanalysis_file import read_reanalysis
-from remuda.policy.algorithms.muzero.names import ROOT_VALUE, SEARCH_POLICY
+from remuda.policy.algorithms.muzero.targets import ROOT_VALUE, SEARCH_POLICY
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.conftest import Launcher, wait_until_held
 from remuda.tests.parallel.reading import index, joined, table, texts

@@ -14,7 +14,7 @@ from remuda.buffer.reanalysis_file import read_reanalysis, write_reanalysis
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.muzero.learning import MuZero
-from remuda.policy.algorithms.muzero.names import ROOT_VALUE, SEARCH_POLICY
+from remuda.policy.algorithms.muzero.targets import ROOT_VALUE, SEARCH_POLICY
 from remuda.policy.files.policy_file import publish
 from remuda.reanalyzer.service import ReanalyzerWork
 from remuda.storage.run_folder import target_file

@@ -1,20 +1,32 @@
-"""MuZero, the acting side: a search for each action."""
+"""MuZero, the acting side: by the network's policy alone, or by a search for each action."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.model import SearchedModel
-from remuda.policy.algorithms.muzero.model_policy import ModelPolicy
-from remuda.policy.algorithms.muzero.names import COMPLETED_VALUE, ROOT_VALUE, SEARCH_POLICY, TEMPERATURE, VISIT_ENTROPY
+from remuda.policy.acting.distributions import Categorical, masked
+from remuda.policy.algorithms.muzero.model import SearchedModel, make_network, number_of_actions
+from remuda.policy.algorithms.muzero.networks import CONSISTENCY, FrozenNetwork
+from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.algorithms.muzero.search.roots import logits_of
 from remuda.policy.algorithms.muzero.search.search import SearchResult, choose, search
 from remuda.policy.algorithms.muzero.search.settings import GumbelSettings
 from remuda.policy.algorithms.muzero.search.tree import SearchSettings, Tree, new_tree
-from remuda.policy.base import Arrays
+from remuda.policy.algorithms.muzero.targets import (
+    COMPLETED_VALUE,
+    ROOT_VALUE,
+    SEARCH_POLICY,
+    TEMPERATURE,
+    VISIT_ENTROPY,
+)
+from remuda.policy.base import Arrays, Policy
+from remuda.policy.networks.tensors import to_tensor, usable
+from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 VISITS = "visits"
@@ -25,7 +37,75 @@ ILLEGAL = -1.0
 rows of environments that name none need no more space."""
 
 
-class MuZeroPolicy(ModelPolicy):
+class UnsearchedMuZero(Policy):
+    """Takes the action that the network expects a search to prefer, or draws from its policy. This shows how much of
+    the playing strength the search adds, and is many times as fast."""
+
+    uses_legal_actions = True
+
+    def __init__(
+        self,
+        config: MuZeroConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        *,
+        source_dir: str | None = None,
+        device: str = "cpu",
+    ) -> None:
+        """Raises UnsupportedSpaceError, DeviceError where there is no such device, and UserCodeError by the encoder."""
+        self._observation, self._action = observation, action
+        self._actions = number_of_actions(action)
+        self._device = usable(device, setting="collector.device")
+        network = make_network(config, observation, action, source_dir, trains=False)
+        self._network = network.to(self._device).requires_grad_(False)
+        self._shapes = {name: tuple(tensor.shape) for name, tensor in self._network.state_dict().items()}
+        self._support = Support(config.support_size)
+        self._frozen: FrozenNetwork | None = None
+
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on; what only training needs may be among them. Raises StateMismatchError,
+        and the old ones stay."""
+        given = {name: array for name, array in state.items() if not name.startswith(CONSISTENCY)}
+        require_fit(self._shapes, given, what="policy")
+        for name, tensor in self._network.state_dict().items():
+            tensor.copy_(torch.tensor(given[name]))
+        self._frozen = self._network.frozen(self._support)
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Choose actions [n] of the space's dtype among the legal ones: the likeliest, or drawn by their
+        probabilities."""
+        with torch.inference_mode():
+            seen = to_tensor(self._observation.encode(observations), self._device)
+            probabilities, _ = self.frozen.predict(self.frozen.represent(seen))
+        logits = logits_of(probabilities.cpu().numpy())
+        policy = Categorical(masked(logits, legal))
+        return self._action.to_environment(policy.mode() if deterministic else policy.sample(rng))
+
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
+        """What the network says, without a search: float32 [n]."""
+        with torch.inference_mode():
+            values = self.frozen.value(to_tensor(self._observation.encode(observations), self._device))
+        array: NDArray[np.float32] = values.cpu().numpy()
+        return array
+
+    @property
+    def frozen(self) -> FrozenNetwork:
+        """The newest weights. Raises RuntimeError before there are any."""
+        if self._frozen is None:
+            raise RuntimeError("the policy has no weights yet: call load_state first")
+        return self._frozen
+
+
+class MuZeroPolicy(UnsearchedMuZero):
     """Searches the learned model, and takes the actions that the search visited most.
 
     In collectors the root's prior has noise, and actions are drawn by their visits. With Gumbel MuZero it takes the
@@ -41,7 +121,7 @@ class MuZeroPolicy(ModelPolicy):
         source_dir: str | None = None,
         device: str = "cpu",
     ) -> None:
-        """See ModelPolicy."""
+        """See UnsearchedMuZero."""
         super().__init__(config, observation, action, source_dir=source_dir, device=device)
         self._config, self._settings = config, search_settings(config)
         self._model: SearchedModel | None = None
@@ -49,7 +129,7 @@ class MuZeroPolicy(ModelPolicy):
         """For so many roots."""
 
     def load_state(self, state: Arrays) -> None:
-        """See ModelPolicy."""
+        """See UnsearchedMuZero."""
         super().load_state(state)
         self._model = None
 

@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.algorithms.muzero.layers import BatchNorm, Representation, last_layer, layers, normalised
-from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork, NetworkShape, Prediction
+from remuda.policy.algorithms.muzero.networks import Consistency, FrozenNetwork, MuZeroNetwork
+from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.networks.images import Pixels
 from remuda.policy.networks.trunks import as_channels
 
@@ -28,33 +29,20 @@ _IMAGES_AT_ONCE = 32
 """On a CPU many of 84x84 pixels take 1.6 times as long at once as in such parts, and by lower precision a third."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConvolutionShape(NetworkShape):
-    """What the convolutions are built from."""
+def halvings(pixels: Pixels) -> int:
+    """How often the representation halves an image."""
+    times, side = 0, max(pixels.height, pixels.width)
+    while side > LARGEST_SIDE:
+        times, side = times + 1, (side + 1) // 2
+    return times
 
-    pixels: Pixels
-    channels: int
-    """Of a latent state."""
-    residual_blocks: int
-    """Of the representation after its last halving, of the dynamics, and of what policy and value share."""
-    precision: Precision = "float32"
-    """Of the products of convolutions in training, and of those that read images always."""
 
-    @property
-    def halvings(self) -> int:
-        """How often the representation halves an image."""
-        times, side = 0, max(self.pixels.height, self.pixels.width)
-        while side > LARGEST_SIDE:
-            times, side = times + 1, (side + 1) // 2
-        return times
-
-    @property
-    def latent(self) -> tuple[int, int, int]:
-        """Channels, height and width of a latent state."""
-        height, width = self.pixels.height, self.pixels.width
-        for _ in range(self.halvings):
-            height, width = (height + 1) // 2, (width + 1) // 2
-        return self.channels, height, width
+def latent_size(pixels: Pixels) -> tuple[int, int]:
+    """Height and width of a latent state."""
+    height, width = pixels.height, pixels.width
+    for _ in range(halvings(pixels)):
+        height, width = (height + 1) // 2, (width + 1) // 2
+    return height, width
 
 
 class ConvolutionNetwork(MuZeroNetwork):
@@ -68,44 +56,46 @@ class ConvolutionNetwork(MuZeroNetwork):
     to the same end (appendix G).
     """
 
-    def __init__(self, shape: ConvolutionShape) -> None:
+    def __init__(self, config: MuZeroConfig, pixels: Pixels, actions: int, *, trains: bool) -> None:
+        """`trains`: see make_network."""
         super().__init__()
-        self.actions, self.latent = shape.actions, shape.latent
-        self.precision: Precision = shape.precision
-        channels, height, width = shape.latent
-        blocks, hidden, cells = shape.residual_blocks, shape.head_hidden, height * width
-        halved = Convolutions(*_halving(shape), *_blocks(channels, blocks), precision=shape.precision)
-        self.representation = Representation(Images(shape.pixels), halved)
-        step = Step(channels, shape.actions)
-        self.dynamics = Convolutions(step, *_blocks(channels, blocks), precision=shape.precision)
-        self.common = Convolutions(*_blocks(channels, blocks), precision=shape.precision)
-        self.reward = _head(channels, cells, hidden, shape.atoms)
-        self.value = _head(channels, cells, hidden, shape.atoms)
-        self.policy = _head(channels, cells, hidden, shape.actions)
-        self.consistency = None if shape.projection is None else Consistency(channels * cells, *shape.projection)
+        channels, (height, width) = config.channels, latent_size(pixels)
+        self.actions, self.latent = actions, (channels, height, width)
+        self.precision: Precision = config.precision
+        blocks, hidden, cells = config.residual_blocks, config.head_hidden, height * width
+        atoms = Support(config.support_size).atoms
+        halved = Convolutions(*_halving(pixels, channels), *_blocks(channels, blocks), precision=config.precision)
+        self.representation = Representation(Images(pixels), halved)
+        step = Step(channels, actions)
+        self.dynamics = Convolutions(step, *_blocks(channels, blocks), precision=config.precision)
+        self.common = Convolutions(*_blocks(channels, blocks), precision=config.precision)
+        self.reward = _head(channels, cells, hidden, atoms)
+        self.value = _head(channels, cells, hidden, atoms)
+        self.policy = _head(channels, cells, hidden, actions)
+        self.consistency = Consistency(channels * cells, config) if trains else None
 
     def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """See LatentModel."""
+        """See MuZeroNetwork."""
         planes = functional.one_hot(actions, self.actions).to(latent.dtype)[:, :, None, None]
         both = torch.cat((latent, planes.expand(-1, -1, *latent.shape[2:])), dim=1)
         return normalised(self.dynamics(both))
 
-    def folded(self) -> FoldedConvolutions:
+    def frozen(self, support: Support) -> FrozenConvolutions:
         """See MuZeroNetwork."""
-        return FoldedConvolutions(self)
+        return FrozenConvolutions(self, support)
 
 
-class FoldedConvolutions:
-    """See MuZeroNetwork.folded. What an action says does not depend on the latent state, so it is computed once.
+class FrozenConvolutions(FrozenNetwork):
+    """What an action says does not depend on the latent state, so it is computed once. Normalisation is part of the
+    layers before it.
 
     Images are read in the network's lower precision, if it has one; all that follows is float32."""
 
-    def __init__(self, network: ConvolutionNetwork) -> None:
+    def __init__(self, network: ConvolutionNetwork, support: Support) -> None:
+        parts = (network.common, network.policy, network.value, network.reward)
+        super().__init__(support, (nn.Sequential(*_folded(part)) for part in parts))
         images, *halved = _folded(network.representation)
         self._images, self._halved = images, Convolutions(*halved, precision=network.precision)
-        self._common, self._reward, self._value, self._policy = (
-            nn.Sequential(*_folded(part)) for part in (network.common, network.reward, network.value, network.policy)
-        )
         step, *blocks = network.dynamics
         assert isinstance(step, Step)
         channels, height, width = network.latent
@@ -118,25 +108,15 @@ class FoldedConvolutions:
         self._following = nn.Sequential(*_folded(nn.Sequential(*blocks)))
 
     def represent(self, observations: torch.Tensor) -> torch.Tensor:
-        """See LatentModel: [n, channels, height, width]."""
+        """See MuZeroNetwork: [n, channels, height, width]."""
         parts = torch.split(observations, _IMAGES_AT_ONCE)
         return normalised(torch.cat([self._halved(self._images(part)) for part in parts]))
 
     def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """See LatentModel."""
+        """See MuZeroNetwork."""
         hidden = functional.conv2d(latent, self._by_latent, padding=1)
         hidden.add_(latent).add_(self._by_action.index_select(0, actions)).relu_()
         return normalised(self._following(hidden))
-
-    def predict(self, latent: torch.Tensor) -> Prediction:
-        """See LatentModel."""
-        features = self._common(latent)
-        return Prediction(self._policy(features), self._value(features))
-
-    def rewards(self, latent: torch.Tensor) -> torch.Tensor:
-        """See LatentModel."""
-        logits: torch.Tensor = self._reward(latent)
-        return logits
 
 
 class Images(nn.Module):
@@ -197,11 +177,11 @@ class Step(nn.Module):
         return outputs
 
 
-def _halving(shape: ConvolutionShape) -> list[nn.Module]:
-    """Layers that halve images as often as the shape says, each time rounded up."""
-    times, channels = shape.halvings, shape.channels
+def _halving(pixels: Pixels, channels: int) -> list[nn.Module]:
+    """Layers that halve images as often as it takes, each time rounded up."""
+    times = halvings(pixels)
     narrow = max(1, channels // 2) if times > 1 else channels
-    stem = _convolution(shape.pixels.channels, narrow, stride=2 if times else 1)
+    stem = _convolution(pixels.channels, narrow, stride=2 if times else 1)
     made: list[nn.Module] = [stem, BatchNorm(narrow), nn.ReLU(inplace=True)]
     if times > 1:
         made += [_residual(narrow, narrow), _residual(narrow, channels, stride=2)]

@@ -5,7 +5,13 @@ from __future__ import annotations
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.declaration import Declaration, ReanalyzedColumns, Unrolls
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.muzero.names import COMPLETED_VALUE, ROOT_VALUE, SEARCH_POLICY, TEMPERATURE, VISIT_ENTROPY
+from remuda.policy.algorithms.muzero.targets import (
+    COMPLETED_VALUE,
+    ROOT_VALUE,
+    SEARCH_POLICY,
+    TEMPERATURE,
+    VISIT_ENTROPY,
+)
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
 from remuda.policy.entry import Chosen, ReanalyzingEntry, Setup
 
@@ -78,8 +84,7 @@ class MuZeroEntry(ReanalyzingEntry[MuZeroConfig]):
 
     def make_policy(self, setup: Setup[MuZeroConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry. Imports torch."""
-        from remuda.policy.algorithms.muzero.acting import MuZeroPolicy
-        from remuda.policy.algorithms.muzero.unsearched import UnsearchedMuZero
+        from remuda.policy.algorithms.muzero.acting import MuZeroPolicy, UnsearchedMuZero
 
         acting = MuZeroPolicy if setup.search else UnsearchedMuZero
         source_dir = setup.config.source_dir

@@ -15,16 +15,14 @@ from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, search_settings
 from remuda.policy.algorithms.muzero.analysis import analysis
-from remuda.policy.algorithms.muzero.losses import Lesson, Losses, losses
-from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
-from remuda.policy.algorithms.muzero.model_policy import make_network
-from remuda.policy.algorithms.muzero.names import SEARCH_POLICY
-from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork
+from remuda.policy.algorithms.muzero.lesson import Lesson, consistency, summed, unrolled
+from remuda.policy.algorithms.muzero.model import SearchedModel, make_network
+from remuda.policy.algorithms.muzero.networks import CONSISTENCY, Consistency, MuZeroNetwork
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import new_tree
-from remuda.policy.algorithms.muzero.targets import Floats, Positions, Returns
-from remuda.policy.base import Arrays, LearnResult, ReanalyzingAlgorithm
+from remuda.policy.algorithms.muzero.targets import SEARCH_POLICY, Floats, Positions, Returns
+from remuda.policy.base import Arrays, LearnResult, Loss, ReanalyzingAlgorithm
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.optimizers.base import Optimizer
 from remuda.policy.networks.optimizers.make import make_optimizer
@@ -40,8 +38,12 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
 
     The self-supervised consistency of EfficientZero (Ye et al. 2021), and as much of Reanalyse (Schrittwieser et al.
     2021) as configured: values come from the target network always, policies from new searches with it for a share of
-    each batch, unless workers search again (see `leave_reanalysis`). Prioritized replay comes with the weights.
+    each batch, unless workers search again (see `leave_reanalysis`). Prioritized replay comes with the weights. A
+    subclass changes the update rule by overriding `loss`.
     """
+
+    hidden_gradient = 0.5
+    """What a latent state's gradient is multiplied with where it goes into the dynamics (MuZero, appendix G)."""
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, MuZeroConfig), config.policy.type
@@ -62,38 +64,92 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
         """See Algorithm. It acts without a search."""
         return PortableMuZero(self._online, self.observation, self.action, self._support)
 
-    # --- the update rule
-
-    @torch.no_grad()
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step down the weighted losses of the unrolled model."""
-        ends = batch["steps"], batch["terminated"]
-        positions = Positions.of(*ends, unroll_steps=self._policy.unroll_steps)
+        """Take one step of the optimizer down `loss`."""
+        positions = Positions.of(batch["steps"], batch["terminated"], unroll_steps=self._policy.unroll_steps)
         rows = positions.counts[0]
-        value = self._returns(batch, positions)
-        policy, reanalyzed_s = self._policies(batch, positions)
-        lesson = self._lesson(batch, positions, value, policy)
-
-        with torch.enable_grad():
-            loss = losses(self._online, self._support, self._policy, lesson)
+        with torch.no_grad():
+            value = self._returns(batch, positions)
+            policy, reanalyzed_s = self._policies(batch, positions)
+            lesson = self._lesson(batch, positions, value, policy)
+        loss = self.loss(lesson)
         self._parameters.gradient.zero_()
-        torch.autograd.backward(loss.weighted)
-        grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
-        self._optimizer.step()
-        self._updates += 1
-        if self._updates % self._policy.target_update_iters == 0:
-            self._copy_to_target()
-            self._loaded()
-
-        values = self._support.expectation(loss.values[:rows])
-        priorities = torch.empty_like(values)
-        priorities[to_tensor(positions.row[:rows], self._device)] = (values - lesson.value[:rows]).abs()
-        metrics = self._metrics(lesson, loss, values, grad_norm)
+        torch.autograd.backward(loss.total)
+        with torch.no_grad():
+            grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
+            self._optimizer.step()
+            self._updates += 1
+            if self._updates % self._policy.target_update_iters == 0:
+                self._copy_to_target()
+                self._loaded()
+        assert loss.priorities is not None
+        priorities = torch.empty_like(loss.priorities)
+        priorities[to_tensor(positions.row[:rows], self._device)] = loss.priorities
+        metrics = {"cur_lr": self._learner.learning_rate, **loss.metrics, "grad_norm": grad_norm}
         metrics["value_priority"] = priorities
         if self._updates % self._analysis_iters == 0:
             metrics |= analysis(self._online, lesson.observation, lesson.action[:rows])
         metrics["reanalyze_time_ms"] = 1e3 * reanalyzed_s
         return LearnResult(metrics, priorities)
+
+    # --- the update rule
+
+    def loss(self, lesson: Lesson) -> Loss:
+        """Unroll the model, and compare it with the targets there are (MuZero, equation 1 and appendix G): sums over
+        the positions of a row, and weighted means over rows. The priorities are those of the lesson's rows."""
+        network, support, settings = self._online, self._support, self._policy
+        rows, unrolled_steps = lesson.counts[0], len(lesson.counts) - 1
+        latent = torch.cat(unrolled(network, lesson, self.hidden_gradient))
+        share = torch.full_like(lesson.value, 1.0 / (rows * unrolled_steps))
+        share[:rows] = 1.0 / rows  # appendix G: position 0 counts as much as all others together
+
+        said, rewards = network.predict(latent), network.rewards(latent[rows:])
+        log_policy = said.policy.log_softmax(1)
+        entropy = -(log_policy.exp() * log_policy).sum(1) * lesson.acted
+        policy = -(lesson.policy * log_policy).sum(1) * lesson.acted
+        value = support.cross_entropy(said.value, lesson.value) * lesson.valued
+        reward = support.cross_entropy(rewards, lesson.reward)
+        parts = {
+            "policy_loss": (settings.policy_coefficient, policy, share, lesson.weights),
+            "policy_entropy": (-settings.entropy_coefficient, entropy, share, lesson.weights),
+            "value_loss": (settings.value_coefficient, value, share, lesson.weights),
+            "reward_loss": (settings.reward_coefficient, reward, share[rows:], lesson.weights[rows:]),
+        }
+        if network.consistency is not None and len(lesson.compared):
+            cosine = self._cosine(network.consistency, latent[rows:][lesson.compared], lesson.seen)
+            of_compared = share[rows:][lesson.compared], lesson.weights[rows:][lesson.compared]
+            parts["consistency_loss"] = (settings.consistency_coefficient, -cosine, *of_compared)
+
+        values = support.expectation(said.value[:rows].detach())
+        total, sums = summed(parts)
+        metrics = {"consistency_loss": lesson.value.new_zeros(()), **sums}
+        metrics["policy_entropy"] = entropy.detach().sum() / lesson.acted.sum()
+        metrics |= self._compared(lesson, values, rewards.detach())
+        return Loss(total, metrics, (values - lesson.value[:rows]).abs())
+
+    def _cosine(self, heads: Consistency, imagined: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        """Cosines [C] of imagined latent states [C, latent] and those of observations [C, …] that were seen. These are
+        targets: no gradient goes to them."""
+        with torch.no_grad():
+            target = self._online.represent(seen)
+        return consistency(heads, imagined, target, halved=self._policy.precision == "bfloat16")
+
+    def _compared(self, lesson: Lesson, values: torch.Tensor, rewards: torch.Tensor) -> dict[str, float | torch.Tensor]:
+        """What the logs show of targets and predictions, by LightZero's names. Values and rewards (logits) are those of
+        position 0, and of the step that follows it."""
+        rows, following = lesson.counts[:2]
+        value, reward = lesson.value[:rows], lesson.reward[:following]
+        return {
+            "target_policy_entropy": torch.special.entr(lesson.policy).sum(1) @ lesson.acted / lesson.acted.sum(),
+            "target_reward": reward.mean(),
+            "target_value": value,
+            "predicted_rewards": self._support.expectation(rewards[:following]).mean(),
+            "predicted_values": values,
+            "transformed_target_reward": scaled(reward).mean(),
+            "transformed_target_value": scaled(value).mean(),
+        }
+
+    # --- what is learned
 
     def _returns(self, batch: Arrays, positions: Positions) -> Floats:
         """n-step returns [P], bootstrapped from the target network (as Reanalyse does for all rows)."""
@@ -147,33 +203,6 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
             seen=self._encoded(batch["obs"][positions.row[seen], positions.position[seen]]),
         )
 
-    def _metrics(
-        self, lesson: Lesson, loss: Losses, values: torch.Tensor, grad_norm: torch.Tensor
-    ) -> dict[str, float | torch.Tensor]:
-        """What the logs show of an update, by LightZero's names. Values and rewards are those of position 0, and of the
-        step that follows it; losses and entropies are of all positions."""
-        rows, following = lesson.counts[:2]
-        value, reward = lesson.value[:rows], lesson.reward[:following]
-        target_entropy = torch.special.entr(lesson.policy).sum(1) @ lesson.acted / lesson.acted.sum()
-        return {
-            "cur_lr": self._learner.learning_rate,
-            "weighted_total_loss": loss.weighted.detach(),
-            "total_loss": loss.total,
-            "policy_loss": loss.policy,
-            "reward_loss": loss.reward,
-            "value_loss": loss.value,
-            "consistency_loss": loss.consistency,
-            "policy_entropy": loss.entropy,
-            "target_policy_entropy": target_entropy,
-            "target_reward": reward.mean(),
-            "target_value": value,
-            "predicted_rewards": self._support.expectation(loss.rewards[:following]).mean(),
-            "predicted_values": values,
-            "transformed_target_reward": scaled(reward).mean(),
-            "transformed_target_value": scaled(value).mean(),
-            "grad_norm": grad_norm,
-        }
-
     # --- what acts
 
     def acting_state(self) -> dict[str, np.ndarray]:
@@ -206,7 +235,7 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
 
     def _loaded(self) -> None:
         """See TargetLearner: searches use a frozen copy of the target network."""
-        self._frozen = FrozenNetwork(self._target, self._support)
+        self._frozen = self._target.frozen(self._support)
 
     def _encoded(self, observations: np.ndarray) -> torch.Tensor:
         return to_tensor(self.observation.encode(observations), self._device)

@@ -1,4 +1,4 @@
-"""The learned model as a search asks for it: probabilities and values, and a pool of latent states."""
+"""The learned model: the network that the settings ask for, and what a search asks of it."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -9,47 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remuda.policy.algorithms.muzero.networks import MuZeroNetwork
-from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.policy.algorithms.muzero.convolution_model import ConvolutionNetwork
+from remuda.policy.algorithms.muzero.networks import FrozenNetwork, MuZeroNetwork
+from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork
+from remuda.policy.networks.custom_encoder import CustomEncoder
+from remuda.policy.networks.images import Pixels
 from remuda.policy.networks.tensors import to_tensor
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Floats = NDArray[np.float32]
-
-
-class FrozenNetwork:
-    """A network as it is now, whatever is learned afterwards: for acting, and as a target.
-
-    What it says are probabilities, and numbers of the environment's own rewards. Call it under torch.inference_mode or
-    no_grad.
-    """
-
-    def __init__(self, network: MuZeroNetwork, support: Support) -> None:
-        self._model = network.folded()
-        self._support = support
-
-    def represent(self, observations: torch.Tensor) -> torch.Tensor:
-        """Latent states [n, …] of encoded observations [n, …]."""
-        return self._model.represent(observations)
-
-    def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """The latent states [n, …] that actions, int64 [n], lead to."""
-        return self._model.imagine(latent, actions)
-
-    def predict(self, latent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Probabilities of the actions [n, actions], and values [n]."""
-        said = self._model.predict(latent)
-        return said.policy.softmax(1), self._support.expectation(said.value)
-
-    def value(self, observations: torch.Tensor) -> torch.Tensor:
-        """Values [n] of encoded observations [n, …]."""
-        return self._support.expectation(self._model.predict(self.represent(observations)).value)
-
-    def evaluate(self, latent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """What the action brought, [n], that led to these latent states, and what `predict` says of them."""
-        said = self._model.predict(latent)
-        means = self._support.expectation(torch.cat((self._model.rewards(latent), said.value)))  # at once: n is small
-        reward, value = means.chunk(2)
-        return reward, said.policy.softmax(1), value
 
 
 class SearchedModel:
@@ -90,3 +59,24 @@ class SearchedModel:
             self._pool[node] = latent
             reward, prior, value = self._network.evaluate(latent)
         return reward.cpu().numpy(), prior.cpu().numpy(), value.cpu().numpy()
+
+
+def number_of_actions(action: ActionSpec) -> int:
+    """How many actions there are. Raises UnsupportedSpaceError where they cannot be counted."""
+    return action.counted(by="muzero, which searches by single actions")
+
+
+def make_network(
+    config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None, *, trains: bool
+) -> MuZeroNetwork:
+    """A network as torch's generator begins it, with the heads of consistency if it `trains` with them.
+
+    Raises UnsupportedSpaceError, and UserCodeError by its encoder, whose module is looked for in `source_dir`.
+    """
+    encoder = None if config.encoder is None else CustomEncoder(config, observation, source_dir)
+    pixels, actions = None if encoder is not None else Pixels.of(observation), number_of_actions(action)
+    trains = trains and config.consistency_coefficient > 0
+    if pixels is not None:
+        return ConvolutionNetwork(config, pixels, actions, trains=trains)
+    features = observation.features if encoder is None else encoder.features
+    return PerceptronNetwork(config, features, actions, encoder, trains=trains)

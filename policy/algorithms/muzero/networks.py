@@ -1,4 +1,4 @@
-"""What MuZero's networks have in common, whatever they read: the model that is learned, and its consistency."""
+"""What MuZero's networks have in common, whatever they read: the model as it is learned, and as it is searched."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -6,29 +6,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.algorithms.muzero.layers import BatchNorm, Representation, layers
+from remuda.policy.algorithms.muzero.scaling import Support
 
 CONSISTENCY = "consistency."
 """Names of the tensors that only training needs begin so."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkShape:
-    """What all networks are built from."""
-
-    actions: int
-    head_hidden: int
-    """Units of the hidden layer of each head."""
-    atoms: int
-    """Of the distributions over values and rewards."""
-    projection: tuple[int, int] | None = None
-    """Units of the projection, and of the hidden layer of its prediction; None without consistency."""
 
 
 class Prediction(NamedTuple):
@@ -40,29 +29,9 @@ class Prediction(NamedTuple):
     """Logits [n, atoms]."""
 
 
-class LatentModel(Protocol):
-    """A model of an environment in latent states (Schrittwieser et al. 2020, section 3). One latent state is a vector
-    or an image of several channels; only the model itself knows which."""
-
-    def represent(self, observations: torch.Tensor) -> torch.Tensor:
-        """Latent states [n, …] of encoded observations [n, …]."""
-        ...
-
-    def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """The latent states [n, …] that actions, int64 [n], lead to."""
-        ...
-
-    def predict(self, latent: torch.Tensor) -> Prediction:
-        """Policy and value of latent states."""
-        ...
-
-    def rewards(self, latent: torch.Tensor) -> torch.Tensor:
-        """Logits [n, atoms] of what the action brought that led to these latent states."""
-        ...
-
-
 class MuZeroNetwork(nn.Module, ABC):
-    """A LatentModel that can be learned: its parts are modules.
+    """A model of an environment in latent states (Schrittwieser et al. 2020, section 3). One latent state is a vector
+    or an image of several channels; only the model itself knows which.
 
     Latent states have mean 0 and variance 1, from representation and dynamics alike, so that a search may go deeper
     than training unrolls.
@@ -80,32 +49,69 @@ class MuZeroNetwork(nn.Module, ABC):
     consistency: Consistency | None
 
     def represent(self, observations: torch.Tensor) -> torch.Tensor:
-        """See LatentModel."""
+        """Latent states [n, …] of encoded observations [n, …]."""
         latent: torch.Tensor = self.representation(observations)
         return latent
 
     @abstractmethod
     def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """See LatentModel."""
+        """The latent states [n, …] that actions, int64 [n], lead to."""
 
     def predict(self, latent: torch.Tensor) -> Prediction:
-        """See LatentModel."""
+        """Policy and value of latent states."""
         features = self.common(latent)
         return Prediction(self.policy(features), self.value(features))
 
     def rewards(self, latent: torch.Tensor) -> torch.Tensor:
-        """See LatentModel."""
+        """Logits [n, atoms] of what the action brought that led to these latent states."""
         logits: torch.Tensor = self.reward(latent)
         return logits
 
     @abstractmethod
-    def folded(self) -> LatentModel:
-        """The same model outside training, of copies of what it has learned so far: to the digits of float32 it says
-        the same, and it is faster. It takes no gradients."""
+    def frozen(self, support: Support) -> FrozenNetwork:
+        """What it has learned so far, as copies. `support`: that of its distributions."""
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The policy without a search: logits [n, actions] of encoded observations."""
         return self.predict(self.represent(observations)).policy
+
+
+class FrozenNetwork(ABC):
+    """A network as it is now, whatever is learned afterwards: for acting, and as a target. To the digits of float32 it
+    says what the network says outside training, and it is faster.
+
+    Answers are probabilities, and numbers of the environment's own rewards. Call it under torch.inference_mode or
+    no_grad.
+    """
+
+    def __init__(self, support: Support, parts: Iterable[Callable[[torch.Tensor], torch.Tensor]]) -> None:
+        """`parts`: what computes `common`, `policy`, `value` and `reward` of a MuZeroNetwork."""
+        self._support = support
+        self._common, self._policy, self._value, self._reward = parts
+
+    @abstractmethod
+    def represent(self, observations: torch.Tensor) -> torch.Tensor:
+        """See MuZeroNetwork."""
+
+    @abstractmethod
+    def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """See MuZeroNetwork."""
+
+    def predict(self, latent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Probabilities of the actions [n, actions], and values [n]."""
+        features = self._common(latent)
+        return self._policy(features).softmax(1), self._support.expectation(self._value(features))
+
+    def value(self, observations: torch.Tensor) -> torch.Tensor:
+        """Values [n] of encoded observations [n, …]."""
+        return self._support.expectation(self._value(self._common(self.represent(observations))))
+
+    def evaluate(self, latent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What the action brought, [n], that led to these latent states, and what `predict` says of them."""
+        features = self._common(latent)
+        logits = torch.cat((self._reward(latent), self._value(features)))  # at once: n is small
+        reward, value = self._support.expectation(logits).chunk(2)
+        return reward, self._policy(features).softmax(1), value
 
 
 class Consistency(nn.Module):
@@ -116,9 +122,10 @@ class Consistency(nn.Module):
     SimSiam has it, does no harm here: these heads say nothing outside training.
     """
 
-    def __init__(self, latent: int, units: int, bottleneck: int) -> None:
+    def __init__(self, latent: int, config: MuZeroConfig) -> None:
         """`latent`: the numbers of a latent state."""
         super().__init__()
+        units, bottleneck = config.projection_units, config.projection_bottleneck
         self.projection = nn.Sequential(
             *layers((latent, units, units), batch=True), nn.Linear(units, units), BatchNorm(units)
         )

@@ -12,20 +12,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.algorithms.muzero.layers import Representation, head, layers, normalised, perceptron
-from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork, NetworkShape, Prediction
+from remuda.policy.algorithms.muzero.networks import Consistency, FrozenNetwork, MuZeroNetwork
+from remuda.policy.algorithms.muzero.scaling import Support
 
-
-@dataclass(frozen=True, kw_only=True)
-class PerceptronShape(NetworkShape):
-    """What the perceptrons are built from."""
-
-    features: int
-    """Numbers of an encoded observation."""
-    hidden: tuple[int, ...]
-    """Units of each hidden layer between observation and latent state, at least one."""
-    latent: int
-    """Numbers of a latent state, and units of the hidden layers that read one."""
+HIDDEN = (128,)
+"""Units of the hidden layers between observation and latent state where nobody says otherwise."""
 
 
 class PerceptronNetwork(MuZeroNetwork):
@@ -34,34 +27,38 @@ class PerceptronNetwork(MuZeroNetwork):
     The dynamics is one residual block: it says how the latent state changes.
     """
 
-    def __init__(self, shape: PerceptronShape, encoder: nn.Module | None = None) -> None:
-        """`encoder`: gives the features that the representation reads; without it these are the numbers themselves."""
+    def __init__(
+        self, config: MuZeroConfig, features: int, actions: int, encoder: nn.Module | None = None, *, trains: bool
+    ) -> None:
+        """`encoder`: gives the features that the representation reads; without it these are the numbers themselves.
+        `trains`: see make_network."""
         super().__init__()
-        latent, hidden = shape.latent, shape.head_hidden
-        self.actions = shape.actions
+        latent, hidden, atoms = config.latent, config.head_hidden, Support(config.support_size).atoms
+        self.actions = actions
         first = [] if encoder is None else [encoder]
-        self.representation = Representation(*first, *perceptron((shape.features, *shape.hidden), latent))
-        self.dynamics = perceptron((latent + shape.actions, latent), latent)
-        self.reward = head((latent, hidden), shape.atoms)
+        self.representation = Representation(*first, *perceptron((features, *(config.hidden or HIDDEN)), latent))
+        self.dynamics = perceptron((latent + actions, latent), latent)
+        self.reward = head((latent, hidden), atoms)
         self.common = nn.Sequential(*layers((latent, latent)))
-        self.value = head((latent, hidden), shape.atoms)
-        self.policy = head((latent, hidden), shape.actions)
-        self.consistency = None if shape.projection is None else Consistency(latent, *shape.projection)
+        self.value = head((latent, hidden), atoms)
+        self.policy = head((latent, hidden), actions)
+        self.consistency = Consistency(latent, config) if trains else None
 
     def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """See LatentModel."""
+        """See MuZeroNetwork."""
         taken = functional.one_hot(actions, self.actions).to(latent.dtype)
         return normalised(latent + self.dynamics(torch.cat((latent, taken), dim=1)))
 
-    def folded(self) -> FoldedPerceptrons:
+    def frozen(self, support: Support) -> FrozenPerceptrons:
         """See MuZeroNetwork."""
-        return FoldedPerceptrons(self)
+        return FrozenPerceptrons(self, support)
 
 
-class FoldedPerceptrons:
-    """See MuZeroNetwork.folded. A LatentModel without modules, for the few rows of a search."""
+class FrozenPerceptrons(FrozenNetwork):
+    """Without modules, for the few rows of a search."""
 
-    def __init__(self, network: PerceptronNetwork) -> None:
+    def __init__(self, network: PerceptronNetwork, support: Support) -> None:
+        super().__init__(support, map(_Layers.of, (network.common, network.policy, network.value, network.reward)))
         begins, *others = network.representation
         reads = not isinstance(begins, nn.Linear)
         self._encoder = copy.deepcopy(begins).eval() if reads else None
@@ -72,28 +69,16 @@ class FoldedPerceptrons:
         self._by_action = (first[:, latent:].t() + dynamics.biases[0]).contiguous()
         """What each action adds to the first layer of the dynamics, its bias included: [actions, units]."""
         self._following = _Layers(dynamics.weights[1:], dynamics.biases[1:], activates_last=False)
-        self._reward, self._common, self._value, self._policy = (
-            _Layers.of(part) for part in (network.reward, network.common, network.value, network.policy)
-        )
 
     def represent(self, observations: torch.Tensor) -> torch.Tensor:
-        """See LatentModel: [n, latent]."""
+        """See MuZeroNetwork: [n, latent]."""
         features = observations if self._encoder is None else self._encoder(observations)
         return normalised(self._representation(features))
 
     def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """See LatentModel."""
+        """See MuZeroNetwork."""
         hidden = torch.addmm(self._by_action.index_select(0, actions), latent, self._by_latent.t())
         return normalised(latent + self._following(normalised(hidden).relu_()))
-
-    def predict(self, latent: torch.Tensor) -> Prediction:
-        """See LatentModel."""
-        features = self._common(latent)
-        return Prediction(self._policy(features), self._value(features))
-
-    def rewards(self, latent: torch.Tensor) -> torch.Tensor:
-        """See LatentModel."""
-        return self._reward(latent)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
-from remuda.policy.algorithms.muzero.names import ROOT_VALUE, SEARCH_POLICY
+from remuda.policy.algorithms.muzero.targets import ROOT_VALUE, SEARCH_POLICY
 from remuda.policy.base import Arrays, Reanalyzer
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -29,7 +29,7 @@ class MuZeroReanalyzer(Reanalyzer):
         source_dir: str | None = None,
         device: str = "cpu",
     ) -> None:
-        """See ModelPolicy."""
+        """See MuZeroPolicy."""
         self._policy = MuZeroPolicy(config, observation, action, source_dir=source_dir, device=device)
 
     def load_state(self, state: Arrays) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 
-from remuda.policy.algorithms.muzero.convolution_model import ConvolutionNetwork, ConvolutionShape
+from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.policy.algorithms.muzero.convolution_model import ConvolutionNetwork
 from remuda.policy.algorithms.muzero.networks import MuZeroNetwork
-from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork, PerceptronShape
+from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork
 from remuda.policy.networks.images import Pixels
 from remuda.policy.spaces import ObservationSpec
 
@@ -55,10 +57,17 @@ class Kind:
 
 
 def perceptrons(projection: Projection) -> MuZeroNetwork:
-    return PerceptronNetwork(
-        PerceptronShape(
-            features=3, actions=ACTIONS, hidden=(9, 6), latent=8, head_hidden=7, atoms=ATOMS, projection=projection
-        )
+    return PerceptronNetwork(settings(projection, hidden=(9, 6), latent=8), 3, ACTIONS, trains=projection is not None)
+
+
+def settings(projection: Projection, **others: Any) -> MuZeroConfig:
+    units, bottleneck = projection or (1, 1)
+    return MuZeroConfig(
+        head_hidden=7,
+        support_size=(ATOMS - 1) // 2,
+        projection_units=units,
+        projection_bottleneck=bottleneck,
+        **others,
     )
 
 
@@ -66,17 +75,8 @@ def convolutions(observation: ObservationSpec, channels: int, blocks: int) -> Ca
     def make(projection: Projection) -> MuZeroNetwork:
         pixels = Pixels.of(observation)
         assert pixels is not None
-        return ConvolutionNetwork(
-            ConvolutionShape(
-                actions=ACTIONS,
-                head_hidden=7,
-                atoms=ATOMS,
-                projection=projection,
-                pixels=pixels,
-                channels=channels,
-                residual_blocks=blocks,
-            )
-        )
+        made = settings(projection, channels=channels, residual_blocks=blocks)
+        return ConvolutionNetwork(made, pixels, ACTIONS, trains=projection is not None)
 
     return make
 

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from remuda.policy.algorithms.muzero.convolution_model import ConvolutionNetwork, ConvolutionShape, Residual, Step
+from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.policy.algorithms.muzero.convolution_model import (
+    ConvolutionNetwork,
+    Residual,
+    Step,
+    halvings,
+    latent_size,
+)
 from remuda.policy.algorithms.muzero.layers import BatchNorm
+from remuda.policy.algorithms.muzero.networks import FrozenNetwork, MuZeroNetwork
+from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.networks.images import Pixels
 
-SHAPE = ConvolutionShape(
-    actions=3,
-    head_hidden=4,
-    atoms=5,
-    pixels=Pixels(channels=2, height=20, width=17, channels_last=False, scale=1 / 255),
-    channels=6,
-    residual_blocks=1,
-)
+PIXELS = Pixels(channels=2, height=20, width=17, channels_last=False, scale=1 / 255)
+
+
+def made(pixels: Pixels = PIXELS, **settings: Any) -> ConvolutionNetwork:
+    """A small one for three actions."""
+    small = {"head_hidden": 4, "support_size": 2, "channels": 6, "residual_blocks": 1, **settings}
+    return ConvolutionNetwork(MuZeroConfig(**small), pixels, 3, trains=False)
+
+
+SUPPORT = Support(2)
 KEEPS = 1.0 / np.sqrt(1.0 + BatchNorm.EPSILON)
 """What normalisation multiplies with before anything is learned."""
 
 
 @pytest.mark.parametrize(
-    ("image", "halvings", "latent"),
+    ("image", "times", "latent"),
     [
         ((96, 96), 4, (6, 6)),
         ((84, 84), 4, (6, 6)),
@@ -40,17 +52,17 @@ KEEPS = 1.0 / np.sqrt(1.0 + BatchNorm.EPSILON)
     ],
 )
 def test_images_are_halved_until_no_side_is_longer_than_eight(
-    image: tuple[int, int], halvings: int, latent: tuple[int, int]
+    image: tuple[int, int], times: int, latent: tuple[int, int]
 ) -> None:
-    shape = replace(SHAPE, pixels=replace(SHAPE.pixels, height=image[0], width=image[1]))
-    assert (shape.halvings, shape.latent) == (halvings, (6, *latent))
-    network = ConvolutionNetwork(shape).eval()
+    pixels = replace(PIXELS, height=image[0], width=image[1])
+    assert (halvings(pixels), latent_size(pixels)) == (times, latent)
+    network = made(pixels).eval()
     assert network.represent(torch.zeros(1, 2, *image, dtype=torch.uint8)).shape == (1, 6, *latent)
 
 
 def test_an_atari_network_has_efficientzeros_layers() -> None:
-    atari = replace(SHAPE, pixels=replace(SHAPE.pixels, channels=4, height=96, width=96), channels=64)
-    layers = list(ConvolutionNetwork(atari).representation[1].children())
+    atari = made(replace(PIXELS, channels=4, height=96, width=96), channels=64)
+    layers = list(atari.representation[1].children())
     blocks = ["Residual", "Residual", "Residual", "AvgPool2d", "Residual", "AvgPool2d", "Residual"]
     assert [type(layer).__name__ for layer in layers] == ["Conv2d", "BatchNorm", "ReLU", *blocks]
     assert isinstance(layers[0], nn.Conv2d)
@@ -72,7 +84,7 @@ def centred(weight: torch.Tensor, *factors: float) -> None:
 def known() -> ConvolutionNetwork:
     """One channel of 2x2 pixels: residual blocks change nothing, all filters only multiply."""
     pixels = Pixels(channels=1, height=2, width=2, channels_last=False, scale=1 / 10)
-    network = ConvolutionNetwork(replace(SHAPE, pixels=pixels, channels=1)).eval().requires_grad_(False)
+    network = made(pixels, channels=1).eval().requires_grad_(False)
     for module in network.modules():
         if isinstance(module, Residual):
             for parameter in module.layers[3].parameters():
@@ -89,7 +101,8 @@ def test_known_weights_by_hand() -> None:
     network, image = known(), np.array([[1.0, 4.0], [2.0, 0.0]])
     seen = torch.from_numpy(image.astype(np.uint8)[None, None])
     latent = by_hand(3.0 * image / 10 * KEEPS)
-    for model in (network, network.folded()):
+    models: list[MuZeroNetwork | FrozenNetwork] = [network, network.frozen(SUPPORT)]
+    for model in models:
         np.testing.assert_allclose(model.represent(seen)[0, 0].numpy(), latent, rtol=1e-4)
         states = torch.from_numpy(latent.astype(np.float32)).expand(3, 1, 2, 2)
         following = model.imagine(states, torch.tensor([0, 1, 2]))[:, 0].numpy()
@@ -99,7 +112,7 @@ def test_known_weights_by_hand() -> None:
 
 
 def test_an_action_is_seen_in_every_cell_as_planes_with_a_border_of_zeros() -> None:
-    network = ConvolutionNetwork(replace(SHAPE, pixels=replace(SHAPE.pixels, height=5, width=4))).eval()
+    network = made(replace(PIXELS, height=5, width=4)).eval()
     step = network.dynamics[0]
     assert isinstance(step, Step)
     step.convolution.weight.data[:, :6] = 0.0
@@ -113,30 +126,32 @@ def test_an_action_is_seen_in_every_cell_as_planes_with_a_border_of_zeros() -> N
 
 def test_many_images_are_read_in_parts_with_the_same_outcome() -> None:
     torch.manual_seed(0)
-    network = ConvolutionNetwork(replace(SHAPE, pixels=replace(SHAPE.pixels, height=3, width=3), channels=2)).eval()
+    network = made(replace(PIXELS, height=3, width=3), channels=2).eval()
     seen = torch.randint(0, 256, (300, 2, 3, 3)).to(torch.uint8)
     with torch.no_grad():
-        torch.testing.assert_close(network.folded().represent(seen), network.represent(seen), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(
+            network.frozen(SUPPORT).represent(seen), network.represent(seen), rtol=1e-3, atol=1e-4
+        )
 
 
 def test_lower_precision_is_of_training_and_of_reading_images_and_close() -> None:
-    made: dict[str, ConvolutionNetwork] = {}
+    both: dict[str, ConvolutionNetwork] = {}
     seen, latent = torch.randint(0, 256, (8, 2, 20, 17)).to(torch.uint8), torch.randn(8, 6, 5, 5)
     actions, gradients = torch.arange(8) % 3, {}
     for precision in ("float32", "bfloat16"):
         torch.manual_seed(0)
-        network = ConvolutionNetwork(replace(SHAPE, precision=precision))
+        network = made(precision=precision)
         loss = network.represent(seen).square().mul(latent).mean() + network.imagine(latent, actions).pow(3).mean()
         torch.autograd.backward(loss)
         found = [parameter.grad.reshape(-1) for parameter in network.parameters() if parameter.grad is not None]
         assert all(gradient.dtype == torch.float32 for gradient in found)
-        gradients[precision], made[precision] = torch.cat(found), network.eval().requires_grad_(False)
+        gradients[precision], both[precision] = torch.cat(found), network.eval().requires_grad_(False)
     cosine = nn.functional.cosine_similarity(gradients["float32"], gradients["bfloat16"], dim=0)
     assert 0.95 < cosine < 1.0 - 1e-9, "lower, and close"
-    made["bfloat16"].load_state_dict(made["float32"].state_dict())
-    torch.testing.assert_close(*(network.represent(seen) for network in made.values()), rtol=0, atol=0)
-    torch.testing.assert_close(*(network.imagine(latent, actions) for network in made.values()), rtol=0, atol=0)
-    exact, folded = made["float32"], made["bfloat16"].folded()
+    both["bfloat16"].load_state_dict(both["float32"].state_dict())
+    torch.testing.assert_close(*(network.represent(seen) for network in both.values()), rtol=0, atol=0)
+    torch.testing.assert_close(*(network.imagine(latent, actions) for network in both.values()), rtol=0, atol=0)
+    exact, folded = both["float32"], both["bfloat16"].frozen(SUPPORT)
     torch.testing.assert_close(folded.imagine(latent, actions), exact.imagine(latent, actions), rtol=1e-4, atol=1e-4)
     apart = (folded.represent(seen) - exact.represent(seen)).abs().max()
     assert 1e-5 < apart < 0.1, "searches and targets read images by lower precision"

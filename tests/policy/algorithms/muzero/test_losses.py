@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.losses import ROUNDED, Lesson, Losses, consistency, losses, unrolled
+from remuda.policy.algorithms.muzero.lesson import ROUNDED, Lesson, consistency, unrolled
 from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork
-from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork, PerceptronShape
+from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.targets import Positions
-from remuda.tests.policy.algorithms.muzero.cases import SMALL, changed
+from remuda.tests.policy.algorithms.muzero.cases import SMALL, changed, muzero
 
 SUPPORT = Support(SMALL.support_size)
-SHAPE = PerceptronShape(
-    features=3, actions=2, hidden=(9,), latent=8, head_hidden=7, atoms=SUPPORT.atoms, projection=(12, 6)
-)
 K = SMALL.unroll_steps
 # A row that goes on, one cut after 2 steps, one terminated after 1, one terminated after more than is unrolled.
 STEPS, TERMINATED = np.array([5, 2, 1, 4], np.int32), np.array([False, False, True, True])
@@ -30,12 +28,22 @@ def network() -> MuZeroNetwork:
     """In float64, every weight drawn, as if trained; normalisation by its running moments, unlike in training, so that
     rows do not depend on each other and a plain loop over them says the same."""
     torch.manual_seed(0)
-    made = PerceptronNetwork(SHAPE).double().eval()
+    made = PerceptronNetwork(SMALL, 3, 2, trains=True).double().eval()
     for tensor in made.state_dict().values():
         tensor.uniform_(0.2, 0.9)
     for parameter in made.parameters():
         parameter.data.normal_(0.0, 0.5)
     return made
+
+
+def loss_of(
+    net: MuZeroNetwork, given: Lesson, config: MuZeroConfig = SMALL, hidden_gradient: float = 0.5
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """What a learner of this network descends, and what it reports."""
+    learner = muzero(config)
+    learner._online, learner.hidden_gradient = net, hidden_gradient
+    found = learner.loss(given)
+    return found.total, dict(found.metrics)
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> torch.Tensor:
@@ -115,37 +123,37 @@ def by_loops(net: MuZeroNetwork, given: Lesson, positions: Positions, config: Mu
 def test_the_loss_is_that_of_plain_loops(config: MuZeroConfig) -> None:
     given, positions = lesson()
     net = network()
-    found = losses(net, SUPPORT, config, given)
+    weighted_total, found = loss_of(net, given, config)
     with torch.no_grad():
         total, weighted = by_loops(net, given, positions, config)
-    assert float(found.total) == pytest.approx(total, rel=1e-6)
-    assert float(found.weighted.detach()) == pytest.approx(weighted, rel=1e-6)
+    assert float(found["total_loss"]) == pytest.approx(total, rel=1e-6)
+    assert float(weighted_total.detach()) == pytest.approx(weighted, rel=1e-6)
 
 
 def test_the_parts_sum_up_to_the_total() -> None:
     given, _ = lesson()
-    found = losses(network(), SUPPORT, changed(entropy_coefficient=0.0), given)
-    parts = found.policy + 0.25 * found.value + found.reward + 2.0 * found.consistency
-    assert float(found.total) == pytest.approx(float(parts), rel=1e-9)
+    _, found = loss_of(network(), given, changed(entropy_coefficient=0.0))
+    parts = found["policy_loss"] + 0.25 * found["value_loss"] + found["reward_loss"] + 2.0 * found["consistency_loss"]
+    assert float(found["total_loss"]) == pytest.approx(float(parts), rel=1e-9)
 
 
 def test_without_consistency_nothing_of_it_is_computed() -> None:
     torch.manual_seed(0)
-    net = PerceptronNetwork(replace(SHAPE, projection=None)).double().eval()
+    net = PerceptronNetwork(SMALL, 3, 2, trains=False).double().eval()
     given, _ = lesson()
-    assert float(losses(net, SUPPORT, SMALL, given).consistency) == 0.0
+    assert float(loss_of(net, given)[1]["consistency_loss"]) == 0.0
 
 
 def test_at_its_beginning_it_guesses() -> None:
     """Uniform over actions and atoms, position 0 and the K after it each with the weight of one."""
     torch.manual_seed(0)
     given, positions = lesson()
-    found = losses(PerceptronNetwork(SHAPE).double(), SUPPORT, SMALL, given)
+    _, found = loss_of(PerceptronNetwork(SMALL, 3, 2, trains=True).double(), given)
     share = np.where(positions.position == 0, 1.0, 1.0 / K) / len(STEPS)
-    assert float(found.value) == pytest.approx(math.log(SUPPORT.atoms) * share[positions.valued].sum())
-    assert float(found.policy) == pytest.approx(math.log(2) * share[positions.acted].sum())
-    assert float(found.reward) == pytest.approx(math.log(SUPPORT.atoms) * share[positions.position > 0].sum())
-    assert float(found.entropy) == pytest.approx(math.log(2))
+    assert float(found["value_loss"]) == pytest.approx(math.log(SUPPORT.atoms) * share[positions.valued].sum())
+    assert float(found["policy_loss"]) == pytest.approx(math.log(2) * share[positions.acted].sum())
+    assert float(found["reward_loss"]) == pytest.approx(math.log(SUPPORT.atoms) * share[positions.position > 0].sum())
+    assert float(found["policy_entropy"]) == pytest.approx(math.log(2))
 
 
 def directional(net: MuZeroNetwork, given: Lesson, factor: float) -> tuple[float, float]:
@@ -154,17 +162,17 @@ def directional(net: MuZeroNetwork, given: Lesson, factor: float) -> tuple[float
     parameters = list(net.parameters())
     direction = [torch.randn_like(parameter) for parameter in parameters]
 
-    def loss() -> Losses:
-        return losses(net, SUPPORT, SMALL, given, hidden_gradient=factor)
+    def loss() -> torch.Tensor:
+        return loss_of(net, given, hidden_gradient=factor)[0]
 
-    gradients = torch.autograd.grad(loss().weighted, parameters)
+    gradients = torch.autograd.grad(loss(), parameters)
     slope = sum(float((gradient * each).sum()) for gradient, each in zip(gradients, direction, strict=True))
 
     def at(distance: float) -> float:
         with torch.no_grad():
             for parameter, each in zip(parameters, direction, strict=True):
                 parameter.add_(each, alpha=distance)
-            value = float(loss().weighted)
+            value = float(loss())
             for parameter, each in zip(parameters, direction, strict=True):
                 parameter.sub_(each, alpha=distance)
         return value
@@ -208,19 +216,19 @@ def test_products_in_bfloat16_give_about_the_same_loss() -> None:
         seen=given.seen.float(),
     )
     net = network().float()
-    exact = losses(net, SUPPORT, SMALL, single)
-    rough = losses(net, SUPPORT, changed(precision="bfloat16"), single)
-    assert rough.weighted.dtype == torch.float32
-    assert float(rough.consistency) == pytest.approx(float(exact.consistency), abs=0.02)
-    assert float(rough.consistency) != float(exact.consistency)
-    assert (rough.value, rough.policy, rough.reward) == (exact.value, exact.policy, exact.reward)
+    _, exact = loss_of(net, single)
+    total, rough = loss_of(net, single, changed(precision="bfloat16"))
+    assert total.dtype == torch.float32
+    assert float(rough["consistency_loss"]) == pytest.approx(float(exact["consistency_loss"]), abs=0.02)
+    assert float(rough["consistency_loss"]) != float(exact["consistency_loss"])
+    assert all(rough[name] == exact[name] for name in ("value_loss", "policy_loss", "reward_loss"))
 
 
 class Counted(Consistency):
     """Notes how many positions it is asked for."""
 
     def __init__(self) -> None:
-        super().__init__(latent=8, units=16, bottleneck=8)
+        super().__init__(8, changed(projection_units=16, projection_bottleneck=8))
         self.sizes: set[int] = set()
 
     def forward(self, imagined: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
+from remuda.policy.algorithms.muzero.model import SearchedModel
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.tests.policy.algorithms.muzero.networks import ATOMS, KINDS, VECTORS, Kind
 
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 def test_it_says_what_the_network_says(kind: Kind) -> None:
     network = kind.trained()
     seen = kind.seen(5)
-    frozen, actions = FrozenNetwork(network, SUPPORT), torch.tensor([0, 3, 1, 2, 3])
+    frozen, actions = network.frozen(SUPPORT), torch.tensor([0, 3, 1, 2, 3])
     latent = network.represent(seen)
     torch.testing.assert_close(frozen.represent(seen), latent, rtol=1e-4, atol=1e-5)
     following = network.imagine(latent, actions)
@@ -38,7 +38,7 @@ def test_it_says_what_the_network_says(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_does_not_change_with_the_network(kind: Kind) -> None:
     network = kind.trained()
-    frozen, seen = FrozenNetwork(network, SUPPORT), kind.seen(5)
+    frozen, seen = network.frozen(SUPPORT), kind.seen(5)
     before = frozen.value(seen)
     for tensor in network.state_dict().values():
         tensor.mul_(1.5)
@@ -48,7 +48,7 @@ def test_it_does_not_change_with_the_network(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_search_steps_from_any_node_of_each_root(kind: Kind) -> None:
     network = kind.trained()
-    model = SearchedModel(FrozenNetwork(network, SUPPORT), CPU)
+    model = SearchedModel(network.frozen(SUPPORT), CPU)
     seen = kind.seen(5)
     prior, value = model.begin(seen.numpy(), 3)
     assert (prior.shape, str(prior.dtype), value.shape, str(value.dtype)) == ((5, 4), "float32", (5,), "float32")
@@ -70,7 +70,7 @@ def test_a_search_steps_from_any_node_of_each_root(kind: Kind) -> None:
 
 
 def test_another_number_of_roots_takes_another_pool() -> None:
-    model = SearchedModel(FrozenNetwork(VECTORS.trained(), SUPPORT), CPU)
+    model = SearchedModel(VECTORS.trained().frozen(SUPPORT), CPU)
     for n in (5, 2, 7):
         model.begin(VECTORS.seen(n).numpy(), 2)
         reward, _, _ = model.expand(np.zeros(n, np.int32), np.zeros(n, np.int64), 1)

@@ -8,10 +8,9 @@ import pytest
 from remuda.policy.algorithms import UnknownAlgorithmError, declaration, make_reanalyzer
 from remuda.policy.algorithms.muzero.acting import ILLEGAL
 from remuda.policy.algorithms.muzero.learning import MuZero
-from remuda.policy.algorithms.muzero.names import ROOT_VALUE, SEARCH_POLICY
 from remuda.policy.algorithms.muzero.reanalyzing import MuZeroReanalyzer
 from remuda.policy.algorithms.muzero.search.search import SearchResult
-from remuda.policy.algorithms.muzero.targets import Positions
+from remuda.policy.algorithms.muzero.targets import ROOT_VALUE, SEARCH_POLICY, Positions
 from remuda.policy.saved_state import StateMismatchError
 from remuda.tests.policy import cases
 from remuda.tests.policy.algorithms.muzero.cases import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from remuda.policy.algorithms import NoSearchError, make_policy
-from remuda.policy.algorithms.muzero.unsearched import UnsearchedMuZero
+from remuda.policy.algorithms.muzero.acting import UnsearchedMuZero
 from remuda.policy.spaces import ActionSpec
 from remuda.tests.policy import cases
 from remuda.tests.policy.algorithms.muzero.cases import OBSERVATION, config, muzero

@@ -103,11 +103,12 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
         share = torch.full_like(lesson.value, 1.0 / (rows * unrolled_steps))
         share[:rows] = 1.0 / rows  # appendix G: position 0 counts as much as all others together
 
-        said, rewards = network.predict(latent), network.rewards(latent[rows:])
+        said = network.predict(latent)
         log_policy = said.policy.log_softmax(1)
-        entropy = -(log_policy.exp() * log_policy).sum(1) * lesson.acted
         policy = -(lesson.policy * log_policy).sum(1) * lesson.acted
+        entropy = -(log_policy.exp() * log_policy).sum(1) * lesson.acted
         value = support.cross_entropy(said.value, lesson.value) * lesson.valued
+        rewards = network.rewards(latent[rows:])
         reward = support.cross_entropy(rewards, lesson.reward)
         parts = {
             "policy_loss": (settings.policy_coefficient, policy, share, lesson.weights),

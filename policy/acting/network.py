@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.policy.base import Arrays
-from remuda.policy.networks.program import PROGRAM, Forward, Programs, Steps, compiled, decoded, has_convolutions
+from remuda.policy.networks.compiled import Forward, compiled
+from remuda.policy.networks.program import PROGRAM, Programs, Steps, decoded, has_convolutions
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ObservationSpec
 

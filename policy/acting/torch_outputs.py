@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from remuda.policy.base import Arrays, Policy
-from remuda.policy.networks.program import PROGRAM, Forward, Programs
+from remuda.policy.networks.compiled import Forward
+from remuda.policy.networks.program import PROGRAM, Programs
 from remuda.policy.networks.reading import Acts, programs_of
 from remuda.policy.networks.tensors import to_tensor, usable
 from remuda.policy.saved_state import require_fit

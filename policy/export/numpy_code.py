@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from remuda.policy.export import numpy_functions
+from remuda.policy.networks import numpy_functions
 
 _END = (1 << 63) - 1
 """Slices of whole axes end here."""
@@ -186,12 +186,6 @@ def _expand(x: str, sizes: Sequence[int], *_: Any) -> str:
     return x
 
 
-def _gelu(x: str, approximate: str) -> str:
-    if approximate != "tanh":
-        raise NotInNumpyError("this policy has a gelu by the error function, which numpy does not have (tanh it has)")
-    return f"gelu_tanh({x})"
-
-
 def _average(x: str, kernel: Any, stride: Any, padding: Any, ceil: bool, counts_padding: bool, divisor: Any) -> str:
     if ceil or not counts_padding or divisor is not None:
         raise NotInNumpyError("this policy has a mean of windows of an unusual kind")
@@ -256,10 +250,10 @@ _OPERATIONS: Mapping[str, Callable[..., str]] = {
     "exp": _called("np.exp"),
     "expand": _expand,
     "flatten": _flat,
-    "gelu": _gelu,
+    "gelu": lambda x, approximate: f"gelu{'_tanh' if approximate == 'tanh' else ''}({x})",
     "gt": lambda left, right: f"{left} > {_number(right)}",
     "layer_norm": lambda x, shape, w, b, epsilon, _: f"layer_norm({x}, {len(shape)}, {w}, {b}, {epsilon})",
-    "leaky_relu": lambda x, slope: f"np.where({x} > 0, {x}, {slope} * {x})",
+    "leaky_relu": lambda x, slope: f"leaky_relu({x}, {slope})",
     "linear": _linear,
     "log": _called("np.log"),
     "masked_fill": lambda x, mask, value: f"np.where({mask}, {_number(value)}, {x})",
@@ -275,7 +269,7 @@ _OPERATIONS: Mapping[str, Callable[..., str]] = {
     "scatter": lambda x, axis, index, value: f"scatter({x}, {axis}, {index}, {value})",
     "sigmoid": _called("sigmoid"),
     "sign": _called("np.sign"),
-    "silu": lambda x: f"{x} * sigmoid({x})",
+    "silu": _called("silu"),
     "size": lambda x, axis: f"{x}.shape[{axis}]",
     "slice": _sliced,
     "softmax": lambda x, axis, _: f"softmax({x}, {axis})",

@@ -25,9 +25,10 @@ from remuda.policy.algorithms import make_policy
 from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.base import Policy
 from remuda.policy.entry import Chosen, Setup
+from remuda.policy.networks.compiled import Arrays, Forward, compiled
 from remuda.policy.networks.images import ImageLayout
 from remuda.policy.networks.precision import Hardware
-from remuda.policy.networks.program import PROGRAM, Arrays, Forward, compiled, decoded
+from remuda.policy.networks.program import PROGRAM, decoded
 from remuda.policy.networks.reading import Names, programs, steps_of
 from remuda.policy.networks.tensors import DeviceError
 from remuda.policy.networks.torch_networks import RunningMoments

@@ -22,6 +22,7 @@ from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.environments.packed_part import PackedPart
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.networks import encoders
+from remuda.policy.networks.compiled import compiled
 from remuda.policy.networks.encoders import (
     by_parts,
     impala_resnet,
@@ -31,7 +32,7 @@ from remuda.policy.networks.encoders import (
     transformer,
 )
 from remuda.policy.networks.images import Pixels
-from remuda.policy.networks.program import ReadPixels, Steps, compiled
+from remuda.policy.networks.program import ReadPixels, Steps
 from remuda.policy.networks.reading import Names, steps_of
 from remuda.policy.networks.trunks import as_channels
 from remuda.policy.spaces import ObservationSpec

@@ -1,6 +1,6 @@
-"""Functions of torch written in numpy, whose text is copied into what `remuda export --format numpy` writes.
+"""Functions of torch written in numpy: collectors call them, and `remuda export --format numpy` copies their text.
 
-So each needs nothing but numpy as `np`, and those above it.
+So each needs nothing but numpy as `np`, and those above it. None changes its inputs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ def relu(x: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """Between 0 and 1."""
+    """1 / (1 + exp(-x)), which cannot overflow like this."""
     halved: np.ndarray = np.tanh(x / 2)
     return (halved + 1) / 2
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    """A relu that is bent around 0."""
+    return x * sigmoid(x)
 
 
 def softmax(x: np.ndarray, axis: int) -> np.ndarray:
@@ -39,10 +44,36 @@ def softplus(x: np.ndarray) -> np.ndarray:
     return smooth
 
 
+def leaky_relu(x: np.ndarray, slope: float = 0.01) -> np.ndarray:
+    """Negative numbers become smaller."""
+    bent: np.ndarray = np.where(x > 0, x, slope * x)
+    return bent
+
+
 def gelu_tanh(x: np.ndarray) -> np.ndarray:
     """The Gaussian error linear unit, by tanh."""
-    inner: np.ndarray = np.tanh(0.7978845608028654 * (x + 0.044715 * x**3))
+    inner: np.ndarray = np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))
     weighed: np.ndarray = x * (inner + 1) / 2
+    return weighed
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function to 1.2e-7 (Abramowitz and Stegun 1964, 7.1.28, in the form of Numerical Recipes' erfc)."""
+    size = np.abs(x, dtype=np.float64)
+    t = 1.0 / (1.0 + 0.5 * size)
+    inner = np.zeros_like(t)
+    for term in (
+        *(0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807),
+        *(-0.18628806, 0.09678418, 0.37409196, 1.00002368),
+    ):
+        inner = (inner + term) * t
+    complement = t * np.exp(-size * size - 1.26551223 + inner)
+    return np.where(x >= 0, 1.0 - complement, complement - 1.0)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    """The Gaussian error linear unit: each number times the share of the normal distribution below it."""
+    weighed: np.ndarray = x * (0.5 + 0.5 * erf(x / x.dtype.type(np.sqrt(2.0)))).astype(x.dtype)
     return weighed
 
 
@@ -51,7 +82,8 @@ def layer_norm(
 ) -> np.ndarray:
     """Mean 0 and variance 1 over the last axes."""
     last = tuple(range(-axes, 0))
-    scaled: np.ndarray = (x - x.mean(last, keepdims=True)) / np.sqrt(x.var(last, keepdims=True) + epsilon)
+    centred = x - x.mean(last, keepdims=True)
+    scaled: np.ndarray = centred / np.sqrt(np.square(centred).mean(last, keepdims=True) + x.dtype.type(epsilon))
     scaled = scaled if weight is None else scaled * weight
     return scaled if bias is None else scaled + bias
 

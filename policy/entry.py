@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.declaration import Declaration
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.acting.network import Chosen, Inference
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Settings = TypeVar("Settings", bound=AlgorithmConfig)
-
-Chosen = Callable[[str], None] | None
-"""Called with what an inference chose by timing; None: it does not choose. See remuda.policy.acting.network."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +29,10 @@ class Setup(Generic[Settings]):
     """The actions of a single environment."""
     search: bool = True
     """False: the policy is to act without its search. Only where the entry `searches`."""
+
+    def inference(self, chosen: Chosen, device: str) -> Inference:
+        """How the policy's networks are made and computed; the arguments are those of `make_policy`."""
+        return Inference(self.config.source_dir, chosen, device)
 
 
 class AlgorithmEntry(ABC, Generic[Settings]):

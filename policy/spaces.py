@@ -25,6 +25,8 @@ _ACTIONS = "Discrete, MultiDiscrete, MultiBinary, Tuple and Dict of these, Box o
 
 Numbers = Literal["float32", "float64"]
 """The type of observations that are numbers, by numpy's name."""
+OutputName = Literal["q_values", "logits", "action_mean", "squashed_gaussian", "unit_action"]
+"""What the outputs of a policy's network are, and so how they become actions."""
 
 
 @dataclass(frozen=True)

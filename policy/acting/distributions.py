@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from remuda.policy.spaces import OutputName
 
 
 @dataclass(frozen=True)
@@ -256,6 +259,36 @@ def with_normal_noise(actions: NDArray[np.float32], std: float, rng: np.random.G
     noise *= np.float32(std)
     noise += actions
     return noise.clip(-1.0, 1.0, out=noise)
+
+
+def best(name: OutputName, outputs: NDArray[np.float32], counts: tuple[int, ...] = ()) -> np.ndarray:
+    """The best actions by outputs [n, outputs]: indices [n], or of `counts` [n, components], or numbers [n, k]."""
+    if name == "squashed_gaussian":
+        return SquashedGaussian(outputs).mode()
+    if name in ("action_mean", "unit_action"):
+        return outputs
+    return categorical(outputs, counts).mode()
+
+
+def explored(
+    name: OutputName,
+    outputs: NDArray[np.float32],
+    exploration: Mapping[str, float],
+    rng: np.random.Generator,
+    *,
+    counts: tuple[int, ...] = (),
+    legal: NDArray[np.bool_] | None = None,
+) -> np.ndarray:
+    """What collectors take, in the same form, of all outputs but an `action_mean`. Those of illegal actions are -inf; a
+    random action of a share `epsilon` is one of the `legal`."""
+    if name == "q_values":
+        return epsilon_greedy(outputs, exploration["epsilon"], rng, legal)
+    if name == "logits":
+        return categorical(outputs, counts).sample(rng)
+    if name == "squashed_gaussian":
+        return SquashedGaussian(outputs).sample(rng)
+    assert name == "unit_action", name
+    return with_normal_noise(outputs, exploration["noise"], rng)
 
 
 class CorrelatedNoise:

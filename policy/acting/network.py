@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Chosen = Callable[[str], None] | None
 """Called with the form that was chosen by timing; None: none is timed."""
 
+_NO_INPUTS: Mapping[str, int | None] = MappingProxyType({})
 _FAST_ENOUGH_S = 2e-4
 """Seconds per call. Below it, torch could never save the second and a half that importing it takes."""
 _TRIAL_S, _TRIAL_CALLS = 0.02, 5
@@ -63,7 +64,7 @@ class ActingNetwork:
         observation: ObservationSpec,
         *,
         timed: str,
-        inputs: Mapping[str, int | None] = MappingProxyType({}),
+        inputs: Mapping[str, int | None] = _NO_INPUTS,
         chosen: Chosen = None,
         device: str = "cpu",
     ) -> None:
@@ -172,6 +173,31 @@ class ActingNetwork:
             compiled(steps, arrays, spec)(example)
         except (KeyError, ValueError, IndexError) as error:
             raise StateMismatchError([f"policy: its {output} cannot be computed with these arrays: {error}"]) from error
+
+
+@dataclass(frozen=True)
+class Inference:
+    """How the networks of a policy are made and computed."""
+
+    source_dir: str | None = None
+    """Where modules of users are looked for."""
+    chosen: Chosen = None
+    """As the device: see ActingNetwork."""
+    device: str = "cpu"
+
+    def network(
+        self,
+        make: Callable[[], nn.Module],
+        observation: ObservationSpec,
+        *,
+        timed: str,
+        inputs: Mapping[str, int | None] = _NO_INPUTS,
+    ) -> ActingNetwork:
+        """Computed like this; the arguments are those of ActingNetwork."""
+        return ActingNetwork(make, observation, timed=timed, inputs=inputs, chosen=self.chosen, device=self.device)
+
+
+PLAIN = Inference()
 
 
 _Form = Callable[[], Forward]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.policy.acting.network import ActingNetwork
+from remuda.policy.acting.network import Inference
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.recurrence import CORE, HEAD, RecurrentLayout
 from remuda.policy.saved_state import StateMismatchError
@@ -29,18 +29,15 @@ class RecurrentPolicy(Policy):
         observation: ObservationSpec,
         head: Policy,
         make: Callable[[], nn.Module],
-        *,
-        chosen: Callable[[str], None] | None = None,
-        device: str = "cpu",
+        inference: Inference,
     ) -> None:
-        """`head` acts on observations like `layout.remembered`; `make`, `chosen` and `device` are ActingNetwork's, for
-        convolutions and hidden layers."""
+        """`head` acts on observations like `layout.remembered`; `make` is ActingNetwork's, for what the core reads."""
         self._layout, self._observation, self._head = layout, observation, head
         self.state_size = layout.state_size
         self.uses_legal_actions = head.uses_legal_actions
         self.keeps_float64 = layout.normalizes
         self._numbers: Numbers = observation.numbers(normalised=layout.normalizes)
-        self._network = ActingNetwork(make, observation, timed="encoded", chosen=chosen, device=device)
+        self._network = inference.network(make, observation, timed="encoded")
         self._core: Core | None = None
 
     def load_state(self, state: Arrays) -> None:

@@ -15,9 +15,9 @@ from remuda.config.declaration import Declaration, ReanalyzedColumns
 from remuda.config.errors import Error
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
-from remuda.policy.acting.network import Choice
+from remuda.policy.acting.network import Choice, Chosen
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
-from remuda.policy.entry import AlgorithmEntry, Chosen, ReanalyzingEntry, Setup
+from remuda.policy.entry import AlgorithmEntry, ReanalyzingEntry, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Entry = AlgorithmEntry[AlgorithmConfig]

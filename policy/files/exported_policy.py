@@ -5,30 +5,22 @@
 
 from __future__ import annotations
 
-import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remuda.policy.acting.distributions import (
-    Gaussian,
-    SquashedGaussian,
-    categorical,
-    epsilon_greedy,
-    masked,
-    with_normal_noise,
-)
+from remuda.policy.acting.distributions import Gaussian, best, explored, masked
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.checkpoint_file import CheckpointError, first_line
 from remuda.policy.files.model_artifact import ModelInfo, without_deprecation
 from remuda.policy.files.named_inputs import STATE
-from remuda.policy.spaces import UnitBox
+from remuda.policy.spaces import OutputName
 from remuda.storage.run_folder import MODEL, MODEL_INFO
 
 Method = Literal["act", "forward", "value"]
@@ -40,8 +32,11 @@ class ModelPolicy(ValuingActor):
     keeps_float64 = True  # it takes what the environment gives
 
     def __init__(self, info: ModelInfo, output_name: str) -> None:
-        """`info` describes the model, and `output_name` names its network's outputs."""
-        self.info, self._output_name = info, output_name
+        """`info` describes the model, and `output_name` names its network's outputs. Raises CheckpointError."""
+        if output_name not in get_args(OutputName):
+            raise CheckpointError(f"the outputs of the model are {output_name!r}, which this Remuda does not know")
+        self.info = info
+        self._output_name: OutputName = cast("OutputName", output_name)
         self.uses_legal_actions = self._output_name in ("q_values", "logits")
         self.state_size = next((int(one.shape[1]) for one in self.info.inputs if one.name == STATE), 0)
 
@@ -66,24 +61,15 @@ class ModelPolicy(ValuingActor):
         """See Actor; the same draws as the algorithm's own policy makes."""
         if deterministic and legal is None:
             return self._told("act", observations, state)
+        name, spec = self._output_name, self.info.action
         outputs = masked(self._told("forward", observations, state), legal)
         if deterministic:
-            drawn: np.ndarray = categorical(outputs, self.info.action.counts).mode()
-        elif self._output_name == "q_values":
-            drawn = epsilon_greedy(outputs, exploration["epsilon"], rng, legal)
-        elif self._output_name == "logits":
-            drawn = categorical(outputs, self.info.action.counts).sample(rng)
-        elif self._output_name == "squashed_gaussian":
-            return self._box.to_environment(SquashedGaussian(outputs).sample(rng))
-        elif self._output_name == "unit_action":
-            return self._box.to_environment(with_normal_noise(outputs, exploration["noise"], rng))
-        else:
-            drawn = Gaussian(outputs, self.log_std()).sample(rng)
-        return self.info.action.to_environment(drawn)
-
-    @functools.cached_property
-    def _box(self) -> UnitBox:
-        return self.info.action.bounded(by=self.info.algorithm)
+            return spec.to_environment(best(name, outputs, spec.counts))
+        if name == "action_mean":
+            return spec.to_environment(Gaussian(outputs, self.log_std()).sample(rng))
+        drawn = explored(name, outputs, exploration, rng, counts=spec.counts, legal=legal)
+        in_units = name in ("squashed_gaussian", "unit_action")
+        return (spec.bounded(by=self.info.algorithm) if in_units else spec).to_environment(drawn)
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """See ValuingActor."""

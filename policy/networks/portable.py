@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -16,13 +16,10 @@ from torch import nn
 from remuda.policy.networks.normalisation import CLIP
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.torch_networks import ActorCriticNetwork, RunningMoments
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 Answer = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 """What a method says, together with the states to carry on where the policy is recurrent."""
-
-OutputName = Literal["q_values", "logits", "action_mean", "squashed_gaussian", "unit_action"]
-"""What the outputs of a network are, and so how they become actions."""
 
 
 @dataclass(frozen=True)

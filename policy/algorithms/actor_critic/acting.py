@@ -6,7 +6,7 @@ It records `log_prob`, float32: of each action, by the policy that acted.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +21,7 @@ from remuda.policy.acting.distributions import (
     categorical,
     masked,
 )
-from remuda.policy.acting.network import ActingNetwork
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.actor_critic.layout import network_shape, recurrent_layout
 from remuda.policy.base import Arrays, Policy
@@ -54,14 +54,11 @@ def make_actor_critic_policy(
     config: PpoConfig | ImpalaConfig,
     observation: ObservationSpec,
     action: ActionSpec,
-    *,
-    source_dir: str | None = None,
-    chosen: Callable[[str], None] | None = None,
-    device: str = "cpu",
+    inference: Inference = PLAIN,
 ) -> Policy:
-    """`chosen` and `device` are ActingNetwork's. Raises UnsupportedSpaceError."""
+    """Raises UnsupportedSpaceError."""
     if config.recurrent is None:
-        return ActorCriticPolicy(config, observation, action, source_dir=source_dir, chosen=chosen, device=device)
+        return ActorCriticPolicy(config, observation, action, inference)
     layout = recurrent_layout(config, observation)
     plain: dict[str, object] = {
         "hidden": (),
@@ -73,8 +70,8 @@ def make_actor_critic_policy(
         "recurrent": None,
     }
     head = ActorCriticPolicy(config.model_copy(update=plain), layout.remembered, action)
-    make = functools.partial(_network, config, observation, action, source_dir)
-    return RecurrentPolicy(layout, observation, head, make, chosen=chosen, device=device)
+    make = functools.partial(_network, config, observation, action, inference.source_dir)
+    return RecurrentPolicy(layout, observation, head, make, inference)
 
 
 class ActorCriticPolicy(Policy):
@@ -85,20 +82,17 @@ class ActorCriticPolicy(Policy):
         config: PpoConfig | ImpalaConfig,
         observation: ObservationSpec,
         action: ActionSpec,
-        *,
-        source_dir: str | None = None,
-        chosen: Callable[[str], None] | None = None,
-        device: str = "cpu",
+        inference: Inference = PLAIN,
     ) -> None:
-        """`chosen` and `device` are ActingNetwork's. Raises UnsupportedSpaceError."""
+        """Raises UnsupportedSpaceError."""
         self._config, self._observation, self._action = config, observation, action
         self.uses_legal_actions = not action.is_box
         self.keeps_float64 = config.normalize_observations
         self._numbers: Numbers = observation.numbers(normalised=config.normalize_observations)
         network_shape(config, observation)
         require_readable(config, observation)
-        make = functools.partial(_network, config, observation, action, source_dir)
-        self._network = ActingNetwork(make, observation, timed="policy", chosen=chosen, device=device)
+        make = functools.partial(_network, config, observation, action, inference.source_dir)
+        self._network = inference.network(make, observation, timed="policy")
         self._noise = CorrelatedNoise(config.noise_correlation)
 
     def load_state(self, state: Arrays) -> None:

@@ -9,9 +9,10 @@ from typing import TypeVar
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.acting.network import Chosen
 from remuda.policy.algorithms.actor_critic.acting import MONITORED, PPO_MONITORED, make_actor_critic_policy
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+from remuda.policy.entry import AlgorithmEntry, Setup
 
 ActorCriticSettings = TypeVar("ActorCriticSettings", PpoConfig, ImpalaConfig)
 
@@ -50,12 +51,7 @@ class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
     def make_policy(self, setup: Setup[ActorCriticSettings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
         return make_actor_critic_policy(
-            setup.settings,
-            setup.observation,
-            setup.action,
-            source_dir=setup.config.source_dir,
-            chosen=chosen,
-            device=device,
+            setup.settings, setup.observation, setup.action, setup.inference(chosen, device)
         )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.policy.acting.network import ActingNetwork
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.q_policy import QPolicy
 from remuda.policy.base import Arrays
 from remuda.policy.networks.parts import require_readable
@@ -28,16 +27,13 @@ class DqnPolicy(QPolicy):
         config: DqnConfig,
         observation: ObservationSpec,
         action: ActionSpec,
-        *,
-        source_dir: str | None = None,
-        chosen: Callable[[str], None] | None = None,
-        device: str = "cpu",
+        inference: Inference = PLAIN,
     ) -> None:
-        """`chosen` and `device` are ActingNetwork's. Raises UnsupportedSpaceError."""
+        """Raises UnsupportedSpaceError."""
         super().__init__(config, observation, action)
         require_readable(config, observation)
-        make = functools.partial(_network, config, observation, action, source_dir)
-        self._network = ActingNetwork(make, observation, timed="values", chosen=chosen, device=device)
+        make = functools.partial(_network, config, observation, action, inference.source_dir)
+        self._network = inference.network(make, observation, timed="values")
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""

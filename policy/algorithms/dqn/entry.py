@@ -5,10 +5,11 @@ from __future__ import annotations
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.acting.network import Chosen
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
 from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+from remuda.policy.entry import AlgorithmEntry, Setup
 from remuda.policy.schedules import epsilon_schedule
 
 
@@ -33,14 +34,7 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
 
     def make_policy(self, setup: Setup[DqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return DqnPolicy(
-            setup.settings,
-            setup.observation,
-            setup.action,
-            source_dir=setup.config.source_dir,
-            chosen=chosen,
-            device=device,
-        )
+        return DqnPolicy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
     def make_algorithm(self, setup: Setup[DqnConfig], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

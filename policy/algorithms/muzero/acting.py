@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.acting.distributions import Categorical, masked
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.muzero.model import SearchedModel, make_network, number_of_actions
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, FrozenNetwork
 from remuda.policy.algorithms.muzero.scaling import Support
@@ -48,15 +49,13 @@ class UnsearchedMuZero(Policy):
         config: MuZeroConfig,
         observation: ObservationSpec,
         action: ActionSpec,
-        *,
-        source_dir: str | None = None,
-        device: str = "cpu",
+        inference: Inference = PLAIN,
     ) -> None:
         """Raises UnsupportedSpaceError, DeviceError where there is no such device, and UserCodeError by the encoder."""
         self._observation, self._action = observation, action
         self._actions = number_of_actions(action)
-        self._device = usable(device, setting="collector.device")
-        network = make_network(config, observation, action, source_dir, trains=False)
+        self._device = usable(inference.device, setting="collector.device")
+        network = make_network(config, observation, action, inference.source_dir, trains=False)
         self._network = network.to(self._device).requires_grad_(False)
         self._shapes = {name: tuple(tensor.shape) for name, tensor in self._network.state_dict().items()}
         self._support = Support(config.support_size)
@@ -117,12 +116,10 @@ class MuZeroPolicy(UnsearchedMuZero):
         config: MuZeroConfig,
         observation: ObservationSpec,
         action: ActionSpec,
-        *,
-        source_dir: str | None = None,
-        device: str = "cpu",
+        inference: Inference = PLAIN,
     ) -> None:
         """See UnsearchedMuZero."""
-        super().__init__(config, observation, action, source_dir=source_dir, device=device)
+        super().__init__(config, observation, action, inference)
         self._config, self._settings = config, search_settings(config)
         self._model: SearchedModel | None = None
         self._tree: tuple[int, Tree] | None = None

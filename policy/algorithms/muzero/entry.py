@@ -5,6 +5,7 @@ from __future__ import annotations
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.declaration import Declaration, ReanalyzedColumns, Unrolls
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.acting.network import Chosen
 from remuda.policy.algorithms.muzero.targets import (
     COMPLETED_VALUE,
     ROOT_VALUE,
@@ -13,7 +14,7 @@ from remuda.policy.algorithms.muzero.targets import (
     VISIT_ENTROPY,
 )
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
-from remuda.policy.entry import Chosen, ReanalyzingEntry, Setup
+from remuda.policy.entry import ReanalyzingEntry, Setup
 
 MONITORED = (
     "cur_lr",
@@ -87,8 +88,7 @@ class MuZeroEntry(ReanalyzingEntry[MuZeroConfig]):
         from remuda.policy.algorithms.muzero.acting import MuZeroPolicy, UnsearchedMuZero
 
         acting = MuZeroPolicy if setup.search else UnsearchedMuZero
-        source_dir = setup.config.source_dir
-        return acting(setup.settings, setup.observation, setup.action, source_dir=source_dir, device=device)
+        return acting(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
     def make_algorithm(self, setup: Setup[MuZeroConfig], seed: int) -> Algorithm:
         """See AlgorithmEntry."""
@@ -100,8 +100,7 @@ class MuZeroEntry(ReanalyzingEntry[MuZeroConfig]):
         """See ReanalyzingEntry. Imports torch."""
         from remuda.policy.algorithms.muzero.reanalyzing import MuZeroReanalyzer
 
-        source_dir = setup.config.source_dir
-        return MuZeroReanalyzer(setup.settings, setup.observation, setup.action, source_dir=source_dir, device=device)
+        return MuZeroReanalyzer(setup.settings, setup.observation, setup.action, setup.inference(None, device))
 
 
 def _temperature(config: ExperimentConfig, settings: MuZeroConfig) -> tuple[tuple[int, float], ...]:

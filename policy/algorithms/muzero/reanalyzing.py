@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
 from remuda.policy.algorithms.muzero.targets import ROOT_VALUE, SEARCH_POLICY
 from remuda.policy.base import Arrays, Reanalyzer
@@ -25,12 +26,10 @@ class MuZeroReanalyzer(Reanalyzer):
         config: MuZeroConfig,
         observation: ObservationSpec,
         action: ActionSpec,
-        *,
-        source_dir: str | None = None,
-        device: str = "cpu",
+        inference: Inference = PLAIN,
     ) -> None:
         """See MuZeroPolicy."""
-        self._policy = MuZeroPolicy(config, observation, action, source_dir=source_dir, device=device)
+        self._policy = MuZeroPolicy(config, observation, action, inference)
 
     def load_state(self, state: Arrays) -> None:
         """See Reanalyzer."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
 from remuda.policy.algorithms.q_policy import number_of_actions
@@ -32,18 +32,15 @@ def make_r2d2_policy(
     config: R2d2Config,
     observation: ObservationSpec,
     action: ActionSpec,
-    *,
-    source_dir: str | None = None,
-    chosen: Callable[[str], None] | None = None,
-    device: str = "cpu",
+    inference: Inference = PLAIN,
 ) -> RecurrentPolicy:
-    """`chosen` and `device` are ActingNetwork's. Raises UnsupportedSpaceError."""
+    """Raises UnsupportedSpaceError."""
     number_of_actions(config, action)
     laid_out = layout(config, observation)
     acts = RescaledDqnPolicy if config.value_rescaling else DqnPolicy
     head = acts(head_config(config), laid_out.remembered, action)
-    make = functools.partial(_network, config, observation, action, source_dir)
-    return RecurrentPolicy(laid_out, observation, head, make, chosen=chosen, device=device)
+    make = functools.partial(_network, config, observation, action, inference.source_dir)
+    return RecurrentPolicy(laid_out, observation, head, make, inference)
 
 
 def _network(config: R2d2Config, observation: ObservationSpec, action: ActionSpec, source_dir: str | None) -> nn.Module:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.declaration import Declaration, Sequences
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.acting.network import Chosen
 from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
 from remuda.policy.algorithms.r2d2.acting import make_r2d2_policy
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+from remuda.policy.entry import AlgorithmEntry, Setup
 from remuda.policy.schedules import epsilon_schedule
 
 
@@ -38,14 +39,7 @@ class R2d2Entry(AlgorithmEntry[R2d2Config]):
 
     def make_policy(self, setup: Setup[R2d2Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return make_r2d2_policy(
-            setup.settings,
-            setup.observation,
-            setup.action,
-            source_dir=setup.config.source_dir,
-            chosen=chosen,
-            device=device,
-        )
+        return make_r2d2_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
     def make_algorithm(self, setup: Setup[R2d2Config], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import RainbowConfig
-from remuda.policy.acting.network import ActingNetwork
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.q_policy import QPolicy
 from remuda.policy.base import Arrays
 from remuda.policy.networks.parts import require_readable
@@ -68,17 +68,14 @@ class RainbowPolicy(QPolicy):
         config: RainbowConfig,
         observation: ObservationSpec,
         action: ActionSpec,
-        *,
-        source_dir: str | None = None,
-        chosen: Callable[[str], None] | None = None,
-        device: str = "cpu",
+        inference: Inference = PLAIN,
     ) -> None:
-        """`chosen` and `device` are ActingNetwork's, for layers before the streams. Raises UnsupportedSpaceError."""
+        """Raises UnsupportedSpaceError."""
         super().__init__(config, observation, action)
         require_readable(config, observation)
         self._config = config
-        make = functools.partial(_network, config, observation, action, source_dir)
-        self._network = ActingNetwork(make, observation, timed="features", chosen=chosen, device=device)
+        make = functools.partial(_network, config, observation, action, inference.source_dir)
+        self._network = inference.network(make, observation, timed="features")
         self._layers: dict[str, NoisyDense] = {}
         self._names = ["streams", "advantage", *(["value"] if config.dueling else [])]
         if config.network is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.declaration import Declaration, Schedule, Steps
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.acting.network import Chosen
 from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
 from remuda.policy.algorithms.rainbow.acting import NOISE, NOISE_SIGMA, RainbowPolicy
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+from remuda.policy.entry import AlgorithmEntry, Setup
 from remuda.policy.schedules import epsilon_schedule
 
 
@@ -32,14 +33,7 @@ class RainbowEntry(AlgorithmEntry[RainbowConfig]):
 
     def make_policy(self, setup: Setup[RainbowConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return RainbowPolicy(
-            setup.settings,
-            setup.observation,
-            setup.action,
-            source_dir=setup.config.source_dir,
-            chosen=chosen,
-            device=device,
-        )
+        return RainbowPolicy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
     def make_algorithm(self, setup: Setup[RainbowConfig], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

@@ -3,76 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-
-import numpy as np
-from numpy.typing import NDArray
 
 from remuda.config.algorithms.twin_critics import SacConfig
-from remuda.policy.acting.distributions import Categorical, SquashedGaussian, drawn_evenly
-from remuda.policy.algorithms.twin_critics.acting import BoxPolicy, TwinCriticPolicy
+from remuda.policy.acting.network import PLAIN, Inference
+from remuda.policy.algorithms.twin_critics.acting import TwinCriticPolicy
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout
-from remuda.policy.spaces import ActionSpec, ObservationSpec
-
-
-class SacPolicy(BoxPolicy):
-    """Numbers drawn from a normal distribution and brought within the bounds by tanh."""
-
-    def best(self, outputs: NDArray[np.float32]) -> np.ndarray:
-        """See TwinCriticPolicy: what the mean becomes."""
-        return SquashedGaussian(outputs).mode()
-
-    def explored(
-        self, outputs: NDArray[np.float32], exploration: Mapping[str, float], rng: np.random.Generator
-    ) -> np.ndarray:
-        """See TwinCriticPolicy."""
-        return SquashedGaussian(outputs).sample(rng)
-
-
-class DiscreteSacPolicy(TwinCriticPolicy):
-    """Actions of a Discrete space, drawn by their probabilities."""
-
-    uses_legal_actions = True
-
-    def best(self, outputs: NDArray[np.float32]) -> np.ndarray:
-        """See TwinCriticPolicy: the likeliest."""
-        return Categorical(outputs).mode()
-
-    def explored(
-        self, outputs: NDArray[np.float32], exploration: Mapping[str, float], rng: np.random.Generator
-    ) -> np.ndarray:
-        """See TwinCriticPolicy."""
-        return Categorical(outputs).sample(rng)
-
-    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator, legal: NDArray[np.bool_] | None) -> np.ndarray:
-        """See TwinCriticPolicy."""
-        return rng.integers(self._layout.actor_outputs, size=len(like)) if legal is None else drawn_evenly(legal, rng)
-
-    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """The lower critic's estimates, by the probabilities of the actions, with the entropy that is still to come
-        after them: float32 [n]."""
-        probabilities = Categorical(self.outputs(observations)).probabilities()
-        values: NDArray[np.float32] = (probabilities * self.least_values(observations)).sum(axis=1)
-        return values
+from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 
 def make_sac_policy(
-    config: SacConfig,
-    observation: ObservationSpec,
-    action: ActionSpec,
-    *,
-    source_dir: str | None = None,
-    chosen: Callable[[str], None] | None = None,
-    device: str = "cpu",
+    config: SacConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
 ) -> TwinCriticPolicy:
-    """`chosen` and `device` are ActingNetwork's. Raises UnsupportedSpaceError."""
+    """Numbers drawn from a normal distribution and brought within the bounds by tanh; or actions of a Discrete space,
+    drawn by their probabilities. Raises UnsupportedSpaceError."""
     layout = sac_layout(config, action)
-    if action.n is not None:
-        return DiscreteSacPolicy(
-            config, layout, observation, action, source_dir=source_dir, chosen=chosen, device=device
-        )
-    box = action.bounded(by="sac")
-    return SacPolicy(config, layout, observation, box, source_dir=source_dir, chosen=chosen, device=device)
+    name: OutputName = "logits" if action.n is not None else "squashed_gaussian"
+    return TwinCriticPolicy(config, layout, observation, action, name, inference)
 
 
 def sac_layout(config: SacConfig, action: ActionSpec) -> TwinCriticLayout:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.acting.network import Chosen
 from remuda.policy.algorithms.q_policy import Q_VALUE_COLUMNS
 from remuda.policy.algorithms.sac.acting import make_sac_policy
 from remuda.policy.algorithms.twin_critics.acting import random_at_first
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+from remuda.policy.entry import AlgorithmEntry, Setup
 
 
 class SacEntry(AlgorithmEntry[SacConfig]):
@@ -49,14 +50,7 @@ class SacEntry(AlgorithmEntry[SacConfig]):
 
     def make_policy(self, setup: Setup[SacConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return make_sac_policy(
-            setup.settings,
-            setup.observation,
-            setup.action,
-            source_dir=setup.config.source_dir,
-            chosen=chosen,
-            device=device,
-        )
+        return make_sac_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
     def make_algorithm(self, setup: Setup[SacConfig], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

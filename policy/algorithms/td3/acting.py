@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
-from numpy.typing import NDArray
-
 from remuda.config.algorithms.twin_critics import Td3Config
-from remuda.policy.acting.distributions import with_normal_noise
-from remuda.policy.algorithms.twin_critics.acting import BoxPolicy
+from remuda.policy.acting.network import PLAIN, Inference
+from remuda.policy.algorithms.twin_critics.acting import TwinCriticPolicy
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout
-from remuda.policy.spaces import ActionSpec
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 NOISE = "noise"
 """The exploration of Policy.act that is the standard deviation of the noise on actions in -1 … 1."""
 
 
-class Td3Policy(BoxPolicy):
-    """Takes what the actor's outputs become by tanh."""
-
-    def best(self, outputs: NDArray[np.float32]) -> np.ndarray:
-        """See TwinCriticPolicy."""
-        best: NDArray[np.float32] = np.tanh(outputs)
-        return best
-
-    def explored(
-        self, outputs: NDArray[np.float32], exploration: Mapping[str, float], rng: np.random.Generator
-    ) -> np.ndarray:
-        """See TwinCriticPolicy: the best with noise."""
-        return with_normal_noise(np.tanh(outputs), exploration[NOISE], rng)
+def make_td3_policy(
+    config: Td3Config, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
+) -> TwinCriticPolicy:
+    """Takes what the actor's outputs become by tanh. Raises UnsupportedSpaceError."""
+    return TwinCriticPolicy(config, td3_layout(config, action), observation, action, "unit_action", inference)
 
 
 def td3_layout(config: Td3Config, action: ActionSpec) -> TwinCriticLayout:

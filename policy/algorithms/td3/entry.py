@@ -5,11 +5,12 @@ from __future__ import annotations
 from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.acting.network import Chosen
 from remuda.policy.algorithms.q_policy import Q_VALUE_COLUMNS
-from remuda.policy.algorithms.td3.acting import NOISE, Td3Policy, td3_layout
+from remuda.policy.algorithms.td3.acting import NOISE, make_td3_policy
 from remuda.policy.algorithms.twin_critics.acting import random_at_first
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+from remuda.policy.entry import AlgorithmEntry, Setup
 
 
 class Td3Entry(AlgorithmEntry[Td3Config]):
@@ -45,15 +46,7 @@ class Td3Entry(AlgorithmEntry[Td3Config]):
 
     def make_policy(self, setup: Setup[Td3Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""
-        return Td3Policy(
-            setup.settings,
-            td3_layout(setup.settings, setup.action),
-            setup.observation,
-            setup.action.bounded(by="td3"),
-            source_dir=setup.config.source_dir,
-            chosen=chosen,
-            device=device,
-        )
+        return make_td3_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
     def make_algorithm(self, setup: Setup[Td3Config], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

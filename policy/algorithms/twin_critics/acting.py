@@ -1,10 +1,9 @@
-"""The acting side of SAC and TD3, without what is different between them: weights, values, and random actions."""
+"""The acting side of SAC and TD3: actions by the outputs of an actor, values, and random actions."""
 
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +12,12 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.config.declaration import Schedule
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.acting.distributions import masked
-from remuda.policy.acting.network import ActingNetwork
+from remuda.policy.acting.distributions import Categorical, best, drawn_evenly, explored, masked
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, least, numbers_of
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.parts import flat
-from remuda.policy.spaces import ActionSpec, ObservationSpec, UnitBox
+from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,32 +27,30 @@ RANDOM = "random"
 
 
 class TwinCriticPolicy(Policy):
-    """Acts on the state of a TwinCriticNetwork. A subclass says what the actor's outputs mean."""
+    """Acts on the state of a TwinCriticNetwork, by what its actor's outputs are. Values are the lower critic's."""
 
     def __init__(
         self,
         config: TwinCriticConfig,
         layout: TwinCriticLayout,
         observation: ObservationSpec,
-        actions: ActionSpec | UnitBox,
-        *,
-        source_dir: str | None = None,
-        chosen: Callable[[str], None] | None = None,
-        device: str = "cpu",
+        action: ActionSpec,
+        output_name: OutputName,
+        inference: Inference = PLAIN,
     ) -> None:
-        """`actions` brings the network's actions to the environment; `chosen` and `device` are ActingNetwork's."""
-        self._layout, self._observation, self._actions = layout, observation, actions
+        """`action` is Discrete, or a bounded Box."""
+        self._layout, self._observation = layout, observation
+        self._output_name: OutputName = output_name
+        self._actions = action.bounded(by=config.type) if action.is_box else action
+        self.uses_legal_actions = not action.is_box
         self._numbers = numbers_of(config, observation)
-        action = actions.action if isinstance(actions, UnitBox) else actions
         read = None if self._numbers is None else layout.critic(self._numbers)[0]
         critics = {f"critic_{index}": read for index in range(CRITICS)}
-        self._network = ActingNetwork(
-            functools.partial(_network, config, layout, observation, action, source_dir),
+        self._network = inference.network(
+            functools.partial(_network, config, layout, observation, action, inference.source_dir),
             observation,
             timed="actor",
             inputs=critics if self._numbers is None else {"actor": self._numbers, **critics},
-            chosen=chosen,
-            device=device,
         )
         self._critics = list(critics)
 
@@ -72,37 +69,42 @@ class TwinCriticPolicy(Policy):
         state: np.ndarray | None = None,
     ) -> np.ndarray:
         """Choose actions [n, …] as the environment takes them, counted ones among the legal: the best, or what
-        explores."""
+        explores, of which a share RANDOM is drawn evenly."""
         outputs = masked(self.outputs(observations), legal)
         if deterministic:
-            return self._actions.to_environment(self.best(outputs))
-        chosen, share = self.explored(outputs, exploration, rng), exploration[RANDOM]
+            return self._actions.to_environment(best(self._output_name, outputs))
+        chosen, share = explored(self._output_name, outputs, exploration, rng), exploration[RANDOM]
         if share:
-            drawn = self.drawn_evenly(chosen, rng, legal)
+            drawn = self._drawn_evenly(chosen, rng, legal)
             at_random = rng.random(len(chosen)) < share
             chosen = np.where(at_random.reshape(-1, *(1 for _ in chosen.shape[1:])), drawn, chosen)
         return self._actions.to_environment(chosen)
 
-    @abstractmethod
-    def best(self, outputs: NDArray[np.float32]) -> np.ndarray:
-        """The best actions as the network has them, by the actor's outputs [n, outputs]: numbers in -1 … 1, float32
-        [n, k], or indices [n]."""
-
-    @abstractmethod
-    def explored(
-        self, outputs: NDArray[np.float32], exploration: Mapping[str, float], rng: np.random.Generator
-    ) -> np.ndarray:
-        """What collectors take, in the same form."""
-
-    @abstractmethod
-    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator, legal: NDArray[np.bool_] | None) -> np.ndarray:
-        """As many actions as these, in the same form, drawn evenly from all that are legal."""
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
+        """The lower critic's estimates, float32 [n], for the best actions in a Box; of counted ones all, by their
+        probabilities. SAC's have in them the entropy that is still to come."""
+        outputs = self.outputs(observations)
+        values: NDArray[np.float32]
+        if self._output_name == "logits":
+            values = (Categorical(outputs).probabilities() * self._least_values(observations)).sum(axis=1)
+        else:
+            values = self._least_values(observations, best(self._output_name, outputs))[:, 0]
+        return values
 
     def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
-        """The actor's outputs for observations [n, …]: float32 [n, outputs]."""
-        return self._network("actor", self._encoded(observations))
+        """The actor's outputs for observations [n, …], float32 [n, outputs], or its actions in -1 … 1."""
+        outputs = self._network("actor", self._encoded(observations))
+        return np.tanh(outputs) if self._output_name == "unit_action" else outputs
 
-    def least_values(self, observations: np.ndarray, actions: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    def _drawn_evenly(self, like: np.ndarray, rng: np.random.Generator, legal: NDArray[np.bool_] | None) -> np.ndarray:
+        """As many actions as these, in the same form, drawn evenly from all that are legal."""
+        if self._output_name != "logits":
+            return rng.uniform(-1.0, 1.0, like.shape).astype(np.float32)
+        return rng.integers(self._layout.actor_outputs, size=len(like)) if legal is None else drawn_evenly(legal, rng)
+
+    def _least_values(
+        self, observations: np.ndarray, actions: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
         """The smaller of both critics' values of observations [n, …], and of actions in -1 … 1, float32 [n, k], where
         the critics read those: float32 [n, values]."""
         seen = self._encoded(observations)
@@ -115,20 +117,6 @@ class TwinCriticPolicy(Policy):
         if self._numbers is None:
             return self._observation.encode(observations)
         return flat(self._observation, observations)
-
-
-class BoxPolicy(TwinCriticPolicy):
-    """Its actions are a bounded Box."""
-
-    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """The lower critic's estimate for the best action: float32 [n]. SAC's has in it the entropy that is still to
-        come."""
-        values: NDArray[np.float32] = self.least_values(observations, self.best(self.outputs(observations)))[:, 0]
-        return values
-
-    def drawn_evenly(self, like: np.ndarray, rng: np.random.Generator, legal: NDArray[np.bool_] | None) -> np.ndarray:
-        """See TwinCriticPolicy."""
-        return rng.uniform(-1.0, 1.0, like.shape).astype(np.float32)
 
 
 def _network(

@@ -20,11 +20,11 @@ from torch import nn
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting import network as acting
-from remuda.policy.acting.network import ActingNetwork, Choice
+from remuda.policy.acting.network import ActingNetwork, Choice, Chosen
 from remuda.policy.algorithms import make_policy
 from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.base import Policy
-from remuda.policy.entry import Chosen, Setup
+from remuda.policy.entry import Setup
 from remuda.policy.networks.compiled import Arrays, Forward, compiled
 from remuda.policy.networks.images import ImageLayout
 from remuda.policy.networks.precision import Hardware

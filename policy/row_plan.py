@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.errors import Error
@@ -130,20 +130,11 @@ def _replayed_steps(config: ExperimentConfig, rows_held_back: int, *, serial: bo
 
 def _replayed_sequences(config: ExperimentConfig, rows: Sequences) -> RowPlan:
     each = rows.period_slots * config.env.num_envs // _agents(config)  # one row of each environment
-    return RowPlan(
-        on_policy=False,
+    return replace(
+        _replayed_steps(config, 0, serial=True),
         chunk_slots=config.collector.chunk_env_steps or max(HELD_BACK_CHUNK_ENV_STEPS, each),
-        longest_chunk_s=None,
         slots_per_row=rows.period_slots,
-        rows_per_update=config.learner.batch_size,
-        capacity=config.buffer.capacity,
-        batches_per_request=config.learner.prefetch_batches,
-        requests_in_flight=2,
-        publish_interval_iters=config.learner.publish_interval_iters,
-        rows_held_back=0,
-        num_envs=config.env.num_envs,
         overlapping=True,
-        agents=_agents(config),
     )
 
 

@@ -52,14 +52,25 @@ class GetAction(Protocol):
     ) -> int | np.ndarray: ...
 
 
-class GetValue(Protocol):
-    """Maps one observation to the return expected from there on. `begin_episode` is that of GetAction."""
+class _Memory:
+    """What an actor remembers of the episode that it plays or values."""
+
+    def __init__(self, actor: ValuingActor) -> None:
+        self._actor = actor
+        self._state = np.zeros((1, actor.state_size), np.float32) if actor.state_size else None
 
     def begin_episode(self) -> None:
-        """The next observation is the first of an episode."""
-        ...
+        """The next observation is the first of an episode. Changes nothing for policies that are not recurrent."""
+        if self._state is not None:
+            self._state[:] = 0.0
 
-    def __call__(self, observation: object) -> float: ...
+
+class GetValue(_Memory):
+    """Maps one observation to the return expected from there on. `begin_episode` is that of GetAction."""
+
+    def __call__(self, observation: object) -> float:
+        with threads(1):
+            return float(self._actor.value(np.asarray(observation)[None], state=self._state)[0])
 
 
 def load_policy(
@@ -117,7 +128,7 @@ def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool =
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
-    return _Value(load_playable(run_dir, which, trust_code=trust_code).actor)
+    return GetValue(load_playable(run_dir, which, trust_code=trust_code).actor)
 
 
 def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False, search: bool = True) -> Playable:
@@ -137,26 +148,6 @@ def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False
 def function_of(playable: Playable) -> GetAction:
     """The policy as a function from one observation to one action."""
     return _Function(playable)
-
-
-class _Memory:
-    """What an actor remembers of the episode that it plays or values."""
-
-    def __init__(self, actor: ValuingActor) -> None:
-        self._actor = actor
-        self._state = np.zeros((1, actor.state_size), np.float32) if actor.state_size else None
-
-    def begin_episode(self) -> None:
-        if self._state is not None:
-            self._state[:] = 0.0
-
-
-class _Value(_Memory):
-    """A GetValue."""
-
-    def __call__(self, observation: object) -> float:
-        with threads(1):
-            return float(self._actor.value(np.asarray(observation)[None], state=self._state)[0])
 
 
 class _Function(_Memory):

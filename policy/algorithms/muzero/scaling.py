@@ -21,18 +21,11 @@ class Support:
     def neighbours(self, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Split numbers [n] between two atoms: the index of the lower, int64 [n], and the upper's share [n].
 
-        Numbers are scaled first. Those beyond the support count as its end.
+        Numbers are scaled first. Those beyond the support count as its end. `expectation` inverts it.
         """
         place = scaled(numbers).clamp(-self.size, self.size) + self.size
         lower = place.floor().clamp(max=2 * self.size - 1)
         return lower.long(), place - lower
-
-    def two_hot(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Numbers [n] as distributions [n, atoms] over two neighbouring atoms; `expectation` inverts it."""
-        lower, share = self.neighbours(numbers)
-        distribution = numbers.new_zeros(len(numbers), self.atoms)
-        distribution.scatter_(1, lower[:, None], (1.0 - share)[:, None])
-        return distribution.scatter_(1, lower[:, None] + 1, share[:, None])
 
     def cross_entropy(self, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """Of distributions by logits [n, atoms] against those of numbers [n]: [n], in nats."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.muzero.learning import MuZero
+from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 OBSERVATION, ACTION = ObservationSpec((3,), "float32"), ActionSpec(2)
@@ -87,3 +89,11 @@ def batch(
         "terminated": terminated,
         "weights": rng.uniform(0.5, 1.0, rows).astype(np.float32),
     }
+
+
+def two_hot(support: Support, numbers: torch.Tensor) -> torch.Tensor:
+    """Numbers [n] as distributions [n, atoms] over two neighbouring atoms."""
+    lower, share = support.neighbours(numbers)
+    distribution = numbers.new_zeros(len(numbers), support.atoms)
+    distribution.scatter_(1, lower[:, None], (1.0 - share)[:, None])
+    return distribution.scatter_(1, lower[:, None] + 1, share[:, None])

@@ -16,7 +16,7 @@ from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork
 from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.targets import Positions
-from remuda.tests.policy.algorithms.muzero.cases import SMALL, changed, muzero
+from remuda.tests.policy.algorithms.muzero.cases import SMALL, changed, muzero, two_hot
 
 SUPPORT = Support(SMALL.support_size)
 K = SMALL.unroll_steps
@@ -84,7 +84,7 @@ def by_loops(net: MuZeroNetwork, given: Lesson, positions: Positions, config: Mu
             if position:
                 latent = net.imagine(latent, given.action[before : before + 1])
                 logits = net.rewards(latent)
-                target = SUPPORT.two_hot(given.reward[place - rows : place - rows + 1])
+                target = two_hot(SUPPORT, given.reward[place - rows : place - rows + 1])
                 of_position += config.reward_coefficient * float(-(target * logits.log_softmax(1)).sum())
                 if positions.seen[place]:
                     at = int(np.flatnonzero(given.compared.numpy() == place - rows)[0])
@@ -99,7 +99,7 @@ def by_loops(net: MuZeroNetwork, given: Lesson, positions: Positions, config: Mu
                 of_position -= config.policy_coefficient * float(given.policy[place] @ chances.log())
                 of_position += config.entropy_coefficient * float(chances @ chances.log())
             if positions.valued[place]:
-                target = SUPPORT.two_hot(given.value[place : place + 1])
+                target = two_hot(SUPPORT, given.value[place : place + 1])
                 of_position += config.value_coefficient * float(-(target * said_value.log_softmax(1)).sum())
             total += share * of_position
             weighted += share * float(given.weights[place]) * of_position

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.networks.rescaling import scaled, unscaled
+from remuda.tests.policy.algorithms.muzero.cases import two_hot
 
 NUMBERS = st.floats(-60_000.0, 60_000.0)
 
@@ -53,7 +54,7 @@ def test_the_scale_is_odd_and_rises(number: float) -> None:
 
 def test_two_hot_by_hand() -> None:
     # h(3) = 1.003 lies between the atoms 1 and 2 of -2 … 2, which have the indices 3 and 4.
-    distribution = Support(2).two_hot(doubles(3.0, 0.0, 1e6, -1e6))
+    distribution = two_hot(Support(2), doubles(3.0, 0.0, 1e6, -1e6))
     expected = np.array([[0, 0, 0, 0.997, 0.003], [0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0]])
     np.testing.assert_allclose(distribution.numpy(), expected, atol=1e-12)
 
@@ -61,7 +62,7 @@ def test_two_hot_by_hand() -> None:
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
 def test_a_two_hot_distribution_means_its_number(numbers: list[float]) -> None:
     support = Support(310)
-    distribution = support.two_hot(doubles(*numbers))
+    distribution = two_hot(support, doubles(*numbers))
     np.testing.assert_allclose(distribution.sum(1).numpy(), 1.0, rtol=1e-12)
     assert int((distribution > 0).sum(1).max()) <= 2
     np.testing.assert_allclose(support.mean(distribution).numpy(), np.array(numbers), rtol=1e-9, atol=1e-9)
@@ -73,14 +74,14 @@ def test_a_two_hot_distribution_means_its_number(numbers: list[float]) -> None:
 def test_beyond_the_support_is_its_end() -> None:
     support = Support(2)
     most = float(unscaled(doubles(2.0)))
-    means = support.mean(support.two_hot(doubles(1e9, -1e9)))
+    means = support.mean(two_hot(support, doubles(1e9, -1e9)))
     np.testing.assert_allclose(means.numpy(), [most, -most])
 
 
 def test_cross_entropy_is_that_of_the_two_hot_distribution() -> None:
     support, rng = Support(5), np.random.default_rng(0)
     logits, numbers = torch.from_numpy(rng.normal(size=(40, 11))), torch.from_numpy(rng.normal(size=40) * 30)
-    expected = -(support.two_hot(numbers) * logits.log_softmax(1)).sum(1)
+    expected = -(two_hot(support, numbers) * logits.log_softmax(1)).sum(1)
     torch.testing.assert_close(support.cross_entropy(logits, numbers), expected)
 
 

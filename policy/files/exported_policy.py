@@ -106,7 +106,8 @@ class ExportedPolicy(ModelPolicy):
     def log_std(self) -> NDArray[np.float32]:
         """See ModelPolicy."""
         parameters = self._model.named_parameters()
-        (numbers,) = (tensor.numpy() for name, tensor in parameters if name.rpartition(".")[2] == "log_std")
+        (found,) = (tensor for name, tensor in parameters if name.rpartition(".")[2] == "log_std")
+        numbers: NDArray[np.float32] = found.numpy()
         return numbers
 
 

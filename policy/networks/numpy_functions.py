@@ -22,7 +22,8 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 def silu(x: np.ndarray) -> np.ndarray:
     """A relu that is bent around 0."""
-    return x * sigmoid(x)
+    bent: np.ndarray = x * sigmoid(x)
+    return bent
 
 
 def softmax(x: np.ndarray, axis: int) -> np.ndarray:
@@ -68,7 +69,8 @@ def erf(x: np.ndarray) -> np.ndarray:
     ):
         inner = (inner + term) * t
     complement = t * np.exp(-size * size - 1.26551223 + inner)
-    return np.where(x >= 0, 1.0 - complement, complement - 1.0)
+    found: np.ndarray = np.where(x >= 0, 1.0 - complement, complement - 1.0)
+    return found
 
 
 def gelu(x: np.ndarray) -> np.ndarray:

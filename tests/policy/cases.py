@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.learning import Dqn
+from remuda.policy.networks.portable import Portable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 OBSERVATION, ACTION = ObservationSpec((4,), "float32"), ActionSpec(2)
@@ -45,3 +47,11 @@ def batch(rng: np.random.Generator, rows: int = 16) -> Batch:
         "discount": np.full(rows, 0.9, np.float32),
         "weights": np.ones(rows, np.float32),
     }
+
+
+def answered(portable: Portable | None, method: str, observations: np.ndarray) -> np.ndarray:
+    """What one of its methods says, of a policy that carries no state."""
+    assert portable is not None
+    with torch.no_grad():
+        answer: torch.Tensor = getattr(portable, method)(torch.from_numpy(observations))
+    return answer.numpy()

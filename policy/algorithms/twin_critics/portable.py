@@ -10,9 +10,9 @@ import torch
 from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
 from remuda.policy.algorithms.twin_critics.networks import ReadingStack, TwinCriticNetwork
 from remuda.policy.networks.parts import PartsLayout
-from remuda.policy.networks.portable import OutputName, Portable
+from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.trunks import PartsTrunk
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 
 class PortableTwinCritics(Portable):

@@ -18,10 +18,9 @@ from remuda.config.learning import LearnerConfig, Precision
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm
-from remuda.policy.networks.portable import Portable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.segments import batch as segments_of
-from remuda.tests.policy.cases import ACTION, OBSERVATION
+from remuda.tests.policy.cases import ACTION, OBSERVATION, answered
 
 IMAGE = ObservationSpec((4, 84, 84), "uint8", 0.0, 255.0)
 Policy = DqnConfig | RainbowConfig | PpoConfig | ImpalaConfig
@@ -114,12 +113,10 @@ def test_what_it_saves_and_publishes_and_exports_is_float32(policy: Policy, obse
     plain = make_policy(config, observation, ACTION)
     plain.load_state(acting)
     portable = copy.deepcopy(made.portable())
-    assert isinstance(portable, Portable)
-    portable.eval()  # as what is exported
-    with torch.no_grad():
-        values = portable.value(torch.from_numpy(seen))
-    assert values.dtype == torch.float32
-    np.testing.assert_allclose(values.numpy(), plain.value(seen), rtol=1e-4, atol=1e-5)
+    assert portable is not None
+    values = answered(portable.eval(), "value", seen)  # as what is exported
+    assert values.dtype == np.float32
+    np.testing.assert_allclose(values, plain.value(seen), rtol=1e-4, atol=1e-5)
 
 
 def test_the_target_network_values_in_float32() -> None:

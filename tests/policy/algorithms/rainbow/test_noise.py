@@ -12,7 +12,7 @@ import torch
 from remuda.policy.algorithms.rainbow.acting import NoisyDense
 from remuda.policy.algorithms.rainbow.network import NoisyLinear
 from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, rainbow
-from remuda.tests.policy.cases import batch
+from remuda.tests.policy.cases import answered, batch
 
 DRAWS = 20_000
 ABSOLUTE_NORMAL = float(np.sqrt(2.0 / np.pi))
@@ -106,14 +106,13 @@ def test_an_exported_policy_samples_as_collectors_act(noisy_epsilon: bool) -> No
     """By the share of actions that are not the best: those of the noise, and half of the random ones."""
     settings = SMALL.model_copy(update={"noisy_epsilon": noisy_epsilon, "epsilon_end": 0.5})
     algorithm = rainbow(settings)
-    observation = torch.from_numpy(np.random.default_rng(3).normal(size=(1, 4)).astype(np.float32))
+    observation = np.random.default_rng(3).normal(size=(1, 4)).astype(np.float32)
     portable, policy = algorithm.portable(), acting(algorithm, settings)
     torch.manual_seed(0)
-    with torch.no_grad():
-        best = int(portable.act(observation))
-        sampled = np.array([int(portable.sample(observation)) != best for _ in range(DRAWS // 10)]).mean()
+    best = answered(portable, "act", observation)[0]
+    sampled = np.array([answered(portable, "sample", observation)[0] != best for _ in range(DRAWS // 10)]).mean()
     explores = {"noise": 1.0} | ({"epsilon": 0.5} if noisy_epsilon else {})
-    rows = np.tile(observation.numpy(), (DRAWS, 1))
+    rows = np.tile(observation, (DRAWS, 1))
     by_noise = policy.act(rows, {"noise": 1.0}, np.random.default_rng(0), deterministic=False) != best
     acted = policy.act(rows, explores, np.random.default_rng(1), deterministic=False) != best
     assert 0.02 < by_noise.mean() < 0.48

@@ -23,7 +23,7 @@ from remuda.policy.base import Arrays
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, experiment, rainbow
-from remuda.tests.policy.cases import batch
+from remuda.tests.policy.cases import answered, batch
 
 QUANTILES = SMALL.model_copy(update={"distribution": "quantile"})
 PLAIN = SMALL.model_copy(update={"noisy": False})
@@ -107,9 +107,7 @@ def test_both_sides_and_the_exported_model_value_alike(
     seen = (rng.random((5, *observation.shape)) * 100).astype(observation.dtype)
     numpy_values = acting(algorithm, policy).q_values(seen)
     portable = algorithm.portable()
-    with torch.no_grad():
-        values = portable(torch.from_numpy(seen)).numpy()
-        actions = portable.act(torch.from_numpy(seen)).tolist()
+    values, actions = answered(portable, "forward", seen), answered(portable, "act", seen).tolist()
     np.testing.assert_allclose(numpy_values, values, atol=1e-4)
     assert acting(algorithm, policy).act(seen, {}, rng, deterministic=True).tolist() == actions
     np.testing.assert_allclose(acting(algorithm, policy).value(seen), values.max(axis=1), atol=1e-4)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
@@ -17,10 +16,10 @@ from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
 from remuda.policy.algorithms.twin_critics.acting import RANDOM
 from remuda.policy.base import Policy as ActingPolicy
-from remuda.policy.networks.portable import Portable
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.twin_critics.cases import COUNTED, OBSERVATION, PUSH, Policy, config, made
+from remuda.tests.policy.cases import answered
 
 SMALL = (16, 8)
 KINDS: dict[str, tuple[Policy, ActionSpec]] = {
@@ -45,10 +44,7 @@ def acting(kind: str, seed: int = 0) -> ActingPolicy:
 def test_numpy_and_torch_agree(kind: str) -> None:
     policy, action = KINDS[kind]
     algorithm, acts = made(policy, action), acting(kind)
-    portable = algorithm.portable()
-    assert isinstance(portable, Portable)
-    with torch.no_grad():
-        expected, worth = portable.act(torch.from_numpy(SEEN)).numpy(), portable.value(torch.from_numpy(SEEN)).numpy()
+    expected, worth = (answered(algorithm.portable(), method, SEEN) for method in ("act", "value"))
     np.testing.assert_allclose(
         acts.act(SEEN, LEAST, np.random.default_rng(0), deterministic=True), expected, atol=1e-5, rtol=1e-5
     )

@@ -24,11 +24,11 @@ from remuda.policy.algorithms.td3.learning import Td3
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
 from remuda.policy.base import LearnResult
-from remuda.policy.networks.portable import Portable
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec
 from remuda.tests.policy.algorithms.twin_critics import cases
 from remuda.tests.policy.algorithms.twin_critics.cases import COUNTED, PUSH, UNCLIPPED, Policy, batch, made, values
+from remuda.tests.policy.cases import answered
 
 SMALL = (16, 8)
 KINDS: dict[str, tuple[Policy, ActionSpec]] = {
@@ -445,10 +445,7 @@ def test_it_finds_the_best_action_of_a_single_step(kind: str) -> None:
         rows["discount"] = np.zeros(64, np.float32)
         rows["weights"] = np.ones(64, np.float32)
         algorithm.learn(rows)
-    portable = algorithm.portable()
-    assert isinstance(portable, Portable)
-    with torch.no_grad():
-        acted = portable.act(torch.from_numpy(batch(rng, action)["obs"])).numpy()
+    acted = answered(algorithm.portable(), "act", batch(rng, action)["obs"])
     if action.n is None:
         np.testing.assert_allclose(acted, np.tile([1.0, 6.0], (16, 1)), atol=0.6)
     else:

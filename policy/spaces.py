@@ -265,7 +265,7 @@ class UnitBox:
 
     def __init__(self, action: ActionSpec) -> None:
         """`action` is bounded; see ActionSpec.bounded."""
-        self.action = action
+        self._action = action
         low, high = (np.array(side, np.float64) for side in (action.low, action.high))
         self.center: np.ndarray = (0.5 * (low + high)).astype(np.float32)
         """float32 [outputs]: the action that 0 stands for."""
@@ -274,11 +274,11 @@ class UnitBox:
 
     def to_environment(self, units: np.ndarray) -> np.ndarray:
         """Turn numbers in -1 … 1, float32 [n, outputs], into actions as the environment takes them."""
-        return self.action.to_environment(units * self.half + self.center)
+        return self._action.to_environment(units * self.half + self.center)
 
     def from_environment(self, actions: np.ndarray) -> np.ndarray:
         """Turn actions [n, …], as rows hold them, into numbers in -1 … 1: float32 [n, outputs]."""
-        flat = actions.reshape(len(actions), self.action.outputs).astype(np.float32, copy=False)
+        flat = actions.reshape(len(actions), self._action.outputs).astype(np.float32, copy=False)
         units: np.ndarray = (flat - self.center) / self.half
         return units
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import remuda
 from remuda.config.errors import ConfigError
@@ -21,10 +20,10 @@ from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm
 from remuda.policy.files.exported_policy import ExportedPolicy
 from remuda.policy.files.loading import find_checkpoint, load_checkpoint_policy
-from remuda.policy.networks.portable import PortablePolicy
 from remuda.policy.networks.program import PROGRAM, decoded
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms import segments
+from remuda.tests.policy.cases import answered
 from remuda.tests.policy.export.cases import fresh
 from remuda.tests.policy.export.test_exporting import opened
 
@@ -153,9 +152,8 @@ def test_it_learns_acts_alike_on_all_sides_and_resumes(name: str, folder: Path) 
     acts.load_state(published)
     seen = rng.normal(size=(20, 4)).astype(np.float32)
     portable = algorithm.portable()
-    assert isinstance(portable, PortablePolicy)
-    with torch.no_grad():
-        best, value = (one(torch.from_numpy(seen)).numpy() for one in (portable.eval().act, portable.value))
+    assert portable is not None
+    best, value = (answered(portable.eval(), method, seen) for method in ("act", "value"))
     np.testing.assert_allclose(acts.act(seen, {}, rng, deterministic=True), best, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(acts.value(seen), value, rtol=1e-4, atol=1e-4)
     portable.train()
@@ -185,9 +183,8 @@ def test_one_reads_images(folder: Path) -> None:
     acts.load_state(algorithm.published_state())
     seen = np.random.default_rng(0).integers(0, 256, (4, 3, 12, 12), dtype=np.uint8)
     portable = algorithm.portable()
-    assert isinstance(portable, PortablePolicy)
-    with torch.no_grad():
-        expected = portable.eval().value(torch.from_numpy(seen)).numpy()
+    assert portable is not None
+    expected = answered(portable.eval(), "value", seen)
     np.testing.assert_allclose(acts.value(seen), expected, rtol=1e-4, atol=1e-4)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remuda.policy.base import Loss
+    from remuda.policy.network_learner import NetworkLearner, TargetLearner
     from remuda.policy.networks.custom_encoder import Preparation
     from remuda.policy.networks.encoders import by_parts, impala_resnet, nature_cnn, perceptron, simba, transformer
     from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from remuda.policy.networks.tensors import legal_in, masked, to_tensor, weights_from
     from remuda.policy.networks.torch_networks import RunningMoments
     from remuda.policy.returns import Outcome, Returns, VTrace, generalized_advantages, n_step_returns, vtrace
-    from remuda.policy.target_learner import TargetLearner
     from remuda.policy.torch_distributions import (
         Categorical,
         Gaussian,
@@ -40,6 +40,7 @@ __all__ = [
     "Loss",
     "Moments",
     "MultiCategorical",
+    "NetworkLearner",
     "Optimizer",
     "Optimizers",
     "Outcome",
@@ -87,7 +88,8 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Returns": "policy.returns",
         "RunningMoments": "policy.networks.torch_networks",
         "SquashedGaussian": "policy.torch_distributions",
-        "TargetLearner": "policy.target_learner",
+        "NetworkLearner": "policy.network_learner",
+        "TargetLearner": "policy.network_learner",
         "Transitions": "policy.transitions",
         "VTrace": "policy.returns",
         "by_parts": "policy.networks.encoders",

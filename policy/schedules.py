@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.config.algorithms.q_learning import QLearningConfig
+from remuda.config.algorithms.q_learning import ActionValueConfig
 from remuda.config.declaration import Schedule
 from remuda.config.learning import BufferConfig
 from remuda.config.recording import StopConfig
@@ -24,7 +24,7 @@ def importance_beta(buffer: BufferConfig, train_iter: int) -> float:
     return linear(buffer.importance_exponent, 1.0, duration=buffer.importance_anneal_iters, at=train_iter)
 
 
-def epsilon_schedule(config: ExperimentConfig, settings: QLearningConfig) -> Schedule:
+def epsilon_schedule(config: ExperimentConfig, settings: ActionValueConfig) -> Schedule:
     """The share of random actions, which falls linearly with the environment steps; where nothing is learned it is the
     last one from the start."""
     if config.learner.inference:
@@ -32,7 +32,7 @@ def epsilon_schedule(config: ExperimentConfig, settings: QLearningConfig) -> Sch
     return ((0, settings.epsilon_start), (_decay_env_steps(settings, config.stop), settings.epsilon_end))
 
 
-def _decay_env_steps(settings: QLearningConfig, stop: StopConfig) -> int:
+def _decay_env_steps(settings: ActionValueConfig, stop: StopConfig) -> int:
     if settings.epsilon_decay_env_steps is not None:
         return settings.epsilon_decay_env_steps
     return max(1, min(stop.max_env_steps // DECAY_PARTS, LONGEST_DECAY_ENV_STEPS))

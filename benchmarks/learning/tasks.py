@@ -120,6 +120,7 @@ def _mujoco(algorithm: str, env_id: str, wall_goal: str) -> Task:
 TASKS = (
     Task("ppo", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=5_000, peer=True),
     Task("dqn", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=2_000, peer=True),
+    Task("pqn", "CartPole-v1", 475.0, 200_000, seeds=5, interval_env_steps=2_500),
     Task("impala", "CartPole-v1", 475.0, 500_000, seeds=5, interval_env_steps=5_000),
     Task("rainbow", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=2_000),
     Task("r2d2", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=2_000),

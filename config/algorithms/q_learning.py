@@ -37,19 +37,13 @@ from remuda.config.numbers import (
 from remuda.config.stored import FOLDER
 
 
-class QLearningConfig(EncodedConfig):
+class ActionValueConfig(EncodedConfig):
     """Settings that all algorithms with action values have."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete",)
     hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
     """Units of each hidden layer, at least one layer. With `dueling`, value and advantages each have a last hidden
-    layer of their own. Null is [128, 128, 64], for rainbow [128, 128], and [512] for images."""
-    dueling: bool = True
-    """Separate value and advantage streams (Wang et al. 2016)."""
-    double: bool = True
-    """Choose the next action with the online network, value it with the target (van Hasselt et al. 2016)."""
-    n_step: NSteps = 3
-    """Steps of reward summed before bootstrapping."""
+    layer of their own. Null is [128, 128, 64], for rainbow and pqn [128, 128], and [512] for images."""
     discount: Discount = 0.99
     """Discount per environment step."""
     epsilon_start: Fraction = 1.0
@@ -63,6 +57,17 @@ class QLearningConfig(EncodedConfig):
     """How differently the environments of all collectors explore (Ape-X, Horgan et al. 2018): environment i of N takes
     epsilon ** (1 + epsilon_spread * i / (N - 1)). 0 is the same epsilon for all. Ape-X has 7, with `epsilon_start` and
     `epsilon_end` 0.4."""
+
+
+class QLearningConfig(ActionValueConfig):
+    """Settings of those that replay rows, and bootstrap from a target network."""
+
+    dueling: bool = True
+    """Separate value and advantage streams (Wang et al. 2016)."""
+    double: bool = True
+    """Choose the next action with the online network, value it with the target (van Hasselt et al. 2016)."""
+    n_step: NSteps = 3
+    """Steps of reward summed before bootstrapping."""
     target_update_iters: Annotated[Positive, MayChange()] = 250
     """Gradient updates between hard copies of the online network into the target network."""
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.base import BuiltInConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.config.algorithms.pqn import PqnConfig
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 
@@ -31,6 +32,7 @@ BUILT_IN: Mapping[str, BuiltIn] = MappingProxyType(
         "ppo": BuiltIn(PpoConfig, f"{_FOLDER}.actor_critic.entries:PpoEntry"),
         "impala": BuiltIn(ImpalaConfig, f"{_FOLDER}.actor_critic.entries:ImpalaEntry"),
         "muzero": BuiltIn(MuZeroConfig, f"{_FOLDER}.muzero.entry:MuZeroEntry"),
+        "pqn": BuiltIn(PqnConfig, f"{_FOLDER}.pqn.entry:PqnEntry"),
         "r2d2": BuiltIn(R2d2Config, f"{_FOLDER}.r2d2.entry:R2d2Entry"),
         "sac": BuiltIn(SacConfig, f"{_FOLDER}.sac.entry:SacEntry"),
         "td3": BuiltIn(Td3Config, f"{_FOLDER}.td3.entry:Td3Entry"),

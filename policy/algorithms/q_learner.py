@@ -11,11 +11,11 @@ import torch
 from remuda.config.algorithms.q_learning import QLearningConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import LearnResult, Loss
+from remuda.policy.network_learner import Network, TargetLearner
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.optimizers.base import Optimizer
 from remuda.policy.networks.optimizers.make import make_optimizer
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.policy.target_learner import Network, TargetLearner
 
 
 class QLearner(TargetLearner[Network, Optimizer]):

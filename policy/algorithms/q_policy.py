@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms.q_learning import QLearningConfig
+from remuda.config.algorithms.q_learning import ActionValueConfig
 from remuda.policy.acting.distributions import EpsilonGreedy, masked
 from remuda.policy.base import Policy
 from remuda.policy.networks.parts import input_layout, units
@@ -23,7 +23,7 @@ class QPolicy(Policy):
 
     uses_legal_actions = True
 
-    def __init__(self, config: QLearningConfig, observation: ObservationSpec, action: ActionSpec) -> None:
+    def __init__(self, config: ActionValueConfig, observation: ObservationSpec, action: ActionSpec) -> None:
         """Raises UnsupportedSpaceError where actions cannot be counted."""
         self._observation, self._action = observation, action
         self._actions = number_of_actions(config, action)
@@ -68,13 +68,13 @@ class QPolicy(Policy):
         return values
 
 
-def number_of_actions(config: QLearningConfig, action: ActionSpec) -> int:
+def number_of_actions(config: ActionValueConfig, action: ActionSpec) -> int:
     """How many actions are valued. Raises UnsupportedSpaceError where they cannot be counted."""
     return action.counted(by=f"{config.type}, which values each action")
 
 
 def hidden_layers(
-    config: QLearningConfig, observation: ObservationSpec, *, default: tuple[int, ...]
+    config: ActionValueConfig, observation: ObservationSpec, *, default: tuple[int, ...]
 ) -> tuple[int, ...]:
     """The units of a network's hidden layers, which are `default` where neither the config nor an image says otherwise.
     Raises UnsupportedSpaceError."""

@@ -51,14 +51,22 @@ class QNetwork(nn.Module, Lowers):
     """
 
     def __init__(
-        self, features: int, actions: int, hidden: tuple[int, ...], *, dueling: bool, trunk: nn.Module | None = None
+        self,
+        features: int,
+        actions: int,
+        hidden: tuple[int, ...],
+        *,
+        dueling: bool,
+        layer_norm: bool = False,
+        trunk: nn.Module | None = None,
     ) -> None:
+        """With `layer_norm` each hidden layer is normalised before its activation (Ba et al. 2016)."""
         super().__init__()
         self.trunk = trunk
-        self.torso = _layers((features, *hidden[:-1]), nn.ReLU)
+        self.torso = _layers((features, *hidden[:-1]), nn.ReLU, layer_norm=layer_norm)
         width, before = hidden[-1], (features, *hidden)[-2]
         self.dueling = dueling
-        self.streams = _layers((before, 2 * width if dueling else width), nn.ReLU)
+        self.streams = _layers((before, 2 * width if dueling else width), nn.ReLU, layer_norm=layer_norm)
         self.advantage = OutputLayer(width, actions)
         self.value = OutputLayer(width, 1) if dueling else None
         self._fused = None if trunk is not None else self._perceptrons()
@@ -262,10 +270,11 @@ def _present(*modules: nn.Module | None) -> list[nn.Module]:
     return [module for module in modules if module is not None]
 
 
-def _layers(widths: tuple[int, ...], between: type[nn.Module]) -> nn.Sequential:
+def _layers(widths: tuple[int, ...], between: type[nn.Module], *, layer_norm: bool = False) -> nn.Sequential:
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(widths):
-        layers += [nn.Linear(inputs, outputs), between()]
+        norm = [nn.LayerNorm(outputs)] if layer_norm else []
+        layers += [nn.Linear(inputs, outputs), *norm, between()]
     return nn.Sequential(*layers)
 
 

@@ -68,6 +68,16 @@ AUTHORS: dict[str, list[tuple[str, object, str]]] = {
         ("policy.value_coefficient", 0.5, "OpenAI baselines"),
         ("buffer.max_policy_lag", 0, "Schulman et al. 2017"),
     ],
+    "pqn": [
+        ("learner.learning_rate", 2.5e-4, "Gallici et al. 2025"),
+        ("learner.optimizer_settings", {"eps": 1e-5}, "Gallici et al. 2025"),
+        ("learner.max_grad_norm", 10, "Gallici et al. 2025"),
+        ("learner.segments_per_update", 32, "a quarter of Gallici et al. 2025"),
+        ("policy.horizon_steps", 32, "Gallici et al. 2025"),
+        ("policy.q_lambda", 0.65, "Gallici et al. 2025"),
+        ("policy.epochs", 2, "Gallici et al. 2025"),
+        ("policy.discount", 0.99, "Gallici et al. 2025"),
+    ],
     "impala": [
         ("policy.horizon_steps", 20, "Espeholt et al. 2018"),
         ("policy.discount", 0.99, "Espeholt et al. 2018"),

@@ -40,7 +40,8 @@ def test_it_is_said_why() -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [*({"type": kind} for kind in ("dqn", "ppo", "impala", "sac", "td3")), declared(learns_from_parts=True)]
+    "policy",
+    [*({"type": kind} for kind in ("dqn", "ppo", "impala", "pqn", "sac", "td3")), declared(learns_from_parts=True)],
 )
 def test_one_that_declares_it_is_taken(policy: dict[str, object]) -> None:
     assert config(policy).learner.ranks == 2

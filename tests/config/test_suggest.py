@@ -78,7 +78,7 @@ def test_where_the_algorithm_is_not_known_any_may_be_meant() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "hint"),
     [
-        ("horizon_steps", "dqn", "; policy.type ppo or impala has it"),
+        ("horizon_steps", "dqn", "; policy.type ppo or impala or pqn has it"),
         ("gae_lambda", "sac", "; policy.type ppo has it"),
         ("recurrent", "sac", "; policy.type ppo or impala or r2d2 has it"),
         ("precision", "ppo", "did you mean learner.precision?"),

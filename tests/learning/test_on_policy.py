@@ -14,7 +14,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
 @pytest.mark.timeout(2 * DEADLINE_S)
-@pytest.mark.parametrize(("algorithm", "verb", "goal"), [("ppo", "train", SOLVED), ("impala", "launch", 195.0)])
+@pytest.mark.parametrize(
+    ("algorithm", "verb", "goal"), [("ppo", "train", SOLVED), ("pqn", "train", SOLVED), ("impala", "launch", 195.0)]
+)
 def test_one_seed(algorithm: str, verb: str, goal: float, tmp_path: Path) -> None:
     """IMPALA goes part of the way, `make learning` all of it: whoever guesses stays below 30."""
     config = EXAMPLES / f"cartpole_{algorithm}.yaml"

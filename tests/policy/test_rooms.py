@@ -11,7 +11,7 @@ ROOMS = Rooms(
         {"networks"},
         {"base"},
         {"acting", "transitions"},
-        {"entry", "target_learner", "torch_distributions"},
+        {"entry", "network_learner", "torch_distributions"},
         {"algorithms"},
         {"files", "row_plan"},
         {"export"},

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import torch
@@ -18,24 +17,25 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED
 from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic, Unrolled, make_network
 from remuda.policy.algorithms.actor_critic.segments import Seen, Segments
-from remuda.policy.base import Algorithm, Arrays, LearnResult
+from remuda.policy.base import Arrays, LearnResult
+from remuda.policy.network_learner import NetworkLearner
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
+from remuda.policy.networks.optimizers.base import Optimizer
 from remuda.policy.networks.optimizers.make import make_optimizer
 from remuda.policy.networks.portable import PortableActorCritic
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.recurrence import begins_of
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
-from remuda.policy.networks.tensors import masked, model_misfits, to_tensor, weights_from
+from remuda.policy.networks.tensors import masked, to_tensor, weights_from
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.ranks import Ranks
 from remuda.policy.returns import Outcome
-from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 from remuda.policy.torch_distributions import Distribution, Gaussian, categorical
 
 
-class ActorCritic(Algorithm):
+class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Optimizer]):
     """Network, optimizer, normalisation and counters; a subclass has `loss` and `learn`.
 
     Observations are normalised in `learn` by the moments that the policy acted with, and only then are the moments
@@ -44,24 +44,22 @@ class ActorCritic(Algorithm):
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, PpoConfig | ImpalaConfig), config.policy.type
-        self.observation, self.action = observation, action
-        self._shared, self._learner, self._source_dir = config.policy, config.learner, config.source_dir
+        self._shared, self._learner = config.policy, config.learner
         self._numbers: Numbers = observation.numbers(normalised=config.policy.normalize_observations)
         self._device = torch.device(config.learner.device)
-        self._network = self._make_network(seed)
-        self.network = self._network  # its forward is the policy, normalisation included; unless it is recurrent
-        self._head = self._network.head if isinstance(self._network, RecurrentNetwork) else self._network
-        self._reads = self._network.encoder if isinstance(self._network, RecurrentNetwork) else self._network
-        self._parameters = FlatParameters(self._network)
-        lowers = config.policy.lowers_products
-        self.products = Products(self._device).reach(self._network) if lowers else None
-        self._optimizer = make_optimizer(config, self._parameters.part(""))
-        self._updates = 0  # batches learned from
+        with weights_from(seed):
+            network = make_network(config.policy, observation, action, config.source_dir).to(self._device)
+        self._head = network.head if isinstance(network, RecurrentNetwork) else network
+        self._reads = network.encoder if isinstance(network, RecurrentNetwork) else network
+        self._parameters = FlatParameters(network)
+        self.products = Products(self._device).reach(network) if config.policy.lowers_products else None
+        optimizer = make_optimizer(config, self._parameters.part(""))
+        super().__init__(observation, action, online=network, optimizer=optimizer)
 
     def portable(self) -> PortableActorCritic:
         """See Algorithm."""
         scaled = self._shared.normalize_rewards
-        return PortableActorCritic(self._network, self.observation, self.action, scaled_rewards=scaled)
+        return PortableActorCritic(self._online, self.observation, self.action, scaled_rewards=scaled)
 
     # --- parts of an update
 
@@ -123,19 +121,19 @@ class ActorCritic(Algorithm):
 
     def _evaluate(self, seen: Seen) -> tuple[torch.Tensor, torch.Tensor]:
         """The policy's outputs [n, outputs] and the values [n] of prepared observations."""
-        if isinstance(self._network, RecurrentNetwork):
+        if isinstance(self._online, RecurrentNetwork):
             assert isinstance(seen, Unrolled)
-            return self._network.evaluate(seen)
+            return self._online.evaluate(seen)
         assert isinstance(seen, torch.Tensor)
-        return self._network.evaluate(seen)
+        return self._online.evaluate(seen)
 
     def _values(self, seen: Seen) -> torch.Tensor:
         """The values [n] alone, without a graph."""
-        if isinstance(self._network, RecurrentNetwork):
+        if isinstance(self._online, RecurrentNetwork):
             assert isinstance(seen, Unrolled)
-            return self._network.values(seen)
+            return self._online.values(seen)
         assert isinstance(seen, torch.Tensor)
-        return self._network.values(seen)
+        return self._online.values(seen)
 
     def _mean_entropy(self, entropies: torch.Tensor) -> torch.Tensor:
         """The mean entropy, which has a graph where it is a part of the loss."""
@@ -168,43 +166,11 @@ class ActorCritic(Algorithm):
         told = {name: metrics[name] for name in PPO_MONITORED if name in metrics}
         return LearnResult(told, None, updates)
 
-    # --- state
-
-    def state(self) -> dict[str, object]:
-        """See Algorithm; the model holds the running moments too."""
-        return {
-            "model": dict(self._network.state_dict()),
-            "optimizer": self._optimizer.state(),
-            "schedules": {"updates": self._updates},
-        }
-
-    def load_state(self, state: Mapping[str, object]) -> None:
-        """See Algorithm. The learning rate is the config's."""
-        problems = model_misfits(self._network, state, "model") + self._optimizer.misfits(state.get("optimizer"))
-        schedules = cast("Mapping[str, object]", state.get("schedules") or {})
-        updates = schedules.get("updates")
-        problems += [] if isinstance(updates, int) else ["schedules: missing updates"]
-        if problems:
-            raise StateMismatchError(problems)
-        self._network.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
-        self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
-        self._updates = cast("int", updates)
-
-    def load_weights(self, state: Mapping[str, object]) -> None:
-        """Start from a saved model and its running moments."""
-        problems = model_misfits(self._network, state, "model")
-        if problems:
-            raise StateMismatchError(problems)
-        self._network.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+    # --- parts
 
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy parameters (in one transfer) and running moments to the host."""
         return self._parameters.snapshot()
-
-    def _make_network(self, seed: int) -> ActorCriticNetwork | RecurrentActorCritic:
-        with weights_from(seed):
-            network = make_network(self._shared, self.observation, self.action, self._source_dir)
-        return network.to(self._device)
 
 
 def explained_variance(ranks: Ranks, values: NDArray[np.float32], targets: NDArray[np.float32]) -> float:

@@ -17,6 +17,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic, explained_variance
 from remuda.policy.algorithms.actor_critic.networks import Unrolled
 from remuda.policy.algorithms.actor_critic.segments import Losses, Seen, Segments
+from remuda.policy.algorithms.minibatches import shuffled
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.tensors import to_tensor
@@ -190,10 +191,9 @@ class Ppo(ActorCritic):
             if minibatches == 1:  # the whole batch, in whatever order
                 yield steps
                 continue
-            order = rng.permutation(segments.whole) - segments.first
-            own = (order >= 0) & (order < len(steps.log_prob))
-            sizes = [int(share.sum()) for share in np.array_split(own, minibatches)]
-            drawn = to_tensor(order[own], self._device)
+            own = len(steps.log_prob)
+            order, sizes = shuffled(rng, whole=segments.whole, first=segments.first, own=own, shares=minibatches)
+            drawn = to_tensor(order, self._device)
             yield from steps.at(steps.observations.index_select(0, drawn), drawn).split(sizes)
 
     def _of_segments(self, steps: Steps, seen: Unrolled, rng: np.random.Generator) -> Iterator[Steps]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from remuda.config.algorithms.pqn import PqnConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.q_policy import QPolicy
@@ -24,7 +25,7 @@ class DqnPolicy(QPolicy):
 
     def __init__(
         self,
-        config: DqnConfig,
+        config: DqnConfig | PqnConfig,
         observation: ObservationSpec,
         action: ActionSpec,
         inference: Inference = PLAIN,
@@ -44,7 +45,9 @@ class DqnPolicy(QPolicy):
         return self._network("values", self._observation.encode(observations))
 
 
-def _network(config: DqnConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None) -> nn.Module:
+def _network(
+    config: DqnConfig | PqnConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
+) -> nn.Module:
     from remuda.policy.algorithms.dqn.network import make_network  # not above: most collectors need no torch
 
     return make_network(config, observation, action, source_dir)

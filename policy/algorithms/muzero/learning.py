@@ -23,6 +23,7 @@ from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import new_tree
 from remuda.policy.algorithms.muzero.targets import SEARCH_POLICY, Floats, Positions, Returns
 from remuda.policy.base import Arrays, LearnResult, Loss, ReanalyzingAlgorithm
+from remuda.policy.network_learner import TargetLearner
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.optimizers.base import Optimizer
 from remuda.policy.networks.optimizers.make import make_optimizer
@@ -30,7 +31,6 @@ from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.rescaling import scaled
 from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.policy.target_learner import TargetLearner
 
 
 class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):

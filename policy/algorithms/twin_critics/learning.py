@@ -17,13 +17,13 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout, numbers_of
 from remuda.policy.algorithms.twin_critics.networks import make_network
 from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.network_learner import TargetLearner
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
 from remuda.policy.networks.optimizers.base import Optimizers
 from remuda.policy.networks.optimizers.make import make_optimizer
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.policy.target_learner import TargetLearner
 from remuda.policy.transitions import Transitions
 
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "log_temperature"

@@ -12,7 +12,7 @@ from remuda.config.load import load_config
 
 ROOT = Path(__file__).parents[3]
 PEER_SCRIPT = ROOT / "benchmarks" / "peers" / "stable-baselines3" / "learning.py"
-CARTPOLE = {"dqn", "ppo", "impala", "rainbow", "r2d2", "sac", "muzero"}
+CARTPOLE = {"dqn", "ppo", "impala", "pqn", "rainbow", "r2d2", "sac", "muzero"}
 
 
 def test_every_task_has_a_name_of_its_own() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.pqn import PqnConfig
 from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
@@ -59,6 +60,11 @@ def some_segments(rng: np.random.Generator) -> Arrays:
     return segments.batch(rng, segments=7)
 
 
+def pqn() -> Algorithm:
+    policy = PqnConfig(hidden=(16, 8), horizon_steps=9, minibatches=5)
+    return segments.on_policy(policy, CLIPPED)
+
+
 def pushes() -> Algorithm:
     policy = PpoConfig(hidden=(16, 8), horizon_steps=9, epochs=2, minibatches=3, value_clip=0.2)
     return segments.on_policy(policy, CLIPPED, action=segments.PUSH)
@@ -99,6 +105,7 @@ CASES: dict[str, tuple[Made, Draws]] = {
     "ppo, whole batches": (ppo(minibatches=1), some_segments),
     "ppo, numbers as actions": (pushes, push_segments),
     "impala": (impala(), some_segments),
+    "pqn": (pqn, some_segments),
     "sac": (sac, transitions),
     "sac, counted actions": (counted_sac, counted_transitions),
     "td3": (td3, transitions),

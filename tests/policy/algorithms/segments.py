@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.pqn import PqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
@@ -30,7 +31,7 @@ SEVERAL = ActionSpec(None, 0, "int32", (2, 2), counts=(3, 2, 2, 4), starts=(1, 0
 
 
 def on_policy(
-    policy: PpoConfig | ImpalaConfig,
+    policy: PpoConfig | ImpalaConfig | PqnConfig,
     learner: LearnerConfig | None = None,
     *,
     observation: ObservationSpec = OBSERVATION,
@@ -40,7 +41,7 @@ def on_policy(
     return make_algorithm(experiment(policy, learner), observation, action, seed)
 
 
-def experiment(policy: PpoConfig | ImpalaConfig, learner: LearnerConfig | None = None) -> ExperimentConfig:
+def experiment(policy: PpoConfig | ImpalaConfig | PqnConfig, learner: LearnerConfig | None = None) -> ExperimentConfig:
     env = EnvConfig(id="CartPole-v1")
     return ExperimentConfig(name="case", env=env, policy=policy, learner=learner or LearnerConfig())
 

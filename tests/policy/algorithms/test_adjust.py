@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import Adam
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.pqn import PqnConfig
 from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
@@ -86,6 +87,7 @@ CASES: dict[str, Case] = {
         ),
         _some_segments,
     ),
+    "pqn": Case(segments.experiment(PqnConfig(hidden=(8,), horizon_steps=9, minibatches=3), LEARNER), _some_segments),
     "impala": Case(segments.experiment(ImpalaConfig(hidden=(8,), horizon_steps=9), LEARNER), _some_segments),
     "muzero": Case(muzero.config(learner=LEARNER), muzero.batch, muzero.OBSERVATION, muzero.ACTION),
     "sac": _twin_critics(SacConfig(hidden=(8,), target_entropy=-1.0), twin_critics.PUSH, "policy.temperature", AIMS[1]),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from remuda.collector.build import make_rollout
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.config.algorithms.pqn import PqnConfig
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.environment import EnvConfig
@@ -41,6 +42,7 @@ KINDS: dict[str, Any] = {
     "ppo": PpoConfig(**ONCE, normalize_observations=True),
     "ppo, recurrent": PpoConfig(**ONCE, **RECURRENT),
     "impala": ImpalaConfig(**SMALL, horizon_steps=9),
+    "pqn": PqnConfig(**SMALL, horizon_steps=9),
     "impala, recurrent": ImpalaConfig(**SMALL, **RECURRENT, horizon_steps=9),
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)

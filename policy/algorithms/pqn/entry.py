@@ -1,0 +1,42 @@
+"""PQN as the roles know it: segments, used once; epsilon-greedy collectors."""
+
+from __future__ import annotations
+
+from remuda.config.algorithms.pqn import PqnConfig
+from remuda.config.declaration import Declaration, Segments
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.acting.network import Chosen
+from remuda.policy.algorithms.dqn.acting import DqnPolicy
+from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
+from remuda.policy.base import Algorithm, Policy
+from remuda.policy.entry import AlgorithmEntry, Setup
+from remuda.policy.schedules import epsilon_schedule
+
+
+class PqnEntry(AlgorithmEntry[PqnConfig]):
+    """See AlgorithmEntry."""
+
+    settings = PqnConfig
+
+    def declaration(self, config: ExperimentConfig, settings: PqnConfig) -> Declaration:
+        """Collectors explore less and less."""
+        return Declaration(
+            rows=Segments(horizon_steps=settings.horizon_steps, discount=settings.discount),
+            reuse="once",
+            monitored=MONITORED,
+            loss_columns=LOSS_COLUMNS,
+            with_statistics=WITH_STATISTICS,
+            exploration={EPSILON: epsilon_schedule(config, settings)},
+            learns_from_parts=settings.learns_from_parts,
+            lowers_products=settings.lowers_products,
+        )
+
+    def make_policy(self, setup: Setup[PqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        """See AlgorithmEntry."""
+        return DqnPolicy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
+
+    def make_algorithm(self, setup: Setup[PqnConfig], seed: int) -> Algorithm:
+        """See AlgorithmEntry."""
+        from remuda.policy.algorithms.pqn.learning import Pqn
+
+        return Pqn(setup.config, setup.observation, setup.action, seed)

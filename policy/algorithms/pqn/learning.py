@@ -1,0 +1,130 @@
+"""PQN, the learning side (Gallici et al. 2025): the update rule on one page."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from remuda.config.algorithms.pqn import PqnConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.dqn.network import make_network
+from remuda.policy.algorithms.minibatches import shuffled
+from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.network_learner import NetworkLearner
+from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.optimizers.base import Optimizer
+from remuda.policy.networks.optimizers.make import make_optimizer
+from remuda.policy.networks.portable import Portable
+from remuda.policy.networks.precision import Products
+from remuda.policy.networks.tensors import masked, to_tensor, weights_from
+from remuda.policy.returns import Floats, Outcome, generalized_advantages
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+
+class Steps(NamedTuple):
+    """The valid slots of a batch, or a minibatch of them; each [n, …]."""
+
+    obs: torch.Tensor
+    """Encoded."""
+    action: torch.Tensor
+    """Indices int64 [n]."""
+    target: torch.Tensor
+    """float32 [n]: what the value of the action should be."""
+
+
+class Pqn(NetworkLearner[nn.Module, Optimizer]):
+    """Some epochs of minibatches on each batch of segments, towards λ-returns of the network itself."""
+
+    def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
+        assert isinstance(config.policy, PqnConfig), config.policy.type
+        self._policy, self._learner, self._seed = config.policy, config.learner, seed
+        self._device = torch.device(config.learner.device)
+        with weights_from(seed):
+            online = make_network(config.policy, observation, action, config.source_dir).to(self._device)
+        self._parameters = FlatParameters(online)
+        optimizer = make_optimizer(config, self._parameters.part(""))
+        super().__init__(observation, action, online=online, optimizer=optimizer)
+        self.products = Products(self._device).reach(online) if config.policy.lowers_products else None
+
+    def portable(self) -> Portable:
+        """See Algorithm."""
+        return Portable(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
+
+    def learn(self, batch: Arrays) -> LearnResult:
+        """Compute the λ-returns, then do `epochs` passes over `minibatches` shares of the batch."""
+        self._updates += 1
+        taken = [self._step(steps) for steps in self._minibatches(self._steps(batch))]
+        metrics: dict[str, float | torch.Tensor] = {"cur_lr": self._learner.learning_rate}
+        if taken:
+            metrics |= {name: torch.cat([step[name] for step in taken]) for name in taken[0]}
+        return LearnResult(metrics, None, len(taken))
+
+    # --- the update rule
+
+    def loss(self, steps: Steps) -> Loss:
+        """Half the mean squared error of the values of the actions (equation 11 of the paper)."""
+        q_value = self._online(steps.obs).gather(1, steps.action.unsqueeze(1)).squeeze(1)
+        values = q_value.detach()
+        metrics = {"q_value": values, "target_q_value": steps.target, "td_error": (values - steps.target).abs()}
+        return Loss(0.5 * functional.mse_loss(q_value, steps.target), metrics)
+
+    def returns(self, outcome: Outcome, best: Floats) -> Floats:
+        """The λ-returns float32 [B, T] (algorithm 1 of the paper; Peng and Williams 1994), given the values of the best
+        legal actions in all observations, float32 [B, T + 1]: a generalised advantage is how far such a return is from
+        the value."""
+        config = self._policy
+        advantages = generalized_advantages(outcome, best, discount=config.discount, gae_lambda=config.q_lambda)
+        returns: Floats = advantages + best[:, :-1]
+        return returns
+
+    def _steps(self, batch: Arrays) -> Steps:
+        """The valid slots, and their targets by the network as it is."""
+        outcome, legal = Outcome.of(batch), batch.get("legal")
+        segments, slots = outcome.valid.shape
+        seen = batch["obs"].reshape(segments * (slots + 1), *self.observation.shape)
+        observations = to_tensor(self.observation.encode(seen), self._device)
+        with torch.no_grad():
+            values = self._online(observations)
+            allowed = None if legal is None else to_tensor(legal.reshape(len(seen), -1), self._device)
+            best = masked(values, allowed).amax(dim=1).cpu().numpy().reshape(segments, slots + 1)
+        segment, slot = np.nonzero(outcome.valid)
+        columns = (
+            segment * (slots + 1) + slot,
+            self.action.indices(batch["action"][outcome.valid]),
+            self.returns(outcome, best)[outcome.valid],
+        )
+        place, action, target = (to_tensor(column, self._device) for column in columns)
+        return Steps(observations.index_select(0, place), action, target)
+
+    # --- parts of an update
+
+    def _minibatches(self, steps: Steps) -> Iterator[Steps]:
+        """Every step once per epoch, shuffled again each epoch; of each share the steps that this rank has."""
+        rng = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same
+        own = len(steps.action)
+        counts = self.ranks.gather(np.array([own], np.float64))[:, 0]
+        first, whole = int(counts[: self.ranks.rank].sum()), int(counts.sum())
+        shares = min(self._policy.minibatches, whole)
+        for _ in range(self._policy.epochs if whole else 0):
+            order, sizes = shuffled(rng, whole=whole, first=first, own=own, shares=shares)
+            drawn = to_tensor(order, self._device)
+            yield from map(Steps, *(torch.split(column.index_select(0, drawn), sizes) for column in steps))
+
+    def _step(self, steps: Steps) -> dict[str, torch.Tensor]:
+        """Take one step of the optimizer down `loss`; returns the metrics, each a vector."""
+        loss = self.loss(steps)
+        self._parameters.backward(loss.total)
+        total = loss.total.detach()
+        self.ranks.average(len(steps.action), self._parameters.gradient, total)
+        norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
+        self._optimizer.step()
+        values = {name: torch.as_tensor(value) for name, value in loss.metrics.items()}
+        return {"total_loss": total.reshape(1), **values, "grad_norm": norm.reshape(1)}

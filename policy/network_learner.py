@@ -1,0 +1,125 @@
+"""What algorithms that train one network have in common: their state in checkpoints."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar, cast
+
+import torch
+from torch import nn
+
+from remuda.policy.base import Algorithm
+from remuda.policy.networks.optimizers.base import Kept
+from remuda.policy.networks.tensors import model_misfits
+from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+Network = TypeVar("Network", bound=nn.Module)
+AnyOptimizer = TypeVar("AnyOptimizer", bound=Kept)
+
+
+class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
+    """Learns a network with one optimizer."""
+
+    def __init__(
+        self,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        *,
+        online: Network,
+        optimizer: AnyOptimizer,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """`generator` draws what updates draw; None if they draw nothing, or seed another one each time."""
+        self.observation, self.action = observation, action
+        self.network = self._online = online
+        self._optimizer, self._generator = optimizer, generator
+        self._updates = 0
+
+    def _loaded(self) -> None:
+        """Bring what was computed of the networks up to them: they have other weights now."""
+
+    def state(self) -> dict[str, object]:
+        """See Algorithm; an optimizer's moments are vectors over its parameters, in the model's order."""
+        drawn = {} if self._generator is None else {"generator": self._generator.get_state()}
+        return {
+            "model": dict(self._online.state_dict()),
+            "optimizer": self._optimizer.state(),
+            "schedules": {"updates": self._updates, **drawn},
+        }
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """See Algorithm. Learning rates are the config's."""
+        if problems := self._misfits(state):
+            raise StateMismatchError(problems)
+        schedules = cast("Mapping[str, object]", state["schedules"])
+        self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+        self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
+        self._updates = cast("int", schedules["updates"])
+        if self._generator is not None:
+            self._generator.set_state(cast("torch.Tensor", schedules["generator"]).cpu())
+        self._loaded()
+
+    def load_weights(self, state: Mapping[str, object]) -> None:
+        """Start from a saved model."""
+        super().load_weights(state)
+        self._loaded()
+
+    def _misfits(self, state: Mapping[str, object]) -> list[str]:
+        """The reasons why a saved state cannot be loaded; empty if it fits."""
+        problems = model_misfits(self._online, state, "model") + self._optimizer.misfits(state.get("optimizer"))
+        schedules = cast("Mapping[str, object]", state.get("schedules") or {})
+        if not isinstance(schedules.get("updates"), int):
+            problems.append("schedules: missing updates")
+        if self._generator is not None and not _fits(schedules.get("generator"), self._generator):
+            problems.append("schedules: missing generator")
+        return problems
+
+
+class TargetLearner(NetworkLearner[Network, AnyOptimizer]):
+    """Besides bootstraps from a target network, which comes after the network in training."""
+
+    def __init__(
+        self,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        *,
+        online: Network,
+        target: Network,
+        optimizer: AnyOptimizer,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """See NetworkLearner."""
+        super().__init__(observation, action, online=online, optimizer=optimizer, generator=generator)
+        self._target = target
+
+    def _copy_to_target(self) -> None:
+        """Give the target network the weights of the network in training, of which it is a copy."""
+        self._target.load_state_dict(self._online.state_dict())
+
+    def state(self) -> dict[str, object]:
+        """See NetworkLearner."""
+        return {**super().state(), "target_model": dict(self._target.state_dict())}
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """See NetworkLearner."""
+        if problems := self._misfits(state):
+            raise StateMismatchError(problems)
+        self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
+        super().load_state(state)
+
+    def load_weights(self, state: Mapping[str, object]) -> None:
+        """Start both networks from a saved model."""
+        Algorithm.load_weights(self, state)
+        self._copy_to_target()
+        self._loaded()
+
+    def _misfits(self, state: Mapping[str, object]) -> list[str]:
+        return super()._misfits(state) + model_misfits(self._target, state, "target_model")
+
+
+def _fits(drawn: object, generator: torch.Generator) -> bool:
+    return isinstance(drawn, torch.Tensor) and drawn.shape == generator.get_state().shape

@@ -13,7 +13,18 @@ from remuda.benchmarks.learning.runs import OURS, PEER, Run
 from remuda.benchmarks.learning.tasks import Task
 from remuda.plotting.curves import combined, line
 
-_COLOURS = ("#2a7d4f", "#b3392f", "#1f5f99", "#c4661f", "#6b4a9c", "#7a7a1f", "#1f8a8a", "#9c3a74", "#333333", "#e0a100")
+_COLOURS = (
+    "#2a7d4f",
+    "#b3392f",
+    "#1f5f99",
+    "#c4661f",
+    "#6b4a9c",
+    "#7a7a1f",
+    "#1f8a8a",
+    "#9c3a74",
+    "#333333",
+    "#e0a100",
+)
 _STYLES = {OURS: "-", PEER: "--"}
 
 

@@ -17,6 +17,7 @@ import torch
 from torch.nn import functional
 
 from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN, runs_of
+from remuda.policy.networks.one_node import require_one_derivative
 
 _LOG_2_PI = math.log(2.0 * math.pi)
 _SQUASHED = 0.5 * _LOG_2_PI + 2.0 * math.log(2.0)
@@ -115,6 +116,7 @@ class _CategoricalNode(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *by: torch.Tensor | None) -> Any:
+        require_one_derivative()
         by_log_prob, by_entropy = by
         log_probs, probs, indices, expected = ctx.parts
         gradient = None
@@ -146,6 +148,7 @@ class _GaussianNode(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *by: torch.Tensor | None) -> Any:
+        require_one_derivative()
         by_log_prob, by_entropy = by
         inverse, distance = ctx.parts
         by_mean, by_log_std = None, distance.new_zeros(len(inverse))
@@ -181,6 +184,7 @@ class _SquashedNode(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *by: torch.Tensor | None) -> Any:
+        require_one_derivative()
         by_action, by_log_prob = by
         log_std, spread, action = ctx.parts
         by_before = torch.zeros_like(action) if by_action is None else _tanh_backward(by_action, action)

@@ -22,7 +22,7 @@ Outputs = tuple[torch.Tensor, ...]
 
 class OneNode(Lowers, ABC):
     """Layers with a backward pass that is written for the whole. Modules keep one as an attribute and call `recorded`
-    in their `forward`. Derivatives of gradients are not available."""
+    in their `forward`. Derivatives of gradients are refused."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self.parameters = list(parameters)
@@ -116,6 +116,7 @@ class _Node(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *by_outputs: torch.Tensor | None) -> Any:
+        require_one_derivative()
         _, to_inputs, *needed = ctx.needs_input_grad
         layers: OneNode = ctx.layers
         by_leaves, out = layers.gradients(needed)
@@ -123,6 +124,15 @@ class _Node(torch.autograd.Function):
 
 
 _recorded = cast("Callable[..., Outputs]", _Node.apply)
+
+
+def require_one_derivative() -> None:
+    """Raise RuntimeError where the way back is itself recorded (`create_graph=True`): its derivative would be wrong."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "Remuda's own layers and distributions have no second derivatives, and create_graph=True asks for them: "
+            "bring a network of your own as policy.network, and compute likelihoods by torch.distributions"
+        )
 
 
 def nodes_of(network: nn.Module) -> Iterator[OneNode]:

@@ -18,6 +18,7 @@ from torch import nn
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.one_node import Outputs
 from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
+from remuda.policy.torch_distributions import Categorical
 
 Activation = Literal["tanh", "relu"]
 Widths = tuple[int, ...]
@@ -230,3 +231,13 @@ def test_a_copy_has_parameters_of_its_own() -> None:
 def test_other_modules_are_left_to_torch(head: nn.Module) -> None:
     assert Perceptrons.of([head]) is None
     assert Perceptrons.of([nn.Linear(4, 1)], [head]) is None
+
+
+def test_a_second_derivative_is_refused_rather_than_wrong() -> None:
+    network = Network(3, (4,), HEADS["all"], "tanh", "all")
+    inputs = torch.randn(5, 3, requires_grad=True)
+    policy, _ = network.fused(inputs)
+    likelihood, _ = Categorical(policy).of(torch.zeros(5, dtype=torch.int64))
+    for outputs in (policy, likelihood):
+        with pytest.raises(RuntimeError, match="no second derivatives"):
+            torch.autograd.grad(outputs.sum(), inputs, create_graph=True)

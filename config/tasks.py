@@ -26,6 +26,11 @@ def kwargs_of_stage(config: ExperimentConfig, stage: int) -> str:
     return json.dumps(config.env.schedule[stage - 1].kwargs) if stage else ""
 
 
+def without_secrets(kwargs_json: str) -> str:
+    """Arguments of a task as copies for people have them."""
+    return json.dumps(masked(json.loads(kwargs_json))) if kwargs_json else kwargs_json
+
+
 def evaluated(config: ExperimentConfig) -> ExperimentConfig:
     """The settings with the environment that evaluations are played on as `env`: see `evaluator.env`."""
     other, env = config.evaluator.env, config.env

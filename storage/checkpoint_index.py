@@ -37,6 +37,8 @@ class NewTask(Struct, frozen=True):
     train_iter: int
     env_step: int
     wall_s: float
+    kwargs_json: str | None = None
+    """Its arguments over those of `env.kwargs`, as JSON, without secrets; None where they were not written down."""
 
 
 class _IndexFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -146,8 +148,11 @@ class CheckpointIndex:
         self._write(checkpoints=tuple(each for each in listed if each not in gone), last=record.train_iter)
         return gone
 
-    def set_reward(self, train_iter: int, reward: float, *, task: str = "", best: bool = False) -> None:
-        """Set the mean evaluation return of a checkpoint on a task; one that is not finite counts as not evaluated.
+    def set_reward(
+        self, train_iter: int, reward: float, *, task: str = "", kwargs_json: str | None = None, best: bool = False
+    ) -> None:
+        """Set the mean evaluation return of a checkpoint on a task with these arguments; one that is not finite counts
+        as not evaluated.
 
         With `best`, ckpt_best.pth.tar becomes a link to this checkpoint.
         """
@@ -157,7 +162,7 @@ class CheckpointIndex:
             self._link(train_iter, _BEST)
         tasks = self._state.tasks
         if task and (not tasks or tasks[-1].task != task):
-            tasks = (*tasks, NewTask(task, known.train_iter, known.env_step, known.wall_s))
+            tasks = (*tasks, NewTask(task, known.train_iter, known.env_step, known.wall_s, kwargs_json))
         self._write(checkpoints=self._with(evaluated), best=train_iter if best else None, tasks=tasks)
 
     def link_interrupt(self, train_iter: int) -> None:

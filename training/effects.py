@@ -44,6 +44,8 @@ class RecordReward:
     best: bool
     task: str = ""
     """The task on which it was measured."""
+    kwargs_json: str | None = None
+    """See remuda.storage.checkpoint_index.NewTask."""
 
 
 @dataclass(frozen=True)

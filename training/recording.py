@@ -33,4 +33,6 @@ def record(effect: RecordEffect, folder: RunFolder, log: Logbook, checkpoints: C
             if effect.interrupted:
                 checkpoints.link_interrupt(effect.record.train_iter)
         case RecordReward():
-            checkpoints.set_reward(effect.train_iter, effect.reward, task=effect.task, best=effect.best)
+            checkpoints.set_reward(
+                effect.train_iter, effect.reward, task=effect.task, kwargs_json=effect.kwargs_json, best=effect.best
+            )

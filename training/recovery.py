@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from remuda.config.schema import ExperimentConfig
+from remuda.config.tasks import without_secrets
 from remuda.logbook.book import Logbook
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.training.commander.curriculum import Curriculum
@@ -39,7 +40,8 @@ def catch_up(checkpoints: CheckpointIndex, commander: CommanderSnapshot) -> None
         evaluated = commander.last.record.train_iter
         if evaluated in rewards and rewards[evaluated] is None:
             last = EvaluationResult.of(commander.last)
-            checkpoints.set_reward(evaluated, last.reward_mean, task=last.record.task)
+            kwargs_json = without_secrets(last.task.kwargs_json)
+            checkpoints.set_reward(evaluated, last.reward_mean, task=last.record.task, kwargs_json=kwargs_json)
 
 
 def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) -> None:

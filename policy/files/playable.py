@@ -123,12 +123,15 @@ def of_run(playable: Playable, run_dir: Path) -> Playable:
 
 def evaluated_at(config: ExperimentConfig, ckpt: Path, train_iter: int) -> ExperimentConfig:
     """The settings of a run with the environment that a checkpoint of so many updates was evaluated on, as `env`: by
-    the tasks that index.json in this folder names. A task that is not in the config is taken for the first."""
+    the tasks that index.json in this folder names. A task without arguments there is looked up in the config, and is
+    taken for the first where that does not have it."""
     try:
-        begun = [each.task for each in CheckpointIndex(ckpt).tasks if each.train_iter <= train_iter]
+        begun = [each for each in CheckpointIndex(ckpt).tasks if each.train_iter <= train_iter]
     except (CheckpointIndexError, OSError):
         begun = []
-    stage = stage_named(config, begun[-1]) if begun else 0
+    if begun and begun[-1].kwargs_json is not None:
+        return evaluated(on_task(config, begun[-1].kwargs_json))
+    stage = stage_named(config, begun[-1].task) if begun else 0
     return evaluated(on_task(config, kwargs_of_stage(config, stage)))
 
 

@@ -193,10 +193,16 @@ def test_several_policies_go_on_together(tmp_path: Path) -> None:
         assert shown[-1]["Task"] == 1
 
 
-def test_a_policy_is_played_at_its_task_and_on_the_environment_of_evaluations(tmp_path: Path) -> None:
-    config = level_config(tmp_path / "user", env={"max_episode_steps": 4})
+@pytest.mark.parametrize("callbacks", [(), ("remuda.tests.callbacks:Climbs",)])
+def test_a_policy_is_played_at_its_task_and_on_the_environment_of_evaluations(
+    tmp_path: Path, callbacks: Sequence[str]
+) -> None:
+    """Also where a callback asked for the task, which is in no schedule."""
+    schedule = () if callbacks else SCHEDULE
+    config = level_config(tmp_path / "user", schedule, callbacks, env={"max_episode_steps": 4})
     result = run_tiny(config, Start(tmp_path / "run"))
     folder = RunFolder(result.run_dir)
+    assert max(each.reward or 0.0 for each in CheckpointIndex(folder.ckpt).records) > 4
     for record in CheckpointIndex(folder.ckpt).records:
         playable = of_run(checkpoint_playable(folder.ckpt / record.file, trust_code=True), folder.root)
         assert playable.env.max_episode_steps == 4

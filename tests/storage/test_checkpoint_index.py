@@ -125,7 +125,7 @@ def test_the_layout_of_the_file(tmp_path: Path) -> None:
                 "task": "walk",
             },
         ],
-        "tasks": [{"task": "walk", "train_iter": 100, "env_step": 800, "wall_s": 10.0}],
+        "tasks": [{"task": "walk", "train_iter": 100, "env_step": 800, "wall_s": 10.0, "kwargs_json": None}],
     }
     assert (tmp_path / "index.json").read_text().endswith("}\n")
 

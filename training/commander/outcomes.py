@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from remuda.config.tasks import without_secrets
 from remuda.logbook.page_reports import FilmReport
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Decision
@@ -123,8 +124,8 @@ class Outcomes:
         return LogLine(self._experiment, f"the run is over after {wall_s:.1f} s: {end.told}")
 
     def _reward(self, result: EvaluationResult, *, best: bool) -> RecordReward:
-        task = self._commander.curriculum.name_of(result.task)
-        return RecordReward(self._experiment, result.record.train_iter, result.reward_mean, best, task)
+        task, kwargs_json = self._commander.curriculum.name_of(result.task), without_secrets(result.task.kwargs_json)
+        return RecordReward(self._experiment, result.record.train_iter, result.reward_mean, best, task, kwargs_json)
 
     @property
     def _has_tasks(self) -> bool:

@@ -55,7 +55,7 @@ def test_an_evaluation_is_shown_entered_and_said_in_this_order() -> None:
     assert isinstance(shown, Emit)
     assert isinstance(shown.report, EvaluationReport)
     assert (shown.report.returns, shown.report.best, shown.report.ckpt_name) == ((3.0, 5.0), True, record(0).file)
-    assert entered == RecordReward(RUN, 0, 4.0, best=True, task=commander.curriculum.name)
+    assert entered == RecordReward(RUN, 0, 4.0, best=True, task=commander.curriculum.name, kwargs_json="")
     assert isinstance(said, LogLine)
     assert (said.level, "mean return 4 over 2 episodes (the best so far)" in said.text) == ("info", True)
 
@@ -84,7 +84,7 @@ def test_training_episodes_evaluate_once_there_are_enough() -> None:
     assert outcomes.evaluated_by_training(record(0)) == Outcome()
     progress.chunk(without_evaluations.chunk(0, 2.0, 4.0))
     entered, said, happened = outcomes.evaluated_by_training(record(500)).effects
-    assert entered == RecordReward(RUN, 50, 3.0, best=True, task=commander.curriculum.name)
+    assert entered == RecordReward(RUN, 50, 3.0, best=True, task=commander.curriculum.name, kwargs_json="")
     assert isinstance(said, LogLine)
     assert "mean return 3 over the newest 2 training episodes (the best so far)" in said.text
     assert happened == Happened(RUN, "evaluated_by_training", said.text)

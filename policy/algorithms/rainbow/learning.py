@@ -54,7 +54,7 @@ class Rainbow(QLearner[nn.Module]):
     def portable(self) -> PortableRainbow:
         """See Algorithm."""
         epsilon = self._policy.epsilon_end if self._policy.takes_random_actions else 0.0
-        distribution = return_distribution(self._policy, torch.device("cpu"))  # no part of the network, which moves there
+        distribution = return_distribution(self._policy, torch.device("cpu"))  # where the network is copied to
         return PortableRainbow(self._online, self.observation, self.action, epsilon, distribution)
 
     def learn(self, batch: Arrays) -> LearnResult:

@@ -1,8 +1,8 @@
-"""The parts that are compiled, and what is not installed; all else about the package is in pyproject.toml."""
+"""The packages, and the parts that are compiled; all else about the distribution is in pyproject.toml."""
 
 from __future__ import annotations
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_py import build_py
 
 
@@ -19,6 +19,7 @@ OPTIMIZED = ["-O3"]  # CFLAGS of the environment would take the place of Python'
 SEARCH = "policy/algorithms/muzero/search"
 
 setup(
+    packages=["remuda", *(f"remuda.{name}" for name in find_packages(exclude=("benchmarks*", "tests*")))],
     cmdclass={"build_py": BuildModules},
     ext_modules=[
         # optional: without a C compiler the installation goes on, and numpy does the same then

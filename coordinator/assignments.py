@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.catalog import Catalog
-from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.experiment.catalog import Catalog, FinishedRun
 from remuda.coordinator.experiment.team import Run
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from remuda.coordinator.effects import Asked, Broken, MarkRecoverable, PrepareRun, ReadLog, Reply, Step
 from remuda.coordinator.events import RunPrepared, RunRefused
-from remuda.coordinator.experiment.catalog import Catalog
-from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.experiment.catalog import Catalog, FinishedRun
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.shutdown import CoordinatorShutdown

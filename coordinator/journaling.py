@@ -9,9 +9,8 @@ from dataclasses import replace
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Broken, DeleteChunks, OfPolicy, SendToLease, Step
 from remuda.coordinator.events import PreparedRun, TakenUp
-from remuda.coordinator.experiment.catalog import Catalog
+from remuda.coordinator.experiment.catalog import Catalog, FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.experiment.team import Run, Team
 from remuda.training.effects import Emit
 from remuda.training.identity import Identity
@@ -20,6 +19,7 @@ from remuda.training.run_snapshot import FORMAT, RunSnapshot
 from remuda.wire.messages import (
     AnyMessage,
     Batches,
+    BatchRequest,
     ChunkMeta,
     CollectorReport,
     EvaluationFilmed,
@@ -64,9 +64,9 @@ class Journaling:
     def heard(self, experiment: Run, message: AnyMessage, steps: Sequence[Step]) -> None:
         """A worker's message was handled. Some messages change nothing that must be journaled at once, unless they led
         to something: credit, a save, a row of progress, the end."""
-        soft = isinstance(message, _SOFT) or experiment.is_soft(message)
-        if not (soft and all(_leaves_no_trace(step) for step in steps)):
-            self.touch(experiment.identity.id)
+        soft = isinstance(message, _SOFT) or (isinstance(message, BatchRequest) and experiment.may_redraw)
+        if not (soft and all(map(_leaves_no_trace, steps))):
+            self._touched.add(experiment.identity.id)
 
     def ticked(self, experiment: Run, steps: Sequence[Step]) -> None:
         """Time has passed for this experiment. That changes something only if it led to more than reports."""
@@ -114,15 +114,15 @@ class Journaling:
         """What one policy of a run has; the only one, where there are not several. `due`: with all priorities."""
         added, gone = member.replay.news()
         identity = member.identity.snapshot(member.config_json)
-        snapshot = RunSnapshot(FORMAT, identity, member.memory.snapshot(now_s), newest_lease, self._boot)
+        snapshot = RunSnapshot(FORMAT, identity, member.parts.snapshot(now_s), newest_lease, self._boot)
         return JournalEntry(
             member.identity.id,
             snapshot,
-            member.memory.changes(now_s),
+            member.parts.changes(now_s),
             added,
             gone,
             member.replay.priorities() if due else None,
-            member.memory.new_episodes(),
+            member.parts.progress.news(),
         )
 
 
@@ -132,7 +132,7 @@ def recovered_run(run: Recovered, now_s: float) -> TakenUp:
     config = ExperimentConfig.model_validate_json(run.snapshot.identity.config_json)
     experiment = _run(config, [Experiment(Identity.of(part.snapshot.identity), config, now_s) for part in parts])
     for member, part in zip(experiment.members, parts, strict=True):
-        member.memory.restore(part.snapshot.experiment, part.chunks, now_s)
+        member.parts.restore(part.snapshot.experiment, part.chunks, now_s)
         if part.priorities is not None:
             member.replay.restore_priorities(part.priorities)
     return TakenUp(experiment, run.snapshot, _whole([part.uncounted for part in parts]))
@@ -161,7 +161,7 @@ def prepared_experiment(prepared: PreparedRun, now_s: float) -> Run:
         recovered = part.recovered
         if recovered is not None:
             own = [metas[place] for metas in late]
-            member.memory.resume(recovered.snapshot.experiment, recovered.chunks, own, now_s)
+            member.parts.resume(recovered.snapshot.experiment, recovered.chunks, own, now_s)
             if recovered.priorities is not None:
                 member.replay.restore_priorities(recovered.priorities)
     return experiment

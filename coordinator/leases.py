@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nlargest
 
 from remuda.training.changed_rows import ChangedRows
@@ -32,25 +32,18 @@ class Lease:
     failed: bool = False
     """Its worker has reported a failure."""
 
-    @property
-    def number(self) -> int:
-        """Its number, which no other lease has."""
-        return self.holder.lease
+    number: int = field(init=False)
+    """No other lease has the same number."""
+    role: Role = field(init=False)
+    worker: str = field(init=False)
+    """By UUID."""
+    incarnation: int = field(init=False)
 
-    @property
-    def role(self) -> Role:
-        """The role of its worker."""
-        return self.holder.role
-
-    @property
-    def worker(self) -> str:
-        """By UUID."""
-        return self.holder.worker
-
-    def is_held_by(self, worker: str, incarnation: int) -> bool:
-        """Whether this incarnation of this worker holds the lease, or held it."""
+    def __post_init__(self) -> None:
+        """Copy what is asked for most often from the holder."""
         holder = self.holder
-        return holder.worker == worker and holder.incarnation == incarnation
+        self.number, self.role = holder.lease, holder.role
+        self.worker, self.incarnation = holder.worker, holder.incarnation
 
 
 class LeaseBook:
@@ -141,7 +134,7 @@ class LeaseBook:
     def was_held_by(self, number: int, worker: str, incarnation: int) -> bool:
         """Whether this lease is over and this incarnation of this worker held it."""
         lease = self._over.get(number)
-        return lease is not None and lease.is_held_by(worker, incarnation)
+        return lease is not None and (lease.worker, lease.incarnation) == (worker, incarnation)
 
     # --- how it stands ---
 
@@ -172,7 +165,8 @@ class LeaseBook:
 
     def ready(self, role: Role) -> list[Lease]:
         """Leases of a role whose workers are ready."""
-        return [lease for lease in self.of(role) if lease.ready and not lease.draining]
+        places = sorted(self._places[role].items())
+        return [lease for _, lease in places if lease.ready and not lease.draining]
 
     def last_staying(self, role: Role, count: int) -> list[Lease]:
         """This number of leases that are not about to end, those with the highest index first."""

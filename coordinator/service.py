@@ -30,7 +30,7 @@ from remuda.coordinator.events import (
     TakenUp,
     Tick,
 )
-from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.listening import CannotListenForStreamsError, listen, listen_again
 from remuda.coordinator.measuring import Measuring

@@ -44,10 +44,9 @@ from remuda.coordinator.events import (
     TakenUp,
     Tick,
 )
-from remuda.coordinator.experiment.catalog import Catalog
-from remuda.coordinator.experiment.claims import UNDER_A_LEASE, Speaker, speaker_at
+from remuda.coordinator.experiment.catalog import Catalog, FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import FinishedRun, refused
+from remuda.coordinator.experiment.messages import UNDER_A_LEASE, Speaker, refused, speaker_at
 from remuda.coordinator.experiment.team import Run, Team
 from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.handover import Handover

@@ -64,15 +64,12 @@ class LiveStatus:
     state: ExperimentState = "queued"
     reason: str | None = None
     """Why it is over."""
+    over: bool = field(default=False, init=False)
+    """Nothing more will happen."""
     _since_s: float | None = field(default=None, init=False)
     """When its clock was started; None while it is stopped."""
     _env_rate: Rate = field(default_factory=Rate, init=False)
     _train_rate: Rate = field(default_factory=Rate, init=False)
-
-    @property
-    def over(self) -> bool:
-        """Nothing more will happen."""
-        return self.state in OVER
 
     def start(self, now_s: float, state: ExperimentState = "starting") -> None:
         """Start: its clock runs from now on."""
@@ -81,11 +78,12 @@ class LiveStatus:
     def finish(self, end: End, now_s: float) -> None:
         """End: its clock stops."""
         self.before_s, self._since_s = self.wall_s(now_s), None
-        self.reason, self.state = end.reason, end.state
+        self.reason, self.state, self.over = end.reason, end.state, True
 
     def restore(self, state: ExperimentState, reason: str | None, wall_s: float, now_s: float) -> None:
         """Go on from there."""
         self.state, self.reason, self.before_s = state, reason, wall_s
+        self.over = state in OVER
         self._since_s = None if state == "queued" or self.over else now_s
 
     def wall_s(self, now_s: float) -> float:

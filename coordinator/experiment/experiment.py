@@ -10,19 +10,16 @@ from collections.abc import Mapping, Sequence
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import CloseRun, Reply, Step
-from remuda.coordinator.experiment.bulkhead import bulkhead
-from remuda.coordinator.experiment.claims import Speaker
-from remuda.coordinator.experiment.memory import ExperimentMemory
-from remuda.coordinator.experiment.messages import MessageHandlers
+from remuda.coordinator.experiment.failures import bulkhead
+from remuda.coordinator.experiment.messages import Claims, MessageHandlers, Speaker
 from remuda.coordinator.experiment.parts import Parts
-from remuda.coordinator.experiment.reports import ExperimentReports
 from remuda.coordinator.hold import Hold
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.environments.assignment import config_of_policy
 from remuda.logbook.pages import results_of
 from remuda.logbook.run_events import EventReport
 from remuda.training.commander.end import ON_REQUEST, End
-from remuda.training.effects import Happened, LogLine
+from remuda.training.effects import Emit, Happened, LogLine, WriteProgress, WriteTimers
 from remuda.training.identity import Identity
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import LeaseHolder
@@ -55,20 +52,18 @@ class Experiment:
         """When room for its workers was last looked for."""
         self._limits = config.limits
         own = config_of_policy(config, identity.policy)
-        self.parts = parts = Parts.of(identity, own, self.config_json, now_s, resumed)
-        books = parts.books
-        self.replay = books.replay
+        self.parts = parts = Parts(identity, own, self.config_json, now_s, resumed)
+        self.claims = Claims(parts)
+        self.replay = parts.replay
         """What was counted and can be sampled."""
-        self.memory = ExperimentMemory(identity.id, parts)
-        """What its journal keeps of it."""
-        self._flow, self._leases, self._reanalysis = books.flow, books.leases, books.reanalysis
-        self._failures, self._deaths, self._vitals = books.failures, books.deaths, books.vitals
-        self._progress, self._commander = books.progress, books.commander
+        self.may_redraw = not parts.replay.plan.on_policy
+        """The journal may wait for what was drawn: rows that are drawn with replacement may be drawn again."""
+        self._flow, self._leases, self._reanalysis = parts.flow, parts.leases, parts.reanalysis
+        self._failures, self._deaths, self._vitals = parts.failures, parts.deaths, parts.vitals
+        self._progress, self._commander = parts.progress, parts.commander
         self._dispatch, self._demand, self._status = parts.dispatch, parts.demand, parts.status
-        self._workers, self._shutdown, self._claims = parts.workers, parts.shutdown, parts.claims
-        self._callbacks = parts.callbacks
-        self._messages = MessageHandlers(parts)
-        self._reports = ExperimentReports(identity.id, parts)
+        self._workers, self._shutdown, self._callbacks = parts.workers, parts.shutdown, parts.callbacks
+        self._messages = MessageHandlers(parts, self.claims)
 
     # --- how it stands ---
 
@@ -161,7 +156,10 @@ class Experiment:
     @bulkhead
     def back(self, number: int, now_s: float) -> list[Step]:
         """The worker of this lease is back after a restart of the coordinator: send again what may have been lost."""
-        return self._workers.back(number, self._status.counters(now_s))
+        lease = self._leases.find(number)
+        if lease is None:
+            return []
+        return self._callbacks.repeat(lease) + self._workers.back(lease, self._status.counters(now_s))
 
     @property
     def lease_numbers(self) -> list[int]:
@@ -182,7 +180,7 @@ class Experiment:
 
     def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
         """Why this message about one of its leases cannot be true; None if it can."""
-        return self._claims.disbelief(message, speaker)
+        return self.claims.disbelief(message, speaker)
 
     @bulkhead
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
@@ -256,14 +254,14 @@ class Experiment:
             return []  # the run folder is closed, and its clock has stopped
         self._status.note_rates(now_s)
         self._reanalysis.tick()
-        return self._reports.due(now_s) + self._flow.tick(now_s) + self._go_on(now_s)
+        return self._reports_due(now_s) + self._flow.tick(now_s) + self._go_on(now_s)
 
     def _go_on(self, now_s: float) -> list[Step]:
         """Do what is due now: a row of progress.txt, a save, the end, or its next stage."""
         if self.over:
             return []
         counters = self._status.counters(now_s)
-        steps = self._reports.progress(counters) if self._shutdown.stage in ("working", "draining") else []
+        steps = self._progress_rows(counters) if self._shutdown.stage in ("working", "draining") else []
         steps += self._reanalysis.delete()
         if self._flow.is_open:
             steps += self._reanalysis.ask()
@@ -298,20 +296,65 @@ class Experiment:
         self._status.finish(end, now_s)
         files = self.replay.live_files() | self._reanalysis.live_files
         closed = CloseRun(self.identity.id, files, results_of(self._status.status(None, now_s)))
-        return [*self._reports.last(end, now_s), closed]
-
-    def is_soft(self, message: AnyMessage) -> bool:
-        """See ExperimentMemory."""
-        return self.memory.is_soft(message)
+        return [*self._last_reports(end, now_s), closed]
 
     def left_over(self) -> list[Step]:
-        """See ExperimentMemory."""
-        return self.memory.left_over()
+        """Payload files of an earlier incarnation that may be deleted; returned once."""
+        return self.parts.left_over()
 
     @property
     def members(self) -> tuple[Experiment, ...]:
         """Itself; see Team."""
         return (self,)
+
+    # --- reports: progress.txt, logs, curves, the time it took ---
+
+    def _reports_due(self, now_s: float) -> list[Step]:
+        """What is to be reported by now of the buffer and of the workers."""
+        return self._buffer_reports(now_s) + self._vital_signs(now_s)
+
+    def _last_reports(self, end: End, now_s: float) -> list[Step]:
+        """What is left to be said when the run is over."""
+        counters, dropped, id = self._status.counters(now_s), self.replay.dropped_rows, self.identity.id
+        return [
+            *self._progress_rows(counters, last=True),
+            *self._buffer_reports(now_s, last=True),
+            *self._vital_signs(now_s, last=True),
+            *([LogLine(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
+            *self._updates_owed(),
+            *self._reanalysis.summary(),
+            self._dispatch.outcomes.run_is_over(end, counters.wall_s),
+        ]
+
+    def _updates_owed(self) -> list[Step]:
+        """A line about updates that the learner did not do; readers who compare runs should know it."""
+        owed, per_insert = self._flow.updates_owed(), self._commander.config.buffer.samples_per_insert
+        if not owed:
+            return []
+        if self._flow.owes == "batches":
+            return [LogLine(self.identity.id, f"batches that were collected and not learned from: {owed}")]
+        asked = f"buffer.samples_per_insert {per_insert:g} asks for {self._flow.train_iter + owed}"
+        return [LogLine(self.identity.id, f"{owed} updates are owed: {self._flow.train_iter} were done, and {asked}")]
+
+    def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
+        """Rows of progress.txt that are due."""
+        awaited = self._commander.awaited(counters)
+        rows = self._progress.last(counters) if last else self._progress.due(counters, awaited)
+        return [WriteProgress(self.identity.id, row) for row in rows]
+
+    def _buffer_reports(self, now_s: float, *, last: bool = False) -> list[Step]:
+        counters = self._status.counters(now_s)
+        if not counters.wall_s:
+            return []  # its time has not begun
+        reports = self.replay.reports(counters, now_s, newest=self._flow.policy, last=last)
+        return [Emit(self.identity.id, self._reanalysis.completed(report)) for report in reports]
+
+    def _vital_signs(self, now_s: float, *, last: bool = False) -> list[Step]:
+        report = self._vitals.due(self._status.counters(now_s), now_s, last=last)
+        if report is None:
+            return []
+        document = self._vitals.document(report.wall_s)
+        return [Emit(self.identity.id, report), WriteTimers(self.identity.id, document)]
 
     # --- after a restart ---
 

@@ -1,13 +1,18 @@
-"""Handles the messages of an experiment's workers."""
+"""Messages of an experiment's workers: whether they can be true, and what follows from them."""
 
 from __future__ import annotations
 
-from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.claims import Speaker
-from remuda.coordinator.experiment.finished import refused
+from collections.abc import Set
+
+from msgspec import Struct
+
+from remuda.buffer.chunk import chunk_name
+from remuda.coordinator.effects import Reply, Step
 from remuda.coordinator.experiment.parts import Parts
-from remuda.coordinator.experiment.worker_reports import collector_report
+from remuda.coordinator.experiment.reanalysis import is_its_own
 from remuda.coordinator.leases import Lease
+from remuda.logbook.episode_reports import WorkerReport
+from remuda.policy.algorithms import declaration
 from remuda.training.commander.end import End
 from remuda.training.effects import Emit, LogLine
 from remuda.wire.messages import (
@@ -15,6 +20,8 @@ from remuda.wire.messages import (
     BatchRequest,
     CallbacksDecided,
     CheckpointSaved,
+    ChunkAccepted,
+    ChunkMeta,
     ChunkReady,
     ChunkUnreadable,
     CollectorReport,
@@ -26,27 +33,203 @@ from remuda.wire.messages import (
     PolicyPublished,
     Ready,
     Reanalyzed,
+    Role,
     TargetPublished,
     WorkerFailed,
     WorkerVitals,
 )
 
+UNDER_A_LEASE = (
+    Ready,
+    ChunkReady,
+    CollectorReport,
+    WorkerVitals,
+    BatchRequest,
+    ChunkUnreadable,
+    PolicyPublished,
+    TargetPublished,
+    LearnerReport,
+    CheckpointSaved,
+    CallbacksDecided,
+    EvaluationDone,
+    EvaluationFilmed,
+    Reanalyzed,
+    NotReanalyzed,
+    Drained,
+    WorkerFailed,
+)
+"""Messages about the work of a lease."""
+_ROLES: dict[type[AnyMessage], Role] = {
+    ChunkReady: "collector",
+    CollectorReport: "collector",
+    BatchRequest: "learner",
+    ChunkUnreadable: "learner",
+    PolicyPublished: "learner",
+    TargetPublished: "learner",
+    LearnerReport: "learner",
+    CheckpointSaved: "learner",
+    CallbacksDecided: "learner",
+    EvaluationDone: "evaluator",
+    EvaluationFilmed: "evaluator",
+    Reanalyzed: "reanalyzer",
+    NotReanalyzed: "reanalyzer",
+}
+"""The role that each message is about; the others may come from any role."""
+
+
+class Speaker(Struct, frozen=True):
+    """One incarnation of a worker, from the identity of its connection."""
+
+    worker: str
+    incarnation: int
+
+
+NOBODY = Speaker("", -1)
+"""Holds no lease."""
+
+
+def speaker_at(peer: bytes) -> Speaker:
+    """The worker that a connection claims to be of; NOBODY if it is no worker. See worker_identity."""
+    worker, _, rest = peer.partition(b":")
+    incarnation = rest.partition(b":")[0]
+    if len(worker) != 36 or not worker.isascii() or not (incarnation.isdigit() and len(incarnation) <= 16):
+        return NOBODY
+    return Speaker(worker.decode("ascii"), int(incarnation))
+
+
+class Claims:
+    """Checks messages of workers against what one experiment knows, before anything is changed.
+
+    A worker that sends something impossible loses its lease; others do not notice.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._leases, self._callbacks = parts.leases, parts.callbacks
+        self._replay, self._flow, self._reanalysis = parts.replay, parts.flow, parts.reanalysis
+        self._curriculum = parts.commander.curriculum
+        self._num_envs = parts.config.env.num_envs
+        self._metrics = frozenset(declaration(parts.config).collected)
+        """The names that collectors may report means under."""
+
+    def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
+        """Why this cannot be true; None if it can. Leases that are over are not checked here."""
+        lease = self._leases.find(getattr(message, "lease", 0))
+        if lease is None:
+            return None
+        if (lease.worker, lease.incarnation) != (speaker.worker, speaker.incarnation):
+            return f"it speaks for lease {lease.number}, which is not its own"
+        role = _ROLES.get(type(message), lease.role)
+        if role != lease.role:
+            return f"it says {type(message).__name__}, which only a {role} can, and is a {lease.role}"
+        if isinstance(message, ChunkReady):  # most are
+            return self.of_chunk(message, speaker)
+        return self._of_other(message, lease, speaker)
+
+    def _of_other(self, message: AnyMessage, lease: Lease, speaker: Speaker) -> str | None:
+        match message:
+            case BatchRequest():
+                return self._of_request(message)
+            case PolicyPublished() | TargetPublished():
+                return self._of_epoch(message.policy.epoch)
+            case Reanalyzed() | NotReanalyzed():
+                return self.of_reanalysis(message, speaker) or self._reanalysis.disbelief(message)
+            case CheckpointSaved() | CallbacksDecided():
+                return self._of_answer(message)
+            case CollectorReport():
+                return self._of_metrics(message.metrics.keys())
+            case WorkerFailed(hopeless=True) if lease.role != "learner":
+                return f"it says that the run is hopeless, which only a learner can, and is a {lease.role}"
+            case _:
+                return None
+
+    def of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
+        """Why this chunk cannot be the sender's, or cannot be as it is described; also for a lease that is over."""
+        meta, chunk, plan = message.meta, message.meta.chunk, self._replay.plan
+        if message.others and len(message.others) != self._flow.others:
+            return f"its chunk {meta.file} is of {1 + len(message.others)} policies"
+        own = chunk.worker == speaker.worker and chunk.incarnation == speaker.incarnation
+        if not own or meta.file != chunk_name(chunk):
+            return f"it announces {meta.file}, which is not the file of a chunk of its own"
+        lane_steps = meta.env_steps * plan.agents
+        most = 2 * (self._flow.chunk_slots + self._num_envs)  # it ends with a whole step of the vector, maybe late
+        if meta.env_steps > most or len(meta.episode_returns) > lane_steps + self._num_envs:
+            steps = f"{meta.env_steps} environment steps with {len(meta.episode_returns)} ends of episodes"
+            return f"its chunk {meta.file} has {steps}, and {most} is the most there can be"
+        if meta.rows > plan.most_rows(meta.env_steps):
+            return f"its chunk {meta.file} has {meta.rows} rows of {meta.env_steps} environment steps"
+        if meta.policy.epoch > self._flow.epoch:
+            return f"its chunk {meta.file} is of policy epoch {meta.policy.epoch}, and the newest is {self._flow.epoch}"
+        if meta.task > self._curriculum.state.number:
+            newest = self._curriculum.state.number
+            return f"its chunk {meta.file} is of task {meta.task}, and the newest is {newest}"
+        if meta.metrics and (why := self._of_means(meta, lane_steps)):
+            return why
+        if self._flow.credit.is_beyond(message.lease, plan.slots(meta)):
+            return f"its chunk {meta.file} was collected far beyond its credit"
+        return None
+
+    def _of_means(self, meta: ChunkMeta, lane_steps: int) -> str | None:
+        if any(metric.steps > lane_steps for metric in meta.metrics.values()):
+            return f"its chunk {meta.file} has means over more than its {meta.env_steps} environment steps"
+        return self._of_metrics(meta.metrics.keys())
+
+    def of_reanalysis(self, message: Reanalyzed | NotReanalyzed, speaker: Speaker) -> str | None:
+        """Why this reanalysis cannot be the sender's; also for a lease that is over."""
+        if isinstance(message, NotReanalyzed):
+            return None
+        meta = message.meta
+        if not is_its_own(meta, speaker.worker, speaker.incarnation):
+            return f"it announces {meta.file}, which is not the file of a reanalysis of its own"
+        if meta.target.epoch > self._flow.epoch:
+            return f"its reanalysis {meta.file} is of epoch {meta.target.epoch}, and the newest is {self._flow.epoch}"
+        return None
+
+    def _of_metrics(self, names: Set[str]) -> str | None:
+        unknown = sorted(names - self._metrics)
+        return f"it reports {unknown[0]!r}, which its algorithm does not declare" if unknown else None
+
+    def _of_request(self, message: BatchRequest) -> str | None:
+        plan = self._replay.plan
+        if (message.batches, message.batch_size) != (plan.batches_per_request, plan.rows_per_update):
+            return (
+                f"it asks for {message.batches} batches of {message.batch_size} rows, and its config says "
+                f"{plan.batches_per_request} of {plan.rows_per_update}"
+            )
+        if not self._flow.may_be_asked(message):
+            return f"its request {message.request} is far beyond those that were answered"
+        told_row = self._flow.told_row
+        if message.loaded_row > told_row:
+            return f"it has loaded the rows below {message.loaded_row}, and was told of those below {told_row}"
+        if message.loaded_reanalysis > self._reanalysis.accepted:
+            return f"it has read reanalysis {message.loaded_reanalysis}, and there are {self._reanalysis.accepted}"
+        return None
+
+    def _of_epoch(self, epoch: int) -> str | None:
+        mine = self._flow.epoch
+        return None if epoch == mine else f"it publishes under epoch {epoch}, and was given {mine}"
+
+    def _of_answer(self, message: CheckpointSaved | CallbacksDecided) -> str | None:
+        if isinstance(message, CallbacksDecided):
+            return self._callbacks.disbelief(message)
+        record = message.record
+        if record.file != f"iteration_{record.train_iter}.pth.tar":
+            return f"its checkpoint of iteration {record.train_iter} is called {record.file}"
+        if record.env_step > self._replay.env_step or record.episode > self._replay.episode:
+            return f"its checkpoint is of env_step {record.env_step}, and {self._replay.env_step} were collected"
+        if record.policy.epoch > self._flow.epoch:
+            return f"its checkpoint is of epoch {record.policy.epoch}, and it was given {self._flow.epoch}"
+        return None
+
 
 class MessageHandlers:
     """Passes each message on to the parts that it concerns."""
 
-    def __init__(self, parts: Parts) -> None:
-        books = parts.books
-        self._status, self._claims, self._workers, self._dispatch = (
-            parts.status,
-            parts.claims,
-            parts.workers,
-            parts.dispatch,
-        )
-        self._replay, self._flow, self._reanalysis = books.replay, books.flow, books.reanalysis
-        self._leases, self._failures, self._deaths = books.leases, books.failures, books.deaths
-        self._progress, self._vitals = books.progress, books.vitals
-        self._callbacks = parts.callbacks
+    def __init__(self, parts: Parts, claims: Claims) -> None:
+        self._claims, self._id = claims, parts.identity.id
+        self._status, self._workers, self._dispatch = parts.status, parts.workers, parts.dispatch
+        self._replay, self._flow, self._reanalysis = parts.replay, parts.flow, parts.reanalysis
+        self._leases, self._failures, self._deaths = parts.leases, parts.failures, parts.deaths
+        self._progress, self._vitals, self._callbacks = parts.progress, parts.vitals, parts.callbacks
 
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
         """Handle a message about one of its leases, open or over, that Claims.disbelief has accepted."""
@@ -79,7 +262,7 @@ class MessageHandlers:
 
     def _late(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
         """Handle news about a lease that is over, if it comes from the worker that held it."""
-        its_own = self._claims.is_late_word_of(speaker, getattr(message, "lease", 0))
+        its_own = self._leases.was_held_by(getattr(message, "lease", 0), speaker.worker, speaker.incarnation)
         match message:
             case ChunkReady() if its_own:
                 why = self._claims.of_chunk(message, speaker)
@@ -131,7 +314,7 @@ class MessageHandlers:
     def _ready(self, lease: Lease, message: Ready, now_s: float) -> list[Step]:
         self._leases.set_ready(lease)
         self._deaths.ready(lease.number, now_s)
-        said: list[Step] = [LogLine(self._status.identity.id, text, "warning") for text in message.warnings]
+        said: list[Step] = [LogLine(self._id, text, "warning") for text in message.warnings]
         match lease.role:
             case "collector":
                 return said + self._dispatch.tell_opponents([lease.number]) + self._flow.collector_ready(lease.number)
@@ -185,8 +368,8 @@ class MessageHandlers:
         self._flow.trained(message.train_iter)
 
     def _emit(self, message: CollectorReport, lease: Lease) -> Emit:
-        report = collector_report(message, lease.worker, self._replay.env_step)
-        return Emit(self._status.identity.id, report)
+        report = _collector_report(message, lease.worker, self._replay.env_step)
+        return Emit(self._id, report)
 
     # --- work fails ---
 
@@ -216,7 +399,29 @@ class MessageHandlers:
             self._dispatch.commander.end(End(reason, reason), skip_final_evaluation=True)
 
     def _tell_of(self, which: str, failure: WorkerFailed) -> LogLine:
-        return LogLine(self._status.identity.id, f"{which}: {failure.error}\n{failure.traceback}", "error")
+        return LogLine(self._id, f"{which}: {failure.error}\n{failure.traceback}", "error")
+
+
+def refused(message: ChunkReady, why: str) -> Reply:
+    """The answer to a chunk that is not counted."""
+    return Reply(ChunkAccepted(message.meta.chunk, 0, message.meta.policy, {}, rejected=why))
+
+
+def _collector_report(message: CollectorReport, worker: str, env_step: int) -> WorkerReport:
+    """What one collector did."""
+    return WorkerReport(
+        train_iter=message.train_iter,
+        env_step=env_step,
+        role="collector",
+        worker=worker,
+        episode_count=message.episode_count,
+        step_count=message.step_count,
+        duration_s=message.duration_s,
+        reward_mean=message.reward_mean,
+        reward_std=message.reward_std,
+        statistics=message.statistics,
+        metrics=message.metrics,
+    )
 
 
 def _ordinal(count: int) -> str:

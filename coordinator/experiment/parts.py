@@ -1,20 +1,19 @@
-"""The parts of one experiment, made in the order in which they use each other."""
+"""The parts of one experiment, made in the order in which they use each other, and what its journal keeps of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.experiment.callbacks import CallbackDispatch
-from remuda.coordinator.experiment.claims import Claims
-from remuda.coordinator.experiment.deaths import Deaths
-from remuda.coordinator.experiment.demand import WorkerDemand
-from remuda.coordinator.experiment.dispatch import EvaluationDispatch
-from remuda.coordinator.experiment.failures import Failures
-from remuda.coordinator.experiment.flow_control import FlowControl
+from remuda.coordinator.effects import DeleteChunks, Step
+from remuda.coordinator.experiment.ending import CallbackDispatch, ExperimentShutdown
+from remuda.coordinator.experiment.evaluation import EvaluationDispatch
+from remuda.coordinator.experiment.failures import Deaths, Failures
+from remuda.coordinator.experiment.flow import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
-from remuda.coordinator.experiment.shutdown import ExperimentShutdown
-from remuda.coordinator.experiment.workers import ExperimentWorkers
+from remuda.coordinator.experiment.workers import ExperimentWorkers, WorkerDemand
 from remuda.coordinator.leases import LeaseBook
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander
@@ -22,120 +21,169 @@ from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.identity import Identity
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.resume_point import ResumePoint
+from remuda.training.run_snapshot import Changes, ExperimentSnapshot
+from remuda.training.snapshot import Rows
 from remuda.training.status import LiveStatus
 from remuda.training.vitals import Vitals
+from remuda.wire.messages import ChunkMeta, IndexedChunk
 
 GENERATIONS_PER_RUN = 1_000
 """Distance between the generations of a run and of its resumed run, so that no worker gets random numbers that were
 used before."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Books:
-    """What is counted and remembered. None of them says anything to a worker."""
-
-    replay: ReplayAccounting
-    reanalysis: ReanalysisBook
-    flow: FlowControl
-    leases: LeaseBook
-    failures: Failures
-    deaths: Deaths
-    progress: ProgressRows
-    commander: Commander
-    callbacks: CallbackBook
-    vitals: Vitals
-
-    @classmethod
-    def of(cls, id: str, config: ExperimentConfig, now_s: float, resumed: ResumePoint | None) -> Books:
-        """The books of a new experiment, or of a resumed one."""
-        replay = ReplayAccounting(config, now_s, resumed=resumed, journaled=True)
-        reanalysis = ReanalysisBook(id, config, replay)
-        commander = Commander(config, resumed)
-        flow = FlowControl(id, config, replay, reanalysis, commander.curriculum, resumed)
-        first_lease = 0 if resumed is None else resumed.generation * GENERATIONS_PER_RUN
-        leases = LeaseBook(first_lease, on_forget=flow.forget_lease)
-        return cls(
-            replay=replay,
-            reanalysis=reanalysis,
-            flow=flow,
-            leases=leases,
-            failures=Failures(),
-            deaths=Deaths(),
-            progress=ProgressRows(config, resumed, commander.curriculum),
-            commander=commander,
-            callbacks=CallbackBook(id, active=bool(config.callbacks)),
-            vitals=Vitals(config.log.buffer_interval_s, now_s, lambda lease: leases.find(lease) is not None),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The books, and what decides by them."""
+    """Holds everything that one experiment counts, remembers and decides by, and restores all of it after a restart."""
 
-    books: Books
-    dispatch: EvaluationDispatch
-    demand: WorkerDemand
-    status: LiveStatus
-    workers: ExperimentWorkers
-    shutdown: ExperimentShutdown
-    claims: Claims
-    callbacks: CallbackDispatch
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         identity: Identity,
         config: ExperimentConfig,
         config_json: str,
         now_s: float,
         resumed: ResumePoint | None,
-    ) -> Parts:
-        """The parts of a new experiment, or of a resumed one."""
-        books = Books.of(identity.id, config, now_s, resumed)
-        leases, replay, flow, reanalysis = books.leases, books.replay, books.flow, books.reanalysis
-        dispatch = EvaluationDispatch(identity.id, books.commander, leases, books.progress, books.callbacks)
-        callbacks = CallbackDispatch(
-            experiment=identity.id, book=books.callbacks, leases=leases, commander=books.commander
-        )
-        workers = ExperimentWorkers(
+    ) -> None:
+        """`config` is that of this policy; `config_json` is the config of the run, for workers."""
+        id, first_generation = identity.id, 0 if resumed is None else resumed.generation * GENERATIONS_PER_RUN
+        self.identity = identity
+        self.config = config
+        # Counts and memories: none of these sends messages to workers.
+        self.replay = ReplayAccounting(config, now_s, resumed=resumed, journaled=True)
+        self.commander = Commander(config, resumed)
+        self.progress = ProgressRows(config, resumed, self.commander.curriculum)
+        self.failures = Failures()
+        self.deaths = Deaths()
+        # Decisions: these return messages to workers.
+        self.reanalysis = ReanalysisBook(id, config, self.replay)
+        self.flow = FlowControl(id, config, self.replay, self.reanalysis, self.commander.curriculum, resumed)
+        self.leases = LeaseBook(first_generation, on_forget=self.flow.forget_lease)
+        self.vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: self.leases.find(lease) is not None)
+        callbacks = CallbackBook(id, active=bool(config.callbacks))
+        self.callbacks = CallbackDispatch(experiment=id, book=callbacks, leases=self.leases, commander=self.commander)
+        self.dispatch = EvaluationDispatch(id, self.commander, self.leases, self.progress, callbacks)
+        self.demand = WorkerDemand(identity, config, self.leases, self.failures, now_s)
+        self.workers = ExperimentWorkers(
             identity=identity,
             config_json=config_json,
-            leases=leases,
-            replay=replay,
-            flow=flow,
-            reanalysis=reanalysis,
-            dispatch=dispatch,
+            leases=self.leases,
+            replay=self.replay,
+            flow=self.flow,
+            reanalysis=self.reanalysis,
+            dispatch=self.dispatch,
             callbacks=callbacks,
         )
-        return cls(
-            books=books,
-            dispatch=dispatch,
-            demand=WorkerDemand(identity, config, leases, books.failures, now_s),
-            status=LiveStatus(
-                identity=identity,
-                replay=replay,
-                learning=flow,
-                reanalyzed=reanalysis,
-                commander=books.commander,
-                before_s=0.0 if resumed is None else resumed.counters.wall_s,
-            ),
-            workers=workers,
-            shutdown=ExperimentShutdown(
-                experiment=identity.id,
-                leases=leases,
-                workers=workers,
-                dispatch=dispatch,
-                callbacks=callbacks,
-                save_s=config.limits.save_s,
-            ),
-            claims=Claims(
-                config=config,
-                leases=leases,
-                replay=replay,
-                flow=flow,
-                reanalysis=reanalysis,
-                callbacks=callbacks,
-                curriculum=books.commander.curriculum,
-            ),
-            callbacks=callbacks,
+        self.shutdown = ExperimentShutdown(
+            experiment=id,
+            leases=self.leases,
+            workers=self.workers,
+            dispatch=self.dispatch,
+            callbacks=self.callbacks,
+            save_s=config.limits.save_s,
         )
+        self.status = LiveStatus(
+            identity=identity,
+            replay=self.replay,
+            learning=self.flow,
+            reanalyzed=self.reanalysis,
+            commander=self.commander,
+            before_s=0.0 if resumed is None else resumed.counters.wall_s,
+        )
+        self._rows_are_journaled = False
+        self._left_over: tuple[str, ...] = ()
+
+    # --- for the journal ---
+
+    def snapshot(self, now_s: float) -> ExperimentSnapshot:
+        """What a restarted coordinator needs, without its rows."""
+        return ExperimentSnapshot(
+            state=self.status.state,
+            reason=self.status.reason,
+            stage=self.shutdown.stage,
+            failures=self.failures.in_a_row,
+            wall_s=self.status.wall_s(now_s),
+            replay=self.replay.snapshot(),
+            flow=self.flow.snapshot(),
+            leases=self.leases.snapshot(),
+            dispatch=self.dispatch.snapshot(now_s),
+            progress=self.progress.snapshot(),
+            workers_failures=self.failures.snapshot(now_s),
+            deaths=self.deaths.snapshot(now_s),
+            reanalysis=self.reanalysis.snapshot(),
+            stage_left_s=self.shutdown.left_s(now_s),
+            callbacks=self.callbacks.book.snapshot(),
+        )
+
+    def changes(self, now_s: float) -> Changes:
+        """Rows that have changed since the last call. The first call returns all, unless the experiment continues from
+        a journal that has them."""
+        if not self._rows_are_journaled:
+            self._rows_are_journaled = True
+            self._changes(now_s)
+            return self.rows(now_s)
+        return self._changes(now_s)
+
+    def _changes(self, now_s: float) -> Changes:
+        return Changes(
+            lease=self.leases.changes(),
+            place=self.leases.changed_places(),
+            account=self.flow.changes(),
+            counted=self.replay.changes(),
+            rest=self.failures.changes(now_s),
+            reanalysis=self.reanalysis.changes(),
+        )
+
+    def rows(self, now_s: float) -> Changes:
+        """All rows."""
+        return Changes(
+            lease=Rows(self.leases.rows()),
+            place=Rows(self.leases.rows_of_places()),
+            account=Rows(self.flow.rows()),
+            counted=Rows(self.replay.rows_of_leases()),
+            rest=Rows(self.failures.rows(now_s)),
+            reanalysis=Rows(self.reanalysis.all_rows()),
+            whole=True,
+        )
+
+    # --- after a restart ---
+
+    def restore(self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> None:
+        """Continue from a snapshot, with these chunks still in data/. Leases stay open, since their workers may come
+        back."""
+        self.status.restore(snapshot.state, snapshot.reason, snapshot.wall_s, now_s)
+        self.shutdown.enter(snapshot.stage, now_s, snapshot.stage_left_s)
+        self.failures.restore(snapshot.workers_failures, snapshot.failures, now_s)
+        self.replay.restore(snapshot.replay, chunks, now_s)
+        self.flow.restore(snapshot.flow)
+        self.leases.restore(snapshot.leases)
+        self.deaths.restore(snapshot.deaths, now_s)
+        for lease in self.leases:
+            self.deaths.taken_up(lease.number, now_s)
+        self.dispatch.restore(snapshot.dispatch, now_s)
+        self.progress.restore(snapshot.progress)
+        self.reanalysis.restore(snapshot.reanalysis, [lease.number for lease in self.leases])
+        self.callbacks.book.restore(snapshot.callbacks)
+        self._rows_are_journaled = True
+
+    def resume(
+        self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], late: Sequence[ChunkMeta], now_s: float
+    ) -> None:
+        """Continue a resumed run with all its earlier experience; the learner starts from the checkpoint. Chunks that
+        come `late` were written but never announced, or announced but no longer counted."""
+        deletable = [*self.replay.resume(snapshot.replay, chunks, now_s)]
+        self.progress.restore(snapshot.progress)
+        self.callbacks.book.resume(snapshot.callbacks)
+        self.flow.resume(snapshot.flow)
+        self.leases.restore(replace(snapshot.leases, leases=[]))
+        self.reanalysis.restore(snapshot.reanalysis, ())
+        for meta in late:
+            accepted = self.replay.count_late(meta)
+            deletable += accepted.deletable
+            if accepted.fresh:
+                self.progress.chunk(meta)
+                self.callbacks.book.chunk(meta, self.replay.env_step)
+        self._left_over = tuple(deletable)
+
+    def left_over(self) -> list[Step]:
+        """Payload files of an earlier incarnation that may be deleted; returned once."""
+        files, self._left_over = self._left_over, ()
+        return [DeleteChunks(self.identity.id, files)] if files else []

@@ -1,8 +1,9 @@
-"""A run with several policies in the coordinator: an experiment for each policy, which share collectors and evaluators.
+"""A run with several policies in the coordinator: an experiment for each, which share collectors and evaluators.
 
 Each policy has a learner, a replay, a commander and a journal of its own: an ordinary Experiment. A lease of a
 collector or an evaluator is open in all of them, under one number. Here what such a worker says is passed on to all
-experiments that it concerns, and what they want to say to it becomes one message. Pure, as Experiment is.
+experiments that it concerns, and what they want to say to it becomes one message. A chunk counts for all policies or
+for none. Pure, as Experiment is.
 """
 
 from __future__ import annotations
@@ -23,11 +24,9 @@ from remuda.coordinator.effects import (
     SendToLease,
     Step,
 )
-from remuda.coordinator.experiment import team_chunks
-from remuda.coordinator.experiment.bulkhead import bulkhead
-from remuda.coordinator.experiment.claims import Speaker
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import refused
+from remuda.coordinator.experiment.failures import bulkhead
+from remuda.coordinator.experiment.messages import Speaker, refused
 from remuda.coordinator.hold import Hold
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.pages import results_of
@@ -81,10 +80,11 @@ class Team:
         self.config_json = self._lead.config_json
         self.held_up: Hold | None = None
         self.room_sought_s = -math.inf
+        self.may_redraw = all(member.may_redraw for member in self.members)
         self._stop_value = config.stop.stop_value
-        self._commanders = [member.parts.books.commander for member in self.members]
+        self._commanders = [member.parts.commander for member in self.members]
         self._closed = False
-        flows = [member.parts.books.flow for member in self.members]
+        flows = [member.parts.flow for member in self.members]
         shutdowns = [member.parts.shutdown for member in self.members]
         for flow, shutdown in zip(flows, shutdowns, strict=True):
             flow.join(flows)
@@ -228,7 +228,7 @@ class Team:
         """A chunk is believed if all of it is."""
         match message:
             case ChunkReady():
-                return team_chunks.disbelief(self.members, message, speaker)
+                return _chunk_disbelief(self.members, message, speaker)
             case CollectorReport() | EvaluationDone() if message.place >= len(self.members):
                 return f"it speaks of policy {message.place}, and there are {len(self.members)}"
             case _:
@@ -303,22 +303,19 @@ class Team:
             steps.append(LogLine(self.identity.id, f"counts {metas[0].file}, which nobody had announced"))
         return steps
 
-    def is_soft(self, message: AnyMessage) -> bool:
-        return all(member.is_soft(message) for _, member in self._concerned(message))
-
     def left_over(self) -> list[Step]:
-        return self._all(0.0, [member.left_over() for member in self.members])
+        return self._all(0.0, [member.parts.left_over() for member in self.members])
 
     # --- a chunk counts for all policies or for none ---
 
     def _chunk(self, message: ChunkReady, speaker: Speaker, now_s: float) -> list[Step]:
         """The first policy comes last: it lets collectors go on, once all know what has come."""
-        why = team_chunks.refusal_of_late(self.members, message, speaker)
+        why = _refusal_of_late(self.members, message, speaker)
         if why is not None:
             return [refused(message, why)]
-        if (why := team_chunks.too_large(self.members, message)) is not None:
+        if (why := _too_large(self.members, message)) is not None:
             return [*self._refuse(message, why), refused(message, why)]
-        shares = list(enumerate(team_chunks.shares(self.members, message)))
+        shares = list(enumerate(_chunk_shares(self.members, message)))
         return [
             step
             for place, (member, own) in reversed(shares)
@@ -365,7 +362,7 @@ class Team:
         steps: list[Step] = []
         kept = set(self._lead.lease_numbers)
         for place, member in list(enumerate(self.members))[1:]:
-            for lease in list(member.parts.books.leases):
+            for lease in list(member.parts.leases):
                 if lease.role != "learner" and lease.number not in kept:
                     why = "the other policies of the run have let it go"
                     gone = member.worker_gone(lease.number, why, now_s, handed_in=True)
@@ -379,7 +376,7 @@ class Team:
         return [
             (place, member)
             for place, member in enumerate(self.members)
-            if member.parts.books.leases.known(number) is not None
+            if member.parts.leases.known(number) is not None
         ]
 
     def _concerned(self, message: AnyMessage) -> list[tuple[int, Experiment]]:
@@ -413,12 +410,12 @@ class Team:
                 return step
 
     def _shares_lease(self, place: int, number: int) -> bool:
-        lease = self.members[place].parts.books.leases.known(number)
+        lease = self.members[place].parts.leases.known(number)
         return lease is not None and lease.role != "learner"
 
     def _for_all(self, assign: Assign) -> Assign:
         """A lease for all policies."""
-        _, *others = [member.parts.books.flow for member in self.members]
+        _, *others = [member.parts.flow for member in self.members]
         files = [member.parts.workers.policy_file for member in self.members]
         return replace(
             assign,
@@ -435,9 +432,46 @@ Run = Experiment | Team
 
 
 def _lacks_learner(member: Experiment) -> bool:
-    return member.ending is None and not member.parts.books.leases.count("learner")
+    return member.ending is None and not member.parts.leases.count("learner")
 
 
 def _joined(wanted: Collection[Mapping[Role, int]]) -> dict[Role, int]:
     """Of learners the sum, of all others the most."""
     return {role: (sum if role == "learner" else max)(one.get(role, 0) for one in wanted) for role in ROLES}
+
+
+def _chunk_shares(members: Sequence[Experiment], message: ChunkReady) -> list[tuple[Experiment, ChunkReady]]:
+    """What each policy gets of a chunk. The first one's says what the others get, for the account of the collector."""
+    others = [ChunkReady(message.lease, meta) for meta in message.others]
+    return list(zip(members, [message, *others], strict=True))
+
+
+def _chunk_disbelief(members: Sequence[Experiment], message: ChunkReady, speaker: Speaker) -> str | None:
+    """Why a chunk cannot be what it says; None if all of it is believed."""
+    metas = [message.meta, *message.others]
+    if len(metas) != len(members):
+        return f"its chunk {message.meta.file} is of {len(metas)} policies, and there are {len(members)}"
+    whole = (message.meta.chunk, message.meta.env_steps)
+    if any((meta.chunk, meta.env_steps) != whole for meta in metas):
+        return f"its chunk {message.meta.file} is not the same for all policies"
+    each = (member.disbelief(own, speaker) for member, own in _chunk_shares(members, message))
+    return next((why for why in each if why is not None), None)
+
+
+def _refusal_of_late(members: Sequence[Experiment], message: ChunkReady, speaker: Speaker) -> str | None:
+    """Why a chunk is refused that comes after the lease of its collector; None if it is not late, or counts."""
+    lead = members[0]
+    if lead.parts.leases.find(message.lease) is not None:
+        return None
+    if (why := _chunk_disbelief(members, message, speaker)) is not None:
+        return why
+    if not lead.parts.leases.was_held_by(message.lease, speaker.worker, speaker.incarnation):
+        return None  # each refuses it
+    each = (member.claims.of_chunk(own, speaker) for member, own in _chunk_shares(members, message))
+    return next((why for why in each if why is not None), None)
+
+
+def _too_large(members: Sequence[Experiment], message: ChunkReady) -> str | None:
+    """Why the buffer of a policy can never hold its part; a config that asks for that is hopeless."""
+    each = (member.replay.misfit(own.meta) for member, own in _chunk_shares(members, message))
+    return next((why for why in each if why is not None), None)

@@ -1,22 +1,132 @@
-"""The workers of one experiment: how they join, are lost, come back, are asked to let go, and leave."""
+"""The workers of one experiment: how many it lacks, how they join, are lost, come back, let go, and leave."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Release, RewindCurves, SendToLease, Step
-from remuda.coordinator.experiment.callbacks import CallbackDispatch
-from remuda.coordinator.experiment.dispatch import EvaluationDispatch
-from remuda.coordinator.experiment.flow_control import FlowControl
+from remuda.coordinator.experiment.evaluation import EvaluationDispatch
+from remuda.coordinator.experiment.failures import Failures
+from remuda.coordinator.experiment.flow import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.series import EventKind
+from remuda.policy.algorithms import reanalyzed_by_workers
+from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.effects import Happened, Level, LogLine
 from remuda.training.identity import Identity
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.snapshot import LeaseHolder
-from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, Task, shortened
+from remuda.wire.messages import ROLES, Assign, Counters, Drain, IndexedChunk, Role, StopTraining, Task, shortened
+
+PATIENCE_S = 3.0
+"""How long an experiment waits for workers that come by themselves before others must give some back: long enough for a
+herd to assemble, or for a nanny to restart a worker."""
+OVERTAKEN_FIRST_S = 60.0
+"""How long others may overtake an experiment at first. Then free workers are kept for it for the same time, and so on
+in turn, each time for twice as long."""
+
+
+_MAY_LACK: tuple[Role, ...] = ("collector", "reanalyzer")
+"""Roles without all of which a run goes on."""
+
+
+class WorkerDemand:
+    """Compares what an experiment holds with what it wants, and keeps since when it waits."""
+
+    def __init__(
+        self, identity: Identity, config: ExperimentConfig, leases: LeaseBook, failures: Failures, now_s: float
+    ) -> None:
+        self._identity = identity
+        self._leases = leases
+        self._failures = failures
+        evaluator, collector = config.evaluator, config.collector
+        evaluates = evaluator.episodes > 0
+        self._wanted: dict[Role, int] = {
+            "learner": 1,
+            "collector": collector.count,
+            "evaluator": evaluator.count if evaluates else 0,
+            "reanalyzer": 0 if reanalyzed_by_workers(config) is None else config.reanalyzer.count,
+        }
+        self._minimum: dict[Role, int] = {
+            "learner": 1,
+            "collector": collector.minimum,
+            "evaluator": int(evaluates),
+            "reanalyzer": 0,
+        }
+        """Without these the experiment cannot work."""
+        self._waiting_for: str | None = None
+        self._waits_since_s = now_s
+
+    def demand(self, now_s: float, *, started: bool = True, roles: Sequence[Role] = ROLES) -> Demand | None:
+        """Workers that it still needs in these roles; None if it needs none."""
+        missing: dict[Role, int] = {role: max(self._wanted[role] - self._leases.count(role), 0) for role in roles}
+        if not any(missing.values()):
+            return None
+        at_work = {role: self._leases.count_staying(role) for role in roles}
+        lacking: dict[Role, int] = {
+            role: min(max(self._minimum[role] - at_work[role], 0), missing[role]) for role in roles
+        }
+        return Demand(
+            self._identity.id,
+            self._identity.priority,
+            self._identity.submitted,
+            lacking,
+            missing,
+            started=started,
+            patient=self._waiting_for is None or now_s - self._waits_since_s < PATIENCE_S,
+            yields=self._waiting_for is None or may_be_overtaken(now_s - self._waits_since_s),
+            resting=self._failures.resting(now_s),
+        )
+
+    def holding(self, *, keeps: bool) -> Holding:
+        """Workers that it could give back (none if it `keeps` all), and how many it is giving back already."""
+        surplus: dict[Role, int] = {
+            role: 0 if keeps else max(self._leases.count_staying(role) - self._minimum[role], 0) for role in ROLES
+        }
+        leaving: dict[Role, int] = {role: self._leases.count(role) - self._leases.count_staying(role) for role in ROLES}
+        identity = self._identity
+        return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
+
+    def wait(self, reason: str | None, now_s: float) -> bool:
+        """Set what the scheduler says that it waits for, None for nothing; returns True if it waited for nothing
+        before."""
+        news = reason is not None and self._waiting_for is None
+        if news:
+            self._waits_since_s = now_s
+        self._waiting_for = reason
+        return news
+
+    def explain(self, now_s: float, *, running: bool) -> str | None:
+        """What it waits for; or that it works with fewer workers than it asked for, or takes none for a while."""
+        if self._waiting_for is not None:
+            return self._waiting_for
+        rest_s = self._failures.rest_s(now_s)
+        if rest_s:
+            return f"takes no workers for {rest_s:.0f} s: {self._failures.in_a_row} failures in a row"
+        counts = [(self._leases.count_staying(role), self._wanted[role], role) for role in _MAY_LACK]
+        lacks = [f"{held} of {wanted} {role}s" for held, wanted, role in counts if held < wanted]
+        return f"runs with {' and '.join(lacks)}" if running and lacks else None
+
+
+def may_be_overtaken(waited_s: float) -> bool:
+    """Whether an experiment that has waited for this time lets others have the free workers, which are too few for
+    itself.
+
+    So workers are kept idle for it at most half of the time, and its wait ends: once free workers are kept for longer
+    than the runs of others take, all their workers become free, and it begins. If no run takes longer than D seconds,
+    it begins within 8 D seconds (or three minutes, if that is longer).
+    """
+    length_s = OVERTAKEN_FIRST_S
+    while waited_s >= 2 * length_s:
+        waited_s -= 2 * length_s
+        length_s *= 2
+    return waited_s < length_s
+
 
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
 """The log line for a killed collector: it loses the chunk that it was filling, and maybe one that was on its way."""
@@ -33,7 +143,7 @@ class ExperimentWorkers:
     flow: FlowControl
     reanalysis: ReanalysisBook
     dispatch: EvaluationDispatch
-    callbacks: CallbackDispatch
+    callbacks: CallbackBook
 
     @property
     def policy_file(self) -> str:
@@ -62,8 +172,8 @@ class ExperimentWorkers:
             replay=replay,
             reanalyses=self.reanalysis.all_for_new_learner() if role == "learner" else [],
             policy=self.identity.policy if role == "learner" else "",
-            callbacks=self.callbacks.book.states if role == "learner" else {},
-            changes=self.callbacks.changes if role == "learner" else {},
+            callbacks=self.callbacks.states if role == "learner" else {},
+            changes=self.callbacks.all_changes if role == "learner" else {},
             task=self.dispatch.commander.curriculum.task if role == "collector" else Task(),
         )
         text = f"{role} {lease.worker} joins as {role} {lease.index}"
@@ -117,11 +227,9 @@ class ExperimentWorkers:
         event = self._happened("worker_died" if died else "worker_left", lease, text)
         return [self._say(text, "warning"), event, *self._do_without(lease)]
 
-    def back(self, number: int, counters: Counters) -> list[Step]:
+    def back(self, lease: Lease, counters: Counters) -> list[Step]:
         """A worker had lost its connection, or the coordinator was restarted: send again what may be lost."""
-        lease = self.leases.find(number)
-        if lease is None:
-            return []
+        number = lease.number
         text = f"{lease.role} {lease.worker} is back"
         steps: list[Step] = [self._say(text), self._happened("worker_back", lease, text)]
         if lease.role == "learner":
@@ -134,7 +242,6 @@ class ExperimentWorkers:
             return [*steps, *self.dispatch.tell_opponents([number]), *self.flow.repeat(number)]
         if lease.role == "reanalyzer":
             return [*steps, *self.reanalysis.repeat(number)]
-        steps += self.callbacks.repeat(lease)
         if lease.role == "learner" and self.dispatch.commander.ending is not None and not self.flow.is_open:
             steps += self.stop_training()
         return [*steps, *self.dispatch.repeat(lease, counters)]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from remuda.coordinator import effects as fx
+from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.experiment.team import Team
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
@@ -175,7 +175,7 @@ class Invariants:
     def _memory(self, experiment: Experiment | FinishedRun, seen: Seen) -> ExperimentSnapshot:
         if isinstance(experiment, Experiment):
             now_s = self._world.now_s
-            return experiment.memory.snapshot(now_s).with_rows(experiment.memory.rows(now_s))
+            return experiment.parts.snapshot(now_s).with_rows(experiment.parts.rows(now_s))
         if seen.last is None:
             seen.last = self._world.journal[experiment.identity.id].recovered().snapshot.experiment
         return seen.last

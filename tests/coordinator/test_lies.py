@@ -15,7 +15,7 @@ import pytest
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
-from remuda.coordinator.experiment.flow_control import STALLED_S
+from remuda.coordinator.experiment.flow import STALLED_S
 from remuda.tests.coordinator.configs import config, on_policy_config
 from remuda.tests.coordinator.lies import Liar
 from remuda.tests.coordinator.simulation import Worker, World

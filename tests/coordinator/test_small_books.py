@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.coordinator.experiment.flow_control import RequestQueue
+from remuda.coordinator.experiment.flow import RequestQueue
 from remuda.coordinator.leases import LeaseBook
 from remuda.tests.coordinator.holders import holder
 from remuda.wire.messages import BatchRequest

@@ -126,6 +126,11 @@ class CallbackBook:
         """The end that a callback had decided before the run was killed; None once the last checkpoint was saved."""
         return None if self._stopped is None else End(self._stopped, self._stopped)
 
+    @property
+    def all_changes(self) -> dict[str, list[tuple[int, SettingValue]]]:
+        """The changes of all settings, as messages and snapshots have them."""
+        return {setting: list(values) for setting, values in self.changes.items()}
+
     # --- what happens ---
 
     def started(self, counters: Counters, *, resumed: bool) -> None:
@@ -272,7 +277,7 @@ class CallbackBook:
             env_steps=list(waiting.env_steps),
             left_out=waiting.left_out,
             states=dict(self.states),
-            changes={setting: list(values) for setting, values in self.changes.items()},
+            changes=self.all_changes,
             stopped=self._stopped,
             wants_episodes=self._wants_episodes,
             closed=self.closed,

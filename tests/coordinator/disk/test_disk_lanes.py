@@ -20,8 +20,8 @@ from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
 from remuda.coordinator.effects import Abandon, Asked, CloseRun, FindRoom, PrepareRun
 from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRecovered, RunRefused, TakenUp
+from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.hold import Hold
 from remuda.logbook.lines import TextLog
 from remuda.storage.run_folder import RunFolder
@@ -387,8 +387,8 @@ def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(sce
     experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
     for text in ("as it began", "later"):
         identity = experiment.identity.snapshot(experiment.config_json)
-        snapshot = RunSnapshot(FORMAT, identity, experiment.memory.snapshot(0.0), 1)
-        scene.disk.write([JournalEntry(EXPERIMENT, snapshot, experiment.memory.changes(0.0))], [LogLine(None, text)])
+        snapshot = RunSnapshot(FORMAT, identity, experiment.parts.snapshot(0.0), 1)
+        scene.disk.write([JournalEntry(EXPERIMENT, snapshot, experiment.parts.changes(0.0))], [LogLine(None, text)])
     assert scene.disk.close() == []
     log = RunFolder(Path(experiment.identity.run_dir)).coordinator_log.read_text()
     before = [] if earlier == "accepted" else ["before it was submitted"]
@@ -410,7 +410,7 @@ def _running(scene: Scene) -> JournalEntry:
     experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
     identity = experiment.identity.snapshot(experiment.config_json)
     return JournalEntry(
-        EXPERIMENT, RunSnapshot(FORMAT, identity, experiment.memory.snapshot(0.0), 1), experiment.memory.changes(0.0)
+        EXPERIMENT, RunSnapshot(FORMAT, identity, experiment.parts.snapshot(0.0), 1), experiment.parts.changes(0.0)
     )
 
 

@@ -18,8 +18,8 @@ from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.effects import Asked, CloseRun, PrepareRun
 from remuda.coordinator.events import PreparedRun, TakenUp
+from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import recovered_run
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.training_reports import BufferSampleReport
@@ -52,7 +52,7 @@ def submitted(folders: RunFolders, experiment: str, name: str, on_exists: OnExis
     prepared = folders.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
     assert isinstance(prepared, PreparedRun)
     identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
-    snapshot = Experiment(identity, config, 0.0).memory.snapshot(0.0)
+    snapshot = Experiment(identity, config, 0.0).parts.snapshot(0.0)
     return JournalEntry(experiment, RunSnapshot(FORMAT, identity.snapshot(submit.config_json), snapshot, leases=7))
 
 

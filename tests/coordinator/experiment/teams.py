@@ -16,8 +16,8 @@ from remuda.buffer.chunk import chunk_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.run_folder import write_turns
 from remuda.coordinator.effects import OfPolicy, Release, Reply, SendToLease, Step
-from remuda.coordinator.experiment.claims import Speaker
 from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.messages import Speaker
 from remuda.coordinator.experiment.team import Team
 from remuda.coordinator.journaling import recovered_run
 from remuda.environments.assignment import configs_of_policies
@@ -204,10 +204,10 @@ class World:
     def _entry(self, member: Experiment) -> JournalEntry:
         added, gone = member.replay.news()
         snapshot = RunSnapshot(
-            FORMAT, member.identity.snapshot(member.config_json), member.memory.snapshot(self.now_s), self._lease
+            FORMAT, member.identity.snapshot(member.config_json), member.parts.snapshot(self.now_s), self._lease
         )
         return JournalEntry(
-            EXPERIMENT, snapshot, member.memory.changes(self.now_s), added, gone, None, member.memory.new_episodes()
+            EXPERIMENT, snapshot, member.parts.changes(self.now_s), added, gone, None, member.parts.progress.news()
         )
 
     def crash(self) -> None:
@@ -328,7 +328,7 @@ class World:
             file = chunk_name(chunk)
             metas.append(ChunkMeta(chunk, file, rows, env_steps, 100, 0, policy, 0.1, [1.0], [env_steps],
                                    task=worker.task.number))  # fmt: skip
-            newest = member.parts.books.flow.policy
+            newest = member.parts.flow.policy
             if newest.epoch == policy.epoch:
                 self.lags[name].append(newest.version - policy.version)
         worker.used += self.joint.slots(metas)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from remuda.coordinator.experiment.shutdown import LONGEST_S, REPLACEMENT_S
+from remuda.coordinator.experiment.ending import REPLACEMENT_S, STAGE_LONGEST_S
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.invariants import Invariants
 from remuda.tests.coordinator.simulation import World
@@ -19,7 +19,7 @@ MISSING: tuple[Role, ...] = ("learner", "collector", "evaluator")
 BOUND_S = 8.0
 SAVE_S = 20.0
 """What saving may take."""
-GRACE_S = REPLACEMENT_S + sum(LONGEST_S.values()) + SAVE_S
+GRACE_S = REPLACEMENT_S + sum(STAGE_LONGEST_S.values()) + SAVE_S
 """See "When a bound has passed" in docs/failure-model.md."""
 NEVER_ENDED = (13, 24, 31)
 """Schedules of runs that did not end, once."""

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.experiment.callbacks import LONGEST_S
+from remuda.coordinator.experiment.ending import CALLBACKS_LONGEST_S
 from remuda.logbook.training_reports import CallbackReport
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import Faults, LearnerWork, Worker, World
@@ -135,7 +135,7 @@ def test_a_decision_that_the_dying_coordinator_has_not_journaled_is_made_again()
         snapshot = None if not world.journal else journaled(world)
         if stops == 0 and snapshot is not None and snapshot.stopped is None and world.coordinator.experiments:
             (experiment,) = world.coordinator.experiments
-            if experiment.members[0].parts.books.callbacks.stopped is not None:  # type: ignore[union-attr]
+            if experiment.members[0].parts.callbacks.book.stopped is not None:  # type: ignore[union-attr]
                 stops += 1
                 world.restart(learner_of(world))
                 return True
@@ -166,8 +166,8 @@ def test_the_end_waits_for_callbacks_a_bounded_time() -> None:
         world.step()
     learner.work.callbacks.call = lambda message: None  # type: ignore[method-assign]
     before_s = world.now_s
-    world.run(LONGEST_S + 60)
-    assert world.now_s - before_s > LONGEST_S
+    world.run(CALLBACKS_LONGEST_S + 60)
+    assert world.now_s - before_s > CALLBACKS_LONGEST_S
     assert world.experiment().state == "finished"
     assert any("the callbacks have not answered" in text for _, text in world.said)
 

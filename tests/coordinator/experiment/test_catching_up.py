@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.coordinator.experiment.shutdown import LONGEST_S, REPLACEMENT_S
+from remuda.coordinator.experiment.ending import REPLACEMENT_S, STAGE_LONGEST_S
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, Worker, World
 from remuda.wire.messages import ExperimentStatus, StopExperiment
@@ -31,7 +31,7 @@ def at_its_end(*, per_insert: float | None = 4.0, **stop: object) -> tuple[World
 def ended(world: World) -> tuple[ExperimentStatus, float]:
     """How it came out, and how long that took from now."""
     began_s = world.now_s
-    world.run(2 * sum(LONGEST_S.values()))
+    world.run(2 * sum(STAGE_LONGEST_S.values()))
     return world.experiment(), world.now_s - began_s
 
 
@@ -65,7 +65,7 @@ def test_what_is_owed_is_done_and_no_more(coordinator_dies: bool) -> None:
     assert owed_at_the_end(world) == []
     assert max(world.records) == status.train_iter, "the last checkpoint is of the last update"
     assert status.train_iter in world.rewards, "and it is evaluated"
-    assert took_s < LONGEST_S["draining"]
+    assert took_s < STAGE_LONGEST_S["draining"]
     assert status.env_step == world.unique_env_steps()
 
 
@@ -132,7 +132,7 @@ def test_steps_that_are_used_up_while_the_learner_is_away_wait_a_little_for_anot
         world.add("learner", 7)
     status, took_s = ended(world)
     assert (status.state, status.reason) == ("finished", "max_env_steps")
-    assert took_s < LONGEST_S["draining"]
+    assert took_s < STAGE_LONGEST_S["draining"]
     assert (status.train_iter > 0, len(owed_at_the_end(world))) == (another_comes, not another_comes)
 
 
@@ -141,7 +141,7 @@ def test_a_learner_that_comes_no_further_is_waited_for_a_minute() -> None:
     world.updates_per_step = 0
     status, took_s = ended(world)
     assert status.state == "finished"
-    assert took_s == pytest.approx(LONGEST_S["draining"], abs=20 * STEP_S)
+    assert took_s == pytest.approx(STAGE_LONGEST_S["draining"], abs=20 * STEP_S)
     assert len(owed_at_the_end(world)) == 1
     assert max(world.records) == status.train_iter
 
@@ -164,7 +164,7 @@ def test_nothing_is_owed_beyond_the_budget_of_updates() -> None:
     status, took_s = ended(world)
     assert status.train_iter == most < asked(world)
     assert owed_at_the_end(world) == []
-    assert took_s < LONGEST_S["draining"]
+    assert took_s < STAGE_LONGEST_S["draining"]
 
 
 def test_nothing_is_owed_where_nothing_says_how_much() -> None:

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from remuda.buffer.chunk import chunk_name
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
-from remuda.coordinator.experiment.claims import NOBODY, Speaker, speaker_at
 from remuda.coordinator.experiment.credit import ANNOUNCED_AHEAD
 from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.messages import NOBODY, Speaker, speaker_at
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import Worker, World
@@ -201,7 +201,7 @@ def test_a_worker_that_was_given_up_counts_as_a_failure_where_it_hung_whatever_i
     say(world, unknown_peer(lost.uuid, lost.incarnation), failed)
     [experiment] = world.coordinator.experiments
     assert isinstance(experiment, Experiment)
-    assert experiment.memory.snapshot(world.now_s).failures == int(hung)
+    assert experiment.parts.snapshot(world.now_s).failures == int(hung)
 
 
 def test_a_failure_that_is_said_again_is_one_failure() -> None:

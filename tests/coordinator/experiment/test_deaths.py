@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from remuda.coordinator.experiment.deaths import GOOD_LEASE_S, Deaths
-from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, LEAST_S
+from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, GOOD_LEASE_S, LEAST_S, Deaths
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, Worker, World
 

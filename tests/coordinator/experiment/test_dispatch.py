@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.dispatch import EvaluationDispatch
+from remuda.coordinator.experiment.evaluation import EvaluationDispatch
 from remuda.coordinator.leases import LeaseBook
 from remuda.logbook.page_reports import FilmReport, HistogramReport
 from remuda.logbook.reports import Report

@@ -10,9 +10,8 @@ import pytest
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
-from remuda.coordinator.experiment.catalog import FINISHED_KEPT, Catalog
+from remuda.coordinator.experiment.catalog import FINISHED_KEPT, Catalog, FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.keys import somebody_for

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from remuda.coordinator.effects import SendToLease, Step
-from remuda.coordinator.experiment.flow_control import FlowControl
+from remuda.coordinator.experiment.flow import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.tests.coordinator.configs import on_policy_config
 from remuda.training.commander.curriculum import Curriculum

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.experiment.shutdown import LONGEST_S
+from remuda.coordinator.experiment.ending import STAGE_LONGEST_S
 from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
@@ -45,7 +45,7 @@ def test_the_end_of_a_run_waits_for_a_last_checkpoint_that_takes_long() -> None:
         world.step()
     learner.phase, learner.hung, learner.deaf = "saving", True, True
     begun_s = world.now_s
-    while world.now_s < begun_s + LONGEST_S["settling"] + 100.0:
+    while world.now_s < begun_s + STAGE_LONGEST_S["settling"] + 100.0:
         world.beat_interval_s = 1.0
         world.step()
     assert learner.alive

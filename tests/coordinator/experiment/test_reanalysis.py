@@ -207,12 +207,12 @@ def test_a_restarted_coordinator_knows_what_was_computed_and_asked() -> None:
     world = world_of(muzero())
     run_until_reanalyzed(world, 500)
     before = world.experiment()
-    kept = experiment_of(world).memory.snapshot(world.now_s).reanalysis
-    rows = {row.key: row.reanalysis for row in experiment_of(world).memory.rows(world.now_s).reanalysis.put}
+    kept = experiment_of(world).parts.snapshot(world.now_s).reanalysis
+    rows = {row.key: row.reanalysis for row in experiment_of(world).parts.rows(world.now_s).reanalysis.put}
     world.crash()
     after = experiment_of(world)
-    assert after.memory.snapshot(world.now_s).reanalysis == kept
-    assert {row.key: row.reanalysis for row in after.memory.rows(world.now_s).reanalysis.put} == rows
+    assert after.parts.snapshot(world.now_s).reanalysis == kept
+    assert {row.key: row.reanalysis for row in after.parts.rows(world.now_s).reanalysis.put} == rows
     assert world.experiment().reanalyzed_rows == before.reanalyzed_rows
     finished(world)
 
@@ -329,7 +329,7 @@ def test_only_the_learner_of_this_epoch_publishes_target_networks() -> None:
     world.step()
     world.step()
     assert not learner.alive
-    assert PolicyRef(7, 0, 0) not in experiment_of(world).memory.snapshot(world.now_s).reanalysis.targets
+    assert PolicyRef(7, 0, 0) not in experiment_of(world).parts.snapshot(world.now_s).reanalysis.targets
 
 
 def test_a_learner_cannot_have_read_what_there_is_not() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.coordinator.experiment.demand import may_be_overtaken
+from remuda.coordinator.experiment.workers import may_be_overtaken
 from remuda.coordinator.scheduler import Demand, Holding, Plan, Return, plan
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, World

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from remuda.coordinator.experiment.ending import REPLACEMENT_S, STAGE_LONGEST_S, STOPPED_EVALUATION_S
 from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW
-from remuda.coordinator.experiment.shutdown import LONGEST_S, REPLACEMENT_S, STOPPED_S
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.experiment.test_failures import fail
 from remuda.tests.coordinator.simulation import STEP_S, WORK, EvaluatorWork, Worker, World
@@ -36,7 +36,7 @@ def at_its_end(role: Role, *, deaf: bool, **sections: object) -> tuple[World, Wo
 def ended(world: World) -> tuple[ExperimentStatus, float]:
     """How it came out, and how long that took from now."""
     began_s = world.now_s
-    world.run(2 * sum(LONGEST_S.values()) + SAVE_S)
+    world.run(2 * sum(STAGE_LONGEST_S.values()) + SAVE_S)
     return world.experiment(), world.now_s - began_s
 
 
@@ -48,7 +48,7 @@ def test_a_collector_that_does_not_let_go_costs_its_minute_and_nothing_else() ->
     world, deaf = at_its_end("collector", deaf=True)
     status, took_s = ended(world)
     assert status.state == "finished"
-    assert took_s == pytest.approx(LONGEST_S["draining"], abs=20 * STEP_S)
+    assert took_s == pytest.approx(STAGE_LONGEST_S["draining"], abs=20 * STEP_S)
     [dismissed] = told(world, "is dismissed")
     assert deaf.uuid in dismissed
     assert max(world.records) == status.train_iter, "the last checkpoint is of the last update"
@@ -61,7 +61,7 @@ def test_a_learner_that_does_not_save_is_waited_for_as_long_as_saving_may_take_a
     world, deaf = at_its_end("learner", deaf=True)
     status, took_s = ended(world)
     assert status.state == "finished"
-    assert took_s == pytest.approx(LONGEST_S["settling"] + SAVE_S + LONGEST_S["releasing"], abs=20 * STEP_S)
+    assert took_s == pytest.approx(STAGE_LONGEST_S["settling"] + SAVE_S + STAGE_LONGEST_S["releasing"], abs=20 * STEP_S)
     assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
     [dismissed] = told(world, "is dismissed")
     assert deaf.uuid in dismissed
@@ -74,7 +74,7 @@ def test_an_evaluator_that_plays_for_ever_is_waited_for_as_long_and_lets_go_when
     world.crash()  # which adds only its own time
     status, took_s = ended(world)
     assert status.state == "finished"
-    assert took_s == pytest.approx(LONGEST_S["settling"] - 200 * STEP_S + world.downtime_s, abs=40 * STEP_S)
+    assert took_s == pytest.approx(STAGE_LONGEST_S["settling"] - 200 * STEP_S + world.downtime_s, abs=40 * STEP_S)
     assert max(world.records) == status.train_iter
     assert status.train_iter not in world.rewards
     assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
@@ -114,7 +114,7 @@ def test_who_asks_a_run_to_end_waits_little_for_its_last_evaluation() -> None:
     world.ask(StopExperiment(world.experiment().id))
     status, took_s = ended(world)
     assert status.state == "stopped"
-    assert took_s < STOPPED_S + 40 * STEP_S
+    assert took_s < STOPPED_EVALUATION_S + 40 * STEP_S
     assert len(told(world, "is given up: somebody waits")) == 1
 
 

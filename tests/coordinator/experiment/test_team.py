@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.effects import CloseRun, OfPolicy, SendToLease
-from remuda.coordinator.experiment.claims import Speaker
+from remuda.coordinator.experiment.messages import Speaker
 from remuda.tests.coordinator.experiment.teams import AGENTS, COPIES, HORIZON, World, counters_of, team_config
 from remuda.wire.messages import ChunkReady, CollectorReport, Drain, StopExperiment
 
@@ -114,14 +114,14 @@ def test_all_policies_are_at_the_same_task_over_a_killed_coordinator(worlds: Any
     if at is not None:
         world.crash()
     finished(world)
-    curricula = [member.parts.books.commander.curriculum for member in world.team.members]
+    curricula = [member.parts.commander.curriculum for member in world.team.members]
     assert [curriculum.number for curriculum in curricula] == [2, 2]
     assert curricula[0].state.since_env_step == curricula[1].state.since_env_step
     told = {asked.task.number: asked.task.kwargs_json for asked in world.played}
     assert told == {0: "", 1: '{"size": 1}', 2: '{"size": 2}'}
     assert {metas[0].task for metas in world.written.values()} == {0, 1, 2}
     for member in world.team.members:
-        best = member.parts.books.commander.best
+        best = member.parts.commander.best
         assert best is not None
         assert best.record.task == curricula[0].name
 

@@ -66,7 +66,7 @@ class FlowControl:
         self._plan = replay.plan
         self._budgets = Budgets(config, self._plan)
         self._declaration = declaration(config)
-        self._credit = CreditBook(self._plan.chunk_slots)
+        self.credit = CreditBook(self._plan.chunk_slots)
         self._together: tuple[FlowControl, ...] = (self,)
         self._joint = joint_plan([self._plan])
         self._requests = RequestQueue()
@@ -92,7 +92,7 @@ class FlowControl:
         """Several policies collect together: no collector goes further than all of them allow. `flows` are those of
         all, in the order of their names; the first keeps the account."""
         self._together, self._joint = tuple(flows), joint_plan([flow._plan for flow in flows])
-        self._credit = flows[0]._credit if flows[0] is not self else CreditBook(self._joint.chunk_slots)
+        self.credit = flows[0].credit if flows[0] is not self else CreditBook(self._joint.chunk_slots)
 
     @property
     def others(self) -> int:
@@ -116,7 +116,7 @@ class FlowControl:
         """The learner is ready: these collectors (leases) may begin."""
         self._open = True
         for lease in collectors:
-            self._credit.open(lease)
+            self.credit.open(lease)
         return self.extend_credit()
 
     def close(self) -> None:
@@ -127,17 +127,17 @@ class FlowControl:
         """A collector has become ready."""
         if not self._open:
             return []
-        self._credit.open(lease)
+        self.credit.open(lease)
         return self.extend_credit()
 
     def collector_gone(self, lease: int) -> list[Step]:
         """A collector's lease is over: its outstanding steps are free for others."""
-        self._credit.close(lease)
+        self.credit.close(lease)
         return self.extend_credit()
 
     def forget_lease(self, lease: int) -> None:
         """Forget a lease that ended long ago: what still arrives under it is not counted."""
-        self._credit.forget(lease)
+        self.credit.forget(lease)
         self._replay.forget_lease(lease)
 
     def new_learner(self, train_iter: int) -> tuple[list[IndexedChunk], list[Step]]:
@@ -168,7 +168,7 @@ class FlowControl:
 
     def answer(self, message: ChunkReady, *, rejected: str | None) -> Reply:
         """The acknowledgement of a chunk, which is all the control traffic that a collector needs."""
-        granted = self._credit.granted(message.lease)
+        granted = self.credit.granted(message.lease)
         acting, others = self._acting()
         policy, exploration, task = acting.policy, acting.exploration, self._curriculum.task
         return Reply(ChunkAccepted(message.meta.chunk, granted, policy, exploration, rejected, others, task))
@@ -196,10 +196,6 @@ class FlowControl:
     def told_row(self) -> int:
         """The learner has got every row below this one. For a learner that is back, the number is an upper bound."""
         return self._replay.next_row if self._resuming else self._replay.told_row
-
-    def is_beyond_credit(self, lease: int, env_steps: int) -> bool:
-        """Whether a collector cannot have collected this number of further steps, even with all its credit."""
-        return self._credit.is_beyond(lease, env_steps)
 
     def trained(self, train_iter: int) -> None:
         """The learner reports its progress."""
@@ -263,7 +259,7 @@ class FlowControl:
             self._moved = (rows, served, now_s)
         late = 0
         if now_s - self._moved[2] >= STALLED_S:
-            late, self._moved = self._credit.wait_no_longer(), (rows, served, now_s)
+            late, self._moved = self.credit.wait_no_longer(), (rows, served, now_s)
         return [*self._late(late), *self.extend_credit()]
 
     def extend_credit(self) -> list[Step]:
@@ -285,17 +281,17 @@ class FlowControl:
 
     def rows(self) -> tuple[AccountSnapshot, ...]:
         """All rows."""
-        return self._credit.rows() if self.keeps_account else ()
+        return self.credit.rows() if self.keeps_account else ()
 
     def changes(self) -> Rows[AccountSnapshot]:
         """Rows that have changed since the last call."""
-        return self._credit.changes() if self.keeps_account else Rows()
+        return self.credit.changes() if self.keeps_account else Rows()
 
     def restore(self, snapshot: FlowSnapshot) -> None:
         """Continue from a snapshot."""
         self.policy, self.epoch, self.train_iter = snapshot.policy, snapshot.epoch, snapshot.train_iter
         self._served_iters, self._served, self._open = snapshot.served_iters, list(snapshot.served), snapshot.open
-        self._credit.restore(snapshot.accounts)
+        self.credit.restore(snapshot.accounts)
 
     def resume(self, snapshot: FlowSnapshot) -> None:
         """Continue from an earlier incarnation of the run: its policies stay older than those of this run's learner."""
@@ -308,7 +304,7 @@ class FlowControl:
 
     def repeat(self, lease: int) -> list[Step]:
         """Send a collector its credit again."""
-        return self._tell_credit([lease] if self._credit.granted(lease) else [])
+        return self._tell_credit([lease] if self.credit.granted(lease) else [])
 
     # --- inside ---
 
@@ -345,7 +341,7 @@ class FlowControl:
         return [LogLine(self._experiment, text, "warning")]
 
     def _grow_credit(self) -> list[int]:
-        return self._credit.extend(min(flow.room() for flow in self._together)) if self._open else []
+        return self.credit.extend(min(flow.room() for flow in self._together)) if self._open else []
 
     def room(self) -> int:
         """The credit that collectors may have outstanding in all, as far as this policy goes."""
@@ -362,7 +358,7 @@ class FlowControl:
     def _arrived(self, message: ChunkReady) -> None:
         if self.keeps_account:
             used = self._joint.slots([message.meta, *message.others])
-            self._credit.arrived(message.lease, used)
+            self.credit.arrived(message.lease, used)
 
     def _acting(self) -> tuple[Acting, list[Acting]]:
         """What the first policy acts by, and what the others do."""
@@ -375,7 +371,7 @@ class FlowControl:
         acting, others = self._acting()
         policy, exploration, task = acting.policy, acting.exploration, self._curriculum.task
         return [
-            SendToLease(lease, Credit(lease, self._credit.granted(lease), policy, exploration, others, task))
+            SendToLease(lease, Credit(lease, self.credit.granted(lease), policy, exploration, others, task))
             for lease in leases
         ]
 

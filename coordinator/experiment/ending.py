@@ -1,4 +1,4 @@
-"""How a run ends, in stages of bounded time.
+"""How a run ends, in stages of bounded time, and how the user's callbacks are told of events, the end among them.
 
 Draining: the collectors hand in what they have and let go. If the environment steps are used up, a learner that is
 behind buffer.samples_per_insert, or has batches of segments left, continues until it has caught up; otherwise it stops
@@ -11,20 +11,101 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.callbacks import CallbackDispatch
-from remuda.coordinator.experiment.dispatch import EvaluationDispatch
+from remuda.coordinator.effects import SendToLease, Step
+from remuda.coordinator.experiment.evaluation import EvaluationDispatch
 from remuda.coordinator.experiment.workers import ExperimentWorkers
-from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.training.commander.callbacks import CallbackBook, follow
+from remuda.training.commander.commander import Commander
 from remuda.training.commander.end import End, evaluation_is_too_late, time_is_over
 from remuda.training.effects import LogLine
 from remuda.training.snapshot import Stage
-from remuda.wire.messages import ROLES, Counters
+from remuda.wire.messages import ROLES, CallbacksDecided, CallCallbacks, ChangeSettings, Counters
 
-LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
+CALLBACKS_LONGEST_S = 60.0
+"""How long the end of a run waits for callbacks, once the last checkpoint is saved and evaluated."""
+CALLBACKS_STOPPED_S = 10.0
+"""The same where somebody has asked for the end."""
+
+
+@dataclass(kw_only=True)
+class CallbackDispatch:
+    """Tells the learner; none of it where there are no callbacks."""
+
+    experiment: str
+    book: CallbackBook
+    leases: LeaseBook
+    commander: Commander
+    _told: tuple[int, int] = field(default=(0, 0), init=False)
+    """The lease that was told last, and of which event."""
+    _deadline_s: float | None = field(default=None, init=False)
+    """For what is left to be told at the end."""
+
+    def begin(self, counters: Counters) -> None:
+        """The first learner is ready: the run begins, or begins again. It ends at once if a callback had ended it."""
+        self.book.started(counters, resumed=self.commander.last_record is not None)
+        if self.book.stopped is not None:
+            self.commander.end(self.book.stopped)
+
+    def tell(self, counters: Counters, now_s: float) -> list[Step]:
+        """Have the next event told, if there is one, and somebody to tell it."""
+        learner = self.leases.learner
+        if not self.book.active or learner is None or not learner.ready:
+            return []
+        due = self.book.due(counters, now_s)
+        if due is None or self._told == (learner.number, due[0]):
+            return []
+        self._told = (learner.number, due[0])
+        return [SendToLease(learner.number, CallCallbacks(learner.number, *due, counters.env_step))]
+
+    def decided(self, message: CallbacksDecided, counters: Counters) -> list[Step]:
+        """The callbacks have decided about an event."""
+        outcome = self.book.decided(message.number, message.answer, counters)
+        follow(outcome, self.commander)
+        steps: Sequence[Step] = self._change(message.lease) if outcome.changed else ()
+        return [*outcome.effects, *steps]
+
+    def repeat(self, lease: Lease) -> list[Step]:
+        """Say again to a learner what may have been lost with an earlier coordinator; the event comes with `tell`."""
+        if lease.role != "learner" or lease.draining or not lease.ready:
+            return []
+        self._told = (0, 0)
+        return self._change(lease.number) if self.book.changes else []
+
+    def disbelief(self, message: CallbacksDecided) -> str | None:
+        """Why this cannot be true; None if it can."""
+        if self.book.was_told(message.number):
+            return None
+        return f"its callbacks have decided about event {message.number}, of which nobody was told"
+
+    def concluded(self, end: End, counters: Counters, now_s: float) -> tuple[bool, list[Step]]:
+        """Whether the end need not wait for callbacks any more: all are told of it, or they are given up."""
+        book = self.book
+        if not book.active:
+            return True, []
+        if self._deadline_s is None:
+            self._deadline_s = now_s + (CALLBACKS_STOPPED_S if end.on_request else CALLBACKS_LONGEST_S)
+        if book.idle and not book.closed:
+            book.ended(end, counters)
+        if book.idle or self.leases.learner is None or now_s > self._deadline_s:
+            return True, []
+        return False, self.tell(counters, now_s)
+
+    def given_up(self) -> list[Step]:
+        """A line about what callbacks were not told of, once the end has waited for them."""
+        if not self.book.active or self.book.idle:
+            return []
+        text = "the callbacks have not answered: they were not told of the end of the run, or what they decide is lost"
+        return [LogLine(self.experiment, text, "warning")]
+
+    def _change(self, lease: int) -> list[Step]:
+        return [SendToLease(lease, ChangeSettings(lease, self.book.all_changes))]
+
+
+STAGE_LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
 """The time limit of a stage. Settling has this time once the last checkpoint is saved; saving has the time of the
 config in addition."""
-STOPPED_S = 10.0
+STOPPED_EVALUATION_S = 10.0
 """Time limit of the last evaluation of a run whose end somebody has asked for."""
 REPLACEMENT_S = 30.0
 """How long a run waits for another evaluator, or for a learner that catches up or saves, when the last one is gone: a
@@ -114,7 +195,7 @@ class ExperimentShutdown:
         if self.stage == "settling":
             steps += self._use_newest_checkpoint(counters, now_s)
             if self.dispatch.commander.final_saved and not self._saved:
-                self._saved, self._deadline_s = True, min(self._deadline_s, now_s + LONGEST_S["settling"])
+                self._saved, self._deadline_s = True, min(self._deadline_s, now_s + STAGE_LONGEST_S["settling"])
             steps += self._say_what_is_awaited(now_s)
             given_up = self._is_late(now_s) or self._time_is_over(counters, now_s)
             given_up = given_up or self._is_alone(now_s, lacks=self.lacks_evaluator)
@@ -131,7 +212,7 @@ class ExperimentShutdown:
     def enter(self, stage: Stage, now_s: float, left_s: float | None = None) -> None:
         """Begin a stage, or go on with the time that was left of it before a restart of the coordinator."""
         saving_s = self.save_s if stage == "settling" else 0.0
-        whole_s = LONGEST_S.get(stage, 0.0) + saving_s
+        whole_s = STAGE_LONGEST_S.get(stage, 0.0) + saving_s
         self.stage, self._deadline_s = stage, now_s + (whole_s if left_s is None else left_s)
         self._saved = self._done = False
         self._alone_since_s = None
@@ -169,7 +250,7 @@ class ExperimentShutdown:
         waited_s = now_s - self._awaited_since_s
         if awaited is None or awaited != self._awaited or commander.ending is None:
             return False
-        if commander.ending.on_request and waited_s >= STOPPED_S:
+        if commander.ending.on_request and waited_s >= STOPPED_EVALUATION_S:
             return True
         return evaluation_is_too_late(commander.config.stop, wall_s=counters.wall_s, waited_s=waited_s)
 
@@ -194,7 +275,7 @@ class ExperimentShutdown:
         commander, learner = self.dispatch.commander, self.leases.learner
         if commander.final_saved or (learner is not None and learner.ready):
             return []
-        began_s = self._deadline_s - LONGEST_S["settling"] - self.save_s
+        began_s = self._deadline_s - STAGE_LONGEST_S["settling"] - self.save_s
         in_time = now_s < began_s + REPLACEMENT_S and not time_is_over(commander.config.stop, counters)
         if learner is not None and in_time and not self.nobody_comes:
             return []

@@ -121,7 +121,7 @@ class Journaling:
             member.parts.changes(now_s),
             added,
             gone,
-            member.replay.priorities() if due else None,
+            member.replay.index.priorities() if due else None,
             member.parts.progress.news(),
         )
 

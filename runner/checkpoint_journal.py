@@ -58,10 +58,10 @@ class CheckpointJournal:
                     experiment=self._snapshot(progress),
                     leases=0,
                 ),
-                changes=Changes(counted=Rows(self.replay.rows_of_leases()), whole=True),
+                changes=Changes(counted=Rows(self.replay.ledger.rows_of_leases()), whole=True),
                 added=tuple(IndexedChunk(c.first_row, written[c.meta.file]) for c in added if c.meta.file in written),
                 gone=gone,
-                priorities=self.replay.priorities(),
+                priorities=self.replay.index.priorities(),
                 episodes=self.progress_rows.news(),
             )
         )

@@ -95,7 +95,7 @@ class SerialDispatch:
         """Write what a resumed run needs besides the checkpoint; `committed` comes once it is. Raises JournalError and
         OSError."""
         priorities = self.status.learning.learner.take_priorities()
-        self.status.live.replay.update_priorities(priorities.rows, priorities.errors)
+        self.status.live.replay.index.update_priorities(priorities.rows, priorities.errors)
         self.journal.write(self.status.reached(self.status.counters()))
 
     def committed(self) -> None:

@@ -63,9 +63,9 @@ class Memory:
 
     def sample(self, batches: int, batch_size: int, *, train_iter: int, priorities: Priorities) -> None:
         """Give priorities back and draw the batches that `next_batch` is going to hand over."""
-        self._replay.update_priorities(priorities.rows, priorities.errors)
+        self._replay.index.update_priorities(priorities.rows, priorities.errors)
         self._sampled = self._replay.sample(batches, batch_size, train_iter)
-        self._sampled_at, self._position = self._replay.env_step, 0
+        self._sampled_at, self._position = self._replay.ledger.env_step, 0
 
     def release_used(self) -> None:
         """All batches drawn were learned from: payloads of rows that are used once are not needed any more."""

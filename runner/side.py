@@ -116,9 +116,9 @@ class PolicySide:
         """Saves and evaluates it."""
         if recovered is not None:
             self._recover(recovered, now_s, rows=0 if resumed is None else resumed.progress_rows)
-        rows = None if recovered is None else self._replay.counted_rows
+        rows = None if recovered is None else self._replay.ledger.rows
         self._summary = CollectSummary.of(config, before=start, rows=rows)
-        self._replay.open_lease(generation, SERIAL_WORKER, generation)
+        self._replay.ledger.open(generation, SERIAL_WORKER, generation)
         sweep(components.folder, self._replay)
 
     def _recover(self, recovered: Recovered, now_s: float, *, rows: int) -> None:
@@ -132,7 +132,7 @@ class PolicySide:
             self._replay.restore_priorities(recovered.priorities)
         if snapshot.progress.epoch == rows:  # else one was written after the commit, and says all
             self._progress.restore(snapshot.progress)
-        self._logbook.say("commander", f"replay is back: {self._replay.live_rows} rows")
+        self._logbook.say("commander", f"replay is back: {self._replay.index.rows} rows")
 
     def begin(self) -> Sequence[Decision]:
         """The collector gets the first weights, and callbacks are told; returns what they decide."""
@@ -176,7 +176,7 @@ class PolicySide:
 
     def wanted_env_steps(self) -> int:
         """How many environment steps the next chunk should have."""
-        slots, left = self._plan.chunk_slots, self._budgets.env_steps_left(self._replay.env_step)
+        slots, left = self._plan.chunk_slots, self._budgets.env_steps_left(self._replay.ledger.env_step)
         return slots if self._plan.on_policy else min(slots, left)
 
     def turn(self) -> Turn:
@@ -188,11 +188,11 @@ class PolicySide:
         with self._timers("insert"):
             meta = self._memory.insert(collected)
         self._progress.chunk(meta)
-        self.callbacks.book.chunk(meta, self._replay.env_step)
+        self.callbacks.book.chunk(meta, self._replay.ledger.env_step)
         self._untrained_chunk = True
         self._summary.add(collected)
         self._emit_collected(
-            self._summary.due(train_iter=self._learning.policy.train_iter, env_step=self._replay.env_step)
+            self._summary.due(train_iter=self._learning.policy.train_iter, env_step=self._replay.ledger.env_step)
         )
 
     # --- learning ---
@@ -232,7 +232,10 @@ class PolicySide:
         metrics, learner = self._learner.take_metrics(), self._learner
         self._progress.learned(metrics)
         self.components.outputs.report(
-            metrics, train_iter=learner.train_iter, env_step=self._replay.env_step, settings=self._settings.values
+            metrics,
+            train_iter=learner.train_iter,
+            env_step=self._replay.ledger.env_step,
+            settings=self._settings.values,
         )
 
     def _publish(self) -> None:
@@ -240,14 +243,14 @@ class PolicySide:
         state, former = self._learner.published_state(), self._learning.policy
         self._learning.policy = PolicyRef(former.epoch, former.version + 1, self._learner.train_iter)
         self.components.acting.load_state(state)
-        self._replay.settle(self._replay.sampled_rows)
+        self._replay.settle(self._replay.index.sampled_rows)
         self._replay.drop_stale(self._learning.policy)
 
     # --- the task ---
 
     def begin_task(self, together: Sequence[Commander]) -> bool:
         """Decide about the next task; whether it begins. `together`: see Outcomes.next_task."""
-        effects = self.dispatch.outcomes.next_task(together, self._replay.env_step)
+        effects = self.dispatch.outcomes.next_task(together, self._replay.ledger.env_step)
         self.dispatch.record(effects)
         return bool(effects)
 
@@ -267,7 +270,7 @@ class PolicySide:
         if self._learner.has_metrics and end.state != "failed":
             self._report_metrics()
         self._emit_collected(
-            self._summary.last(train_iter=self._learning.policy.train_iter, env_step=self._replay.env_step)
+            self._summary.last(train_iter=self._learning.policy.train_iter, env_step=self._replay.ledger.env_step)
         )
         self._write_rows(self._progress.last(self.counters()))
         self._emit_buffer(self._clock(), last=True)

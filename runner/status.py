@@ -51,7 +51,7 @@ class SerialStatus:
 
     def exploration(self) -> dict[str, float]:
         """The exploration settings of the collector now."""
-        return self._declaration.exploration_at(self.live.replay.env_step)
+        return self._declaration.exploration_at(self.live.replay.ledger.env_step)
 
     def reached(self, counters: Counters) -> Progress:
         """What a checkpoint records about the run."""

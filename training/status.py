@@ -92,15 +92,15 @@ class LiveStatus:
 
     def note_rates(self, now_s: float) -> None:
         """Time has passed."""
-        self._env_rate.note(self.replay.env_step, now_s)
+        self._env_rate.note(self.replay.ledger.env_step, now_s)
         self._train_rate.note(self.learning.train_iter, now_s)
 
     def counters(self, now_s: float) -> Counters:
         """The present counters."""
         return Counters(
-            env_step=self.replay.env_step,
+            env_step=self.replay.ledger.env_step,
             train_iter=self.learning.train_iter,
-            episode=self.replay.episode,
+            episode=self.replay.ledger.episode,
             policy_version=self.learning.policy.version,
             wall_s=self.wall_s(now_s),
         )
@@ -122,7 +122,7 @@ class LiveStatus:
             waiting_for=waiting_for,
             reanalyzed_rows=0 if again is None else again.rows,
             target_train_iter=0 if again is None else again.target.train_iter,
-            ledger=self.replay.ledger,
+            ledger=self.replay.ledger.counts,
         )
 
 

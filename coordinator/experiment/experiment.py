@@ -276,7 +276,7 @@ class Experiment:
 
     def begin_tasks(self) -> list[Step]:
         """Go on to the task that is due, and tell collectors. What is lost of that they hear with what follows."""
-        steps = self._dispatch.begin_tasks(self.replay.env_step)
+        steps = self._dispatch.begin_tasks(self.replay.ledger.env_step)
         if steps and self._flow.keeps_account:
             for lease in self._leases.ready("collector"):
                 steps += self._flow.repeat(lease.number)
@@ -363,7 +363,7 @@ class Experiment:
         """Count a chunk that was found in data/, after a restart: its worker may have ended while there was no
         coordinator. Should the worker live and announce it, it counts once all the same."""
         (meta,) = metas
-        lease = self.replay.lease_of_missing(meta.chunk)
+        lease = self.replay.ledger.lease_of_missing(meta.chunk)
         if lease is None:
             return []
         speaker = Speaker(meta.chunk.worker, meta.chunk.incarnation)
@@ -371,8 +371,8 @@ class Experiment:
         why = self.disbelief(message, speaker)
         if why is not None:
             return [LogLine(self.identity.id, f"payload {meta.file} is left aside: {why}", "warning")]
-        before = self.replay.env_step
+        before = self.replay.ledger.env_step
         steps: list[Step] = [step for step in self.receive(message, speaker, now_s) if not isinstance(step, Reply)]
-        if self.replay.env_step > before:
+        if self.replay.ledger.env_step > before:
             steps.append(LogLine(self.identity.id, f"counts {meta.file}, which nobody had announced"))
         return steps

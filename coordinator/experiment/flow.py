@@ -138,7 +138,7 @@ class FlowControl:
     def forget_lease(self, lease: int) -> None:
         """Forget a lease that ended long ago: what still arrives under it is not counted."""
         self.credit.forget(lease)
-        self._replay.forget_lease(lease)
+        self._replay.ledger.forget(lease)
 
     def new_learner(self, train_iter: int) -> tuple[list[IndexedChunk], list[Step]]:
         """A learner starts at this iteration, under a new epoch; returns the chunks that it has to load."""
@@ -177,12 +177,12 @@ class FlowControl:
         """The learner returns priorities and asks for batches. On-policy it may still be publishing what the updates
         before have made, if a lag is allowed: collectors go on once that is done."""
         self.trained(message.train_iter)
-        self._replay.update_priorities(message.priority_rows, message.priorities)
+        self._replay.index.update_priorities(message.priority_rows, message.priorities)
         if self._resuming:
             self._take_up(message)
         self._requests.add(message)
         self._reanalysis.confirm_loaded(message.loaded_reanalysis)
-        self._used = message.train_iter, self._replay.sampled_rows
+        self._used = message.train_iter, self._replay.index.sampled_rows
         self._settle()
         steps = self._delete(self._replay.confirm_loaded(message.loaded_row)) + self._serve()
         return steps + self.extend_credit()
@@ -195,7 +195,7 @@ class FlowControl:
     @property
     def told_row(self) -> int:
         """The learner has got every row below this one. For a learner that is back, the number is an upper bound."""
-        return self._replay.next_row if self._resuming else self._replay.told_row
+        return self._replay.index.next_row if self._resuming else self._replay.index.told_row
 
     def trained(self, train_iter: int) -> None:
         """The learner reports its progress."""
@@ -249,11 +249,11 @@ class FlowControl:
 
     def exploration(self) -> dict[str, float]:
         """The exploration settings for collectors now."""
-        return self._declaration.exploration_at(self._replay.env_step)
+        return self._declaration.exploration_at(self._replay.ledger.env_step)
 
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
-        rows, served = self._replay.next_row, self._served_iters
+        rows, served = self._replay.index.next_row, self._served_iters
         waits = self._open and self._requests.next is not None
         if not waits or self._moved[:2] != (rows, served):
             self._moved = (rows, served, now_s)
@@ -315,7 +315,7 @@ class FlowControl:
         self._requests.rewind(message.oldest)
         self._served_iters -= sum(batches for request, batches in self._served if request >= message.oldest)
         self._served = [served for served in self._served if served[0] < message.oldest]
-        self._replay.learner_has(message.loaded_row)
+        self._replay.index.learner_has(message.loaded_row)
         self._reanalysis.learner_has(message.loaded_reanalysis)
 
     @property
@@ -347,8 +347,8 @@ class FlowControl:
         """The credit that collectors may have outstanding in all, as far as this policy goes."""
         if not self._open:
             return 0
-        left = self._budgets.env_steps_left(self._replay.env_step)
-        return min(left, self._plan.slots_for(self._replay.insertable_rows()))
+        left = self._budgets.env_steps_left(self._replay.ledger.env_step)
+        return min(left, self._plan.slots_for(self._replay.index.insertable_rows()))
 
     @property
     def keeps_account(self) -> bool:
@@ -381,7 +381,9 @@ class FlowControl:
         while self._open and (request := self._requests.next) is not None:
             batches = min(request.batches, self._replay.sampleable_batches(request.batch_size))
             batches = self._budgets.batches(batches, self._served_iters)
-            if not self._budgets.env_steps_left(self._replay.env_step):  # the learner catches up, and that is all
+            if not self._budgets.env_steps_left(
+                self._replay.ledger.env_step
+            ):  # it catches up, and that is all
                 owed = self._replay.batches_owed()
                 batches = batches if owed is None else min(batches, owed)
             if batches < 1:
@@ -400,11 +402,11 @@ class FlowControl:
             rows=sampled.rows,
             weights=sampled.weights,
             new_chunks=self._replay.hand_out_new(),
-            first_live_row=self._replay.first_live_row,
+            first_live_row=self._replay.index.first_live_row,
             counters=Counters(
-                env_step=self._replay.env_step,
+                env_step=self._replay.ledger.env_step,
                 train_iter=request.train_iter,
-                episode=self._replay.episode,
+                episode=self._replay.ledger.episode,
                 policy_version=self.policy.version,
             ),
             reanalyses=self._reanalysis.hand_out_new(),

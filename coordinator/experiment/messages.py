@@ -214,8 +214,8 @@ class Claims:
         record = message.record
         if record.file != f"iteration_{record.train_iter}.pth.tar":
             return f"its checkpoint of iteration {record.train_iter} is called {record.file}"
-        if record.env_step > self._replay.env_step or record.episode > self._replay.episode:
-            return f"its checkpoint is of env_step {record.env_step}, and {self._replay.env_step} were collected"
+        if record.env_step > self._replay.ledger.env_step or record.episode > self._replay.ledger.episode:
+            return f"its checkpoint is of env_step {record.env_step}, and {self._replay.ledger.env_step} were collected"
         if record.policy.epoch > self._flow.epoch:
             return f"its checkpoint is of epoch {record.policy.epoch}, and it was given {self._flow.epoch}"
         return None
@@ -348,7 +348,7 @@ class MessageHandlers:
             self._deaths.worked(message.lease, "collector", now_s)
             self._failures.moved()
             self._progress.chunk(message.meta)
-            self._callbacks.book.chunk(message.meta, self._replay.env_step)
+            self._callbacks.book.chunk(message.meta, self._replay.ledger.env_step)
         if accepted.rejected is not None:
             self._failures.counted(now_s)
             self._give_up_if_hopeless(f"chunks are refused: {accepted.rejected}", now_s, passing=False)
@@ -368,7 +368,7 @@ class MessageHandlers:
         self._flow.trained(message.train_iter)
 
     def _emit(self, message: CollectorReport, lease: Lease) -> Emit:
-        report = _collector_report(message, lease.worker, self._replay.env_step)
+        report = _collector_report(message, lease.worker, self._replay.ledger.env_step)
         return Emit(self._id, report)
 
     # --- work fails ---

@@ -127,7 +127,7 @@ class Parts:
             lease=self.leases.changes(),
             place=self.leases.changed_places(),
             account=self.flow.changes(),
-            counted=self.replay.changes(),
+            counted=self.replay.ledger.changes(),
             rest=self.failures.changes(now_s),
             reanalysis=self.reanalysis.changes(),
         )
@@ -138,7 +138,7 @@ class Parts:
             lease=Rows(self.leases.rows()),
             place=Rows(self.leases.rows_of_places()),
             account=Rows(self.flow.rows()),
-            counted=Rows(self.replay.rows_of_leases()),
+            counted=Rows(self.replay.ledger.rows_of_leases()),
             rest=Rows(self.failures.rows(now_s)),
             reanalysis=Rows(self.reanalysis.all_rows()),
             whole=True,
@@ -180,7 +180,7 @@ class Parts:
             deletable += accepted.deletable
             if accepted.fresh:
                 self.progress.chunk(meta)
-                self.callbacks.book.chunk(meta, self.replay.env_step)
+                self.callbacks.book.chunk(meta, self.replay.ledger.env_step)
         self._left_over = tuple(deletable)
 
     def left_over(self) -> list[Step]:

@@ -153,7 +153,7 @@ class ReanalysisBook:
             return []
         del self._asking[message.lease].asked[message.request]
         self._free(asked)
-        chunk = self._replay.chunk_of(asked.chunk.first_row)
+        chunk = self._replay.index.chunk_of(asked.chunk.first_row)
         if chunk is None:
             return []
         self._unreadable.add(chunk.first_row)
@@ -171,8 +171,8 @@ class ReanalysisBook:
             return steps
         for at_once in range(1, ASKED_AT_ONCE + 1):
             for lease, asking in self._asking.items():
-                if len(asking.asked) < at_once and self._given_rows < self._share * self._replay.sampled_rows:
-                    chunk = self._replay.draw_chunk(self._rng, self._is_wanted, draws=DRAWS)
+                if len(asking.asked) < at_once and self._given_rows < self._share * self._replay.index.sampled_rows:
+                    chunk = self._replay.index.draw_chunk(self._rng, self._is_wanted, draws=DRAWS)
                     if chunk is None:
                         self._found_none = True
                         return steps
@@ -298,12 +298,12 @@ class ReanalysisBook:
         self._reported = self.accepted, self._compute_s
         for row in sorted(snapshot.newest, key=lambda row: row.reanalysis.number):
             first_row, meta = row.key, row.reanalysis.meta
-            if self._replay.chunk_of(first_row) is None:
+            if self._replay.index.chunk_of(first_row) is None:
                 self._deletable.append(meta.file)
                 self._changed.drop(first_row)
             else:
                 self._newest[first_row] = row.reanalysis
-                self._replay.hold(meta.payload_bytes)
+                self._replay.index.hold(meta.payload_bytes)
         self._asking = {lease: _Asking(requests) for lease, requests in snapshot.requests if lease in leases}
         for each in snapshot.asked:
             if each.lease in self._asking:
@@ -354,7 +354,7 @@ class ReanalysisBook:
         asked = self._asking[lease].asked.pop(request)
         first_row = asked.chunk.first_row
         self._in_work.discard(first_row)
-        chunk, there = self._replay.chunk_of(first_row), self._newest.get(first_row)
+        chunk, there = self._replay.index.chunk_of(first_row), self._newest.get(first_row)
         older = there is not None and there.meta.target.train_iter >= meta.target.train_iter
         if chunk is None or older or meta.target not in self._targets:
             self._deletable.append(meta.file)
@@ -367,12 +367,12 @@ class ReanalysisBook:
         self.target = max(self.target, meta.target)
         self._newest[first_row] = IndexedReanalysis(self.accepted, meta)
         self._changed.put.add(first_row)
-        self._replay.hold(meta.payload_bytes)
+        self._replay.index.hold(meta.payload_bytes)
 
     def _drop(self, first_row: int) -> str:
         """Forget the newest reanalysis of a chunk; returns its file."""
         dropped = self._newest.pop(first_row)
-        self._replay.hold(-dropped.meta.payload_bytes)
+        self._replay.index.hold(-dropped.meta.payload_bytes)
         return dropped.meta.file
 
     def _retired(self, chunk: IndexedChunk) -> None:

@@ -289,7 +289,7 @@ class Team:
 
     @bulkhead
     def adopt(self, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
-        lease = self._lead.replay.lease_of_missing(metas[0].chunk)
+        lease = self._lead.replay.ledger.lease_of_missing(metas[0].chunk)
         if lease is None:
             return []
         speaker = Speaker(metas[0].chunk.worker, metas[0].chunk.incarnation)
@@ -297,9 +297,9 @@ class Team:
         why = self.disbelief(message, speaker)
         if why is not None:
             return [LogLine(self.identity.id, f"payloads {metas[0].file} are left aside: {why}", "warning")]
-        before = self._lead.replay.env_step
+        before = self._lead.replay.ledger.env_step
         steps: list[Step] = [step for step in self.receive(message, speaker, now_s) if not isinstance(step, Reply)]
-        if self._lead.replay.env_step > before:
+        if self._lead.replay.ledger.env_step > before:
             steps.append(LogLine(self.identity.id, f"counts {metas[0].file}, which nobody had announced"))
         return steps
 

@@ -155,7 +155,7 @@ class ExperimentWorkers:
         lease = self.leases.open(holder)
         number, role = lease.number, lease.role
         if role == "collector":
-            self.replay.open_lease(number, holder.worker, holder.incarnation)
+            self.replay.ledger.open(number, holder.worker, holder.incarnation)
         checkpoint, replay, steps = self._start(role)
         message = Assign(
             lease=number,
@@ -265,7 +265,7 @@ class ExperimentWorkers:
         """A worker has ended before it has handed in what it had. Whether it had something."""
         lost = lease.role == "collector" and lease.ready
         if lost:
-            self.replay.lost_collector()
+            self.replay.ledger.lost_collector()
         return lost
 
     def _do_without(self, lease: Lease) -> list[Step]:

@@ -41,7 +41,7 @@ def memory(capacity: int = 20, payloads: Payloads | None = None) -> tuple[Memory
         buffer=BufferConfig(capacity=capacity, min_rows=8, samples_per_insert=None),
     )
     replay = ReplayAccounting(config, 0.0, collectors=1, batches_in_flight=1, journaled=True)
-    replay.open_lease(0, SERIAL_WORKER, 0)  # as the serial run does
+    replay.ledger.open(0, SERIAL_WORKER, 0)  # as the serial run does
     payloads = payloads or Payloads(Path("nothing-is-written-here"))
     return Memory(replay, ColumnRing(capacity), payloads, worker=SERIAL_WORKER, generation=0), replay
 
@@ -70,7 +70,7 @@ def test_chunks_count_once_each_and_their_memory_is_not_held_against_the_quota()
     path, replay = memory()
     metas = [path.insert(collected(first, 8)) for first in (0, 8)]
     assert [meta.chunk.sequence for meta in metas] == [0, 1]
-    assert (replay.env_step, replay.episode, replay.rows) == (18, 2, 16)
+    assert (replay.ledger.env_step, replay.ledger.episode, replay.ledger.rows) == (18, 2, 16)
     assert metas[0].payload_bytes == 8 * 3 * 4
 
 
@@ -106,7 +106,7 @@ def test_what_was_written_is_read_back_and_the_same_rows_are_drawn_next(tmp_path
     damage: list[str] = []
     again.load(tmp_path, damage.append)
     assert damage == []
-    assert remembered.live_rows == 20
+    assert remembered.index.rows == 20
     for one in (path, again):
         one.sample(5, 4, train_iter=2, priorities=NONE)
     while (batch := path.next_batch()) is not None:
@@ -130,7 +130,7 @@ def test_a_damaged_payload_is_left_out_and_said(tmp_path: Path) -> None:
     again.load(tmp_path, damage.append)
     assert len(damage) == 1
     assert "wrong size" in damage[0]
-    assert remembered.live_rows == 8
+    assert remembered.index.rows == 8
     again.sample(1, 4, train_iter=0, priorities=NONE)
     batch = again.next_batch()
     assert batch is not None

@@ -56,7 +56,7 @@ def test_the_status_is_read_off_those_who_count() -> None:
     learner = Learner()
     status = live(learner)
     status.start(0.0, "running")
-    status.replay.open_lease(1, WORKER, 1)
+    status.replay.ledger.open(1, WORKER, 1)
     status.note_rates(0.0)
     meta = meta_of(0, 10)
     assert status.replay.accept(meta, 1).fresh

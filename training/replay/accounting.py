@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, Sampled
 from remuda.buffer.payload_files import end_row
@@ -27,8 +26,8 @@ from remuda.training.replay.buffer_reports import BufferReporter
 from remuda.training.replay.ledger import Ledger, TooManyGapsError, UnknownLeaseError
 from remuda.training.replay.limiters import CHUNKS_AHEAD, on_policy_limiter, replay_limiter, sampler_of
 from remuda.training.resume_point import ResumePoint
-from remuda.training.snapshot import CountedSnapshot, IndexSnapshot, ReplaySnapshot, Rows
-from remuda.wire.messages import ChunkId, ChunkMeta, Counters, IndexedChunk, LedgerCounts, PolicyRef
+from remuda.training.snapshot import IndexSnapshot, ReplaySnapshot
+from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk, PolicyRef
 
 
 class Accepted(Struct, frozen=True):
@@ -63,13 +62,14 @@ class ReplayAccounting:
         self._journaled = journaled
         self._added: list[IndexedChunk] = []
         self._gone: list[int] = []
-        self._ledger = Ledger(None if resumed is None else resumed.counters)
+        self.ledger = Ledger(None if resumed is None else resumed.counters)
+        """Which chunks count; the counters are here."""
         self.plan = row_plan(config, collectors=collectors)
         self._on_policy = on_policy_limiter(config, self.plan)
         replay = self._on_policy or replay_limiter(config, self.plan, collectors, batches_in_flight)
         generation = 0 if resumed is None else resumed.generation
         self._rng = generator(config.seed, "coordinator", 0, "replay", incarnation=generation)
-        self._index = ReplayIndex(
+        self.index = ReplayIndex(
             self.plan.capacity,
             FifoSampler() if self.plan.on_policy else sampler_of(buffer),
             limiter=replay,
@@ -78,61 +78,46 @@ class ReplayAccounting:
             chunks_ahead=0 if collectors is not None else CHUNKS_AHEAD * config.collector.count,
             on_retire=self._note_gone if journaled else lambda chunk: None,
         )
-        self._reporter = BufferReporter(self._index, self.plan, config.log, now_s)
+        """Which rows are live, and drawn."""
+        self._reporter = BufferReporter(self.index, self.plan, config.log, now_s)
         self._newest_chunk_policy = PolicyRef()
         self._used_up: list[str] = []
         self._used_below_row = 0
         self.dropped_rows = 0
         """On-policy rows that were too old to be used."""
-        self.on_retired: Callable[[IndexedChunk], None] = lambda chunk: None
+        self.on_retired: Callable[[IndexedChunk], None] | None = None
         """Called with every chunk that has no live row any more, if it is `journaled`."""
 
     # --- in ---
 
-    def open_lease(self, lease: int, worker: str, incarnation: int) -> None:
-        """Open a lease, under which this incarnation of a worker may announce chunks."""
-        self._ledger.open(lease, worker, incarnation)
-
-    def forget_lease(self, lease: int) -> None:
-        """Forget a lease that ended long ago: what still comes under it is not counted."""
-        self._ledger.forget(lease)
-
     def accept(self, meta: ChunkMeta, lease: int) -> Accepted:
         """Count a chunk and make its rows available; a chunk that was counted before changes nothing."""
         try:
-            if not self._ledger.accept(meta, lease, self._index.check_fits):
+            if not self.ledger.accept(meta, lease, self.index.check_fits):
                 return Accepted(fresh=False)
         except (ChunkTooLargeError, TooManyGapsError, UnknownLeaseError) as error:
             return Accepted(fresh=False, rejected=str(error))
         return self._insert(meta)
 
-    def lost_collector(self) -> None:
-        """A collector has ended without handing in what it had."""
-        self._ledger.lost_collector()
-
     def misfit(self, meta: ChunkMeta) -> str | None:
         """Why a chunk can never be held; None if it can."""
         try:
-            self._index.check_fits(meta)
+            self.index.check_fits(meta)
         except ChunkTooLargeError as error:
             return str(error)
         return None
 
-    def lease_of_missing(self, chunk: ChunkId) -> int | None:
-        """See Ledger."""
-        return self._ledger.lease_of_missing(chunk)
-
     def count_late(self, meta: ChunkMeta) -> Accepted:
         """Count a chunk that an earlier incarnation of the run has left behind; it was not counted before."""
         try:
-            self._index.check_fits(meta)
+            self.index.check_fits(meta)
         except ChunkTooLargeError as error:
             return Accepted(fresh=False, deletable=(meta.file,), rejected=str(error))
-        self._ledger.add(meta)
+        self.ledger.add(meta)
         return self._insert(meta)
 
     def _insert(self, meta: ChunkMeta) -> Accepted:
-        inserted = self._index.insert(meta)
+        inserted = self.index.insert(meta)
         self._newest_chunk_policy = meta.policy
         if self._journaled and meta.rows:
             self._added.append(IndexedChunk(inserted.first_row, meta))
@@ -140,19 +125,11 @@ class ReplayAccounting:
 
     def quarantine(self, file: str) -> list[str]:
         """Never sample this payload file again, since it cannot be read; returns payload files that may be deleted."""
-        rows = self._index.rows
-        files = self._index.quarantine(file)
+        rows = self.index.rows
+        files = self.index.quarantine(file)
         if self._on_policy is not None:
-            self._on_policy.drop(rows - self._index.rows)
+            self._on_policy.drop(rows - self.index.rows)
         return files
-
-    def insertable_rows(self) -> int:
-        """How many more rows may come in before the learner has to catch up."""
-        return self._index.insertable_rows()
-
-    def update_priorities(self, rows: NDArray[np.int64], priorities: NDArray[np.float32]) -> None:
-        """Set the errors that the learner found for these rows."""
-        self._index.update_priorities(rows, priorities)
 
     # --- out ---
 
@@ -160,7 +137,7 @@ class ReplayAccounting:
         """How many batches may be drawn now."""
         if self._config.learner.inference:
             return 0
-        return self._index.sampleable_rows() // batch_size
+        return self.index.sampleable_rows() // batch_size
 
     def batches_owed(self) -> int | None:
         """How many batches are missing to reach buffer.samples_per_insert; negative if there were more, None if it sets
@@ -170,15 +147,15 @@ class ReplayAccounting:
             return self.sampleable_batches(self.plan.rows_per_update)
         if per_insert is None or self._config.learner.inference:
             return None
-        inserted = max(0, self._index.next_row - self._config.buffer.min_rows)
-        return math.floor((per_insert * inserted - self._index.sampled_rows) / self.plan.rows_per_update)
+        inserted = max(0, self.index.next_row - self._config.buffer.min_rows)
+        return math.floor((per_insert * inserted - self.index.sampled_rows) / self.plan.rows_per_update)
 
     @property
     def batches_unsettled(self) -> int:
         """On-policy: how many batches were drawn and are not settled; see `settle`."""
         if self._on_policy is None:
             return 0
-        return (self._index.sampled_rows - self._on_policy.settled_rows) // self.plan.rows_per_update
+        return (self.index.sampled_rows - self._on_policy.settled_rows) // self.plan.rows_per_update
 
     def settle(self, sampled_rows: int) -> None:
         """On-policy: the learner has used so many rows, and the policy that they made can act."""
@@ -192,95 +169,56 @@ class ReplayAccounting:
             return
         self._consume_used()
         oldest = PolicyRef(newest.epoch, max(newest.version - lag, 0))
-        dropped, files = self._index.drop_older_than(oldest)
+        dropped, files = self.index.drop_older_than(oldest)
         self.dropped_rows += dropped
         self._on_policy.drop(dropped)
         self._used_up += files
 
     def _consume_used(self) -> None:
         """On-policy: drawn rows are used up once the learner has got a message with their chunks."""
-        if self._used_below_row > self._index.first_live_row:
-            self._used_up += self._index.consume(self._used_below_row)
+        if self._used_below_row > self.index.first_live_row:
+            self._used_up += self.index.consume(self._used_below_row)
 
     def sample(self, batches: int, batch_size: int, train_iter: int) -> Sampled:
         """Draw batches for the updates after `train_iter`."""
         beta = importance_beta(self._config.buffer, train_iter)
-        sampled = self._index.sample(batches, batch_size, train_iter=train_iter, beta=beta)
-        self._reporter.sampled(sampled, train_iter=train_iter, env_step=self.env_step)
+        sampled = self.index.sample(batches, batch_size, train_iter=train_iter, beta=beta)
+        self._reporter.sampled(sampled, train_iter=train_iter, env_step=self.ledger.env_step)
         if self._on_policy is not None:
             self._used_below_row = int(sampled.rows.max()) + 1
         return sampled
 
     def hand_out_new(self) -> list[IndexedChunk]:
         """Chunks that were not announced to the learner yet; they count as announced from now on."""
-        new = self._index.hand_out_new()
+        new = self.index.hand_out_new()
         self._consume_used()
         return new
 
     def replay_for_new_learner(self) -> tuple[list[IndexedChunk], list[str]]:
         """Every live chunk, for a learner with an empty ring; and payload files that only the former learner needed."""
-        deletable = self._index.forget_learner()
-        return self._index.hand_out_new(), deletable
+        deletable = self.index.forget_learner()
+        return self.index.hand_out_new(), deletable
 
     def confirm_loaded(self, loaded_row: int) -> list[str]:
         """The learner has loaded every announced row below this one; returns payload files that may be deleted."""
         used_up, self._used_up = self._used_up, []
-        return used_up + self._index.confirm_loaded(loaded_row)
-
-    @property
-    def told_row(self) -> int:
-        """Every row below this one was announced to the learner."""
-        return self._index.told_row
-
-    @property
-    def next_row(self) -> int:
-        """One above the newest row's id."""
-        return self._index.next_row
-
-    @property
-    def first_live_row(self) -> int:
-        """Every smaller row is evicted."""
-        return self._index.first_live_row
-
-    @property
-    def live_rows(self) -> int:
-        """Rows that can be sampled."""
-        return self._index.rows
-
-    @property
-    def sampled_rows(self) -> int:
-        """Rows drawn so far, each as often as it was drawn."""
-        return self._index.sampled_rows
-
-    def draw_chunk(
-        self, rng: np.random.Generator, wanted: Callable[[IndexedChunk], bool], *, draws: int
-    ) -> IndexedChunk | None:
-        """See ReplayIndex."""
-        return self._index.draw_chunk(rng, wanted, draws=draws)
-
-    def chunk_of(self, row: int) -> IndexedChunk | None:
-        """The chunk with live rows that has this row."""
-        return self._index.chunk_of(row)
+        return used_up + self.index.confirm_loaded(loaded_row)
 
     def live_rows_of(self, chunk: IndexedChunk) -> int:
         """How many of its rows can be sampled."""
-        return end_row(chunk) - max(chunk.first_row, self._index.first_live_row)
-
-    def hold(self, more_bytes: int) -> None:
-        """See ReplayIndex."""
-        self._index.hold(more_bytes)
+        return end_row(chunk) - max(chunk.first_row, self.index.first_live_row)
 
     def live_files(self) -> frozenset[str]:
         """Payload files that the index still refers to."""
-        return frozenset(self._index.files())
+        return frozenset(self.index.files())
 
     # --- over a restart ---
 
     def snapshot(self) -> ReplaySnapshot:
         """What is needed to continue after a restart, without its rows, the live chunks and their priorities."""
-        index, limiter = self._index, self._on_policy
+        index, limiter = self.index, self._on_policy
         return ReplaySnapshot(
-            ledger=self._ledger.snapshot(),
+            ledger=self.ledger.snapshot(),
             index=IndexSnapshot(index.next_row, index.first_live_row, index.sampled_rows, index.removed_rows),
             newest_chunk_policy=self._newest_chunk_policy,
             dropped_rows=self.dropped_rows,
@@ -289,23 +227,15 @@ class ReplayAccounting:
             random_state=json.dumps(self._rng.bit_generator.state),
         )
 
-    def rows_of_leases(self) -> tuple[CountedSnapshot, ...]:
-        """All rows."""
-        return self._ledger.rows_of_leases()
-
-    def changes(self) -> Rows[CountedSnapshot]:
-        """Rows that have changed since the last call."""
-        return self._ledger.changes()
-
     def restore(self, snapshot: ReplaySnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
         """Continue from a snapshot, with these `chunks` still in data/, in row order. Returns payload files that may be
         deleted: those for which this buffer has no room, if it is smaller than before."""
-        self._ledger.restore(snapshot.ledger)
-        deletable = self._index.restore(
+        self.ledger.restore(snapshot.ledger)
+        deletable = self.index.restore(
             chunks, next_row=snapshot.index.next_row, first_live_row=snapshot.index.first_live_row
         )
-        self._index.sampled_rows = snapshot.index.sampled_rows
-        self._index.removed_rows = snapshot.index.removed_rows
+        self.index.sampled_rows = snapshot.index.sampled_rows
+        self.index.removed_rows = snapshot.index.removed_rows
         self._reporter.start(now_s)
         self._newest_chunk_policy = snapshot.newest_chunk_policy
         self.dropped_rows = snapshot.dropped_rows
@@ -321,11 +251,7 @@ class ReplayAccounting:
         reads what was announced before."""
         ledger = replace(snapshot.ledger, counted=[], has_forgotten=True)
         deletable = self.restore(replace(snapshot, ledger=ledger), chunks, now_s)
-        return (*deletable, *self._index.make_room())
-
-    def priorities(self) -> Prioritized:
-        """The newest priority of every live row."""
-        return self._index.priorities()
+        return (*deletable, *self.index.make_room())
 
     def restore_priorities(self, known: Prioritized) -> None:
         """Set the priorities of a snapshot; rows that came after it get the largest of them, as new rows do."""
@@ -333,14 +259,10 @@ class ReplayAccounting:
         if not len(live):
             return
         priorities = known.priorities[live]
-        newer = np.arange(known.first_row + len(known.priorities), self._index.next_row)
-        self._index.update_priorities(known.first_row + live, priorities)
+        newer = np.arange(known.first_row + len(known.priorities), self.index.next_row)
+        self.index.update_priorities(known.first_row + live, priorities)
         largest = max(1.0, float(priorities.max()))
-        self._index.update_priorities(newer, np.full(len(newer), largest, np.float32))
-
-    def learner_has(self, below_row: int) -> None:
-        """The learner outlived the restart and has every live row below `below_row`."""
-        self._index.learner_has(below_row)
+        self.index.update_priorities(newer, np.full(len(newer), largest, np.float32))
 
     def news(self) -> tuple[tuple[IndexedChunk, ...], tuple[int, ...]]:
         """Chunks that became live, and the first rows of those that are no longer live, since the last call."""
@@ -350,39 +272,15 @@ class ReplayAccounting:
 
     def _note_gone(self, chunk: IndexedChunk) -> None:
         self._gone.append(chunk.first_row)
-        self.on_retired(chunk)
+        if self.on_retired is not None:
+            self.on_retired(chunk)
 
     # --- counters and reports ---
 
     @property
-    def ledger(self) -> LedgerCounts:
-        """How the chunks of this run fared."""
-        return self._ledger.counts
-
-    @property
-    def env_step(self) -> int:
-        """Environment steps in accepted chunks."""
-        return self._ledger.env_step
-
-    @property
-    def counted_rows(self) -> int:
-        """Rows in accepted chunks."""
-        return self._ledger.rows
-
-    @property
-    def episode(self) -> int:
-        """Episodes that ended in accepted chunks."""
-        return self._ledger.episode
-
-    @property
-    def rows(self) -> int:
-        """Training rows in accepted chunks."""
-        return self._ledger.rows
-
-    @property
     def samples_per_insert(self) -> float | None:
         """How often a row was sampled on average; None before training."""
-        achieved = self._index.achieved_samples_per_insert()
+        achieved = self.index.achieved_samples_per_insert()
         return None if math.isnan(achieved) else achieved
 
     def policy_lag(self, newest: PolicyRef) -> int:
@@ -407,6 +305,6 @@ class ReplayAccounting:
                 counters,
                 samples_per_insert=self.samples_per_insert,
                 policy_lag=lag,
-                ledger=self.ledger,
+                ledger=self.ledger.counts,
             )
         return self._reporter.take()

@@ -26,13 +26,9 @@ class SequenceSet:
 
     def __init__(self, *, max_gaps: int = 4_096) -> None:
         self._max_gaps = max_gaps
-        self._high_water = -1
-        self._gaps: list[range] = []  # ascending, never empty ones, never touching
-
-    @property
-    def high_water(self) -> int:
+        self.high_water = -1
         """The highest number seen; -1 before any."""
-        return self._high_water
+        self._gaps: list[range] = []  # ascending, never empty ones, never touching
 
     @property
     def missing(self) -> tuple[range, ...]:
@@ -40,7 +36,7 @@ class SequenceSet:
         return tuple(self._gaps)
 
     def __contains__(self, number: int) -> bool:
-        return 0 <= number <= self._high_water and self._gap_of(number) is None
+        return 0 <= number <= self.high_water and self._gap_of(number) is None
 
     def add(self, number: int) -> bool:
         """Note `number` as seen; False when it had been seen before.
@@ -50,12 +46,12 @@ class SequenceSet:
         """
         if number < 0:
             raise ValueError(f"{number} is below 0, where the series begins")
-        if number == self._high_water + 1:
-            self._high_water = number
+        if number == self.high_water + 1:
+            self.high_water = number
             return True
-        if number > self._high_water:
-            self._replace(len(self._gaps), len(self._gaps), range(self._high_water + 1, number))
-            self._high_water = number
+        if number > self.high_water:
+            self._replace(len(self._gaps), len(self._gaps), range(self.high_water + 1, number))
+            self.high_water = number
             return True
         position = self._gap_of(number)
         if position is None:
@@ -68,7 +64,7 @@ class SequenceSet:
     def of(cls, high_water: int, missing: Iterable[range]) -> SequenceSet:
         """The set with these values of `high_water` and `missing`."""
         restored = cls()
-        restored._high_water, restored._gaps = high_water, list(missing)
+        restored.high_water, restored._gaps = high_water, list(missing)
         return restored
 
     def _gap_of(self, number: int) -> int | None:
@@ -80,7 +76,7 @@ class SequenceSet:
         total = len(self._gaps) - (stop - start) + len(new)
         if total > self._max_gaps:
             raise TooManyGapsError(
-                f"{total} gaps below {self._high_water} would have to be remembered; the most is {self._max_gaps}"
+                f"{total} gaps below {self.high_water} would have to be remembered; the most is {self._max_gaps}"
             )
         self._gaps[start:stop] = new
 
@@ -118,10 +114,14 @@ class Ledger:
         """Known leases by worker and incarnation; the newest last."""
         self._has_forgotten = False
         self._changed = ChangedRows[int]()
-        self._env_steps = 0 if start is None else start.env_step
-        self._rows = 0
-        self._episodes = 0 if start is None else start.episode
-        self._chunks = 0
+        self.env_step = 0 if start is None else start.env_step
+        """Environment steps in accepted chunks."""
+        self.rows = 0
+        """Training rows in the chunks accepted in this incarnation of the run."""
+        self.episode = 0 if start is None else start.episode
+        """Episodes that ended in accepted chunks."""
+        self.chunks = 0
+        """Chunks accepted in this incarnation of the run."""
         self._repeated = self._refused = self._refused_env_steps = self._lost_collectors = 0
 
     # --- leases ---
@@ -189,10 +189,10 @@ class Ledger:
 
     def add(self, meta: ChunkMeta) -> None:
         """Count a chunk that comes under no lease and is known not to be counted."""
-        self._env_steps += meta.env_steps
-        self._rows += meta.rows
-        self._episodes += len(meta.episode_returns)
-        self._chunks += 1
+        self.env_step += meta.env_steps
+        self.rows += meta.rows
+        self.episode += len(meta.episode_returns)
+        self.chunks += 1
 
     def lacks(self, chunk: ChunkId) -> bool:
         """Whether a payload of this number is known not to be counted: its worker held a known lease, and it did not
@@ -229,10 +229,10 @@ class Ledger:
     def snapshot(self) -> LedgerSnapshot:
         """What is needed to continue after a restart, without its rows."""
         return LedgerSnapshot(
-            self._env_steps,
-            self._rows,
-            self._episodes,
-            self._chunks,
+            self.env_step,
+            self.rows,
+            self.episode,
+            self.chunks,
             self._has_forgotten,
             repeated=self._repeated,
             refused=self._refused,
@@ -250,8 +250,8 @@ class Ledger:
 
     def restore(self, snapshot: LedgerSnapshot) -> None:
         """Continue from a snapshot."""
-        self._env_steps, self._rows = snapshot.env_steps, snapshot.rows
-        self._episodes, self._chunks = snapshot.episodes, snapshot.chunks
+        self.env_step, self.rows = snapshot.env_steps, snapshot.rows
+        self.episode, self.chunks = snapshot.episodes, snapshot.chunks
         self._has_forgotten = snapshot.has_forgotten
         self._repeated, self._lost_collectors = snapshot.repeated, snapshot.lost_collectors
         self._refused, self._refused_env_steps = snapshot.refused, snapshot.refused_env_steps
@@ -271,26 +271,6 @@ class Ledger:
     # --- counters ---
 
     @property
-    def env_step(self) -> int:
-        """Environment steps in accepted chunks."""
-        return self._env_steps
-
-    @property
-    def rows(self) -> int:
-        """Training rows in the chunks accepted in this incarnation of the run."""
-        return self._rows
-
-    @property
-    def episode(self) -> int:
-        """Episodes that ended in accepted chunks."""
-        return self._episodes
-
-    @property
-    def chunks(self) -> int:
-        """Chunks accepted in this incarnation of the run."""
-        return self._chunks
-
-    @property
     def counts(self) -> LedgerCounts:
         """How the chunks of this run fared."""
-        return LedgerCounts(self._chunks, self._repeated, self._refused, self._refused_env_steps, self._lost_collectors)
+        return LedgerCounts(self.chunks, self._repeated, self._refused, self._refused_env_steps, self._lost_collectors)

@@ -90,11 +90,11 @@ def test_a_run_that_is_held_up_waits_with_its_workers_while_the_other_ends_and_t
     world = two_runs()
     sick = sick_of(world)
     held_up(world, sick.identity.id, "its disk refuses: full")
-    before = sick.replay.env_step
+    before = sick.replay.ledger.env_step
     while world.experiment(1).state != "finished":
         world.step()
     for_seconds(world, 10.0)
-    assert sick.replay.env_step == before, "nothing was heard"
+    assert sick.replay.ledger.env_step == before, "nothing was heard"
     status = world.experiment(0)
     assert status.state == "running"
     assert status.waiting_for is not None

@@ -251,7 +251,7 @@ class World:
     @property
     def env_steps(self) -> list[int]:
         """As each policy counts them."""
-        return [member.replay.env_step for member in self.team.members]
+        return [member.replay.ledger.env_step for member in self.team.members]
 
     def written_env_steps(self) -> int:
         return sum(metas[0].env_steps for metas in self.written.values())
@@ -351,7 +351,7 @@ class World:
         elif not worker.waits and not worker.stopped:
             worker.waits, worker.requests = True, worker.requests + 1
             nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)
-            loaded = self.team.members[worker.place].replay.told_row
+            loaded = self.team.members[worker.place].replay.index.told_row
             self.say(
                 worker,
                 BatchRequest(

@@ -40,7 +40,7 @@ class Run:
         self.plan = replay.plan
         self.requests = 0
         for lease in COLLECTORS:
-            replay.open_lease(lease, worker_of(lease), 1)
+            replay.ledger.open(lease, worker_of(lease), 1)
         self.publish(0)
         self.granted = sent(self.flow.open(COLLECTORS), Credit)
 

@@ -48,10 +48,10 @@ def chunk(env_steps: int) -> ChunkMeta:
 
 def test_counters_go_on() -> None:
     replay = ReplayAccounting(config(), 0.0, resumed=resumed())
-    assert (replay.env_step, replay.episode) == (2_500, 30)
-    replay.open_lease(1, chunk(64).chunk.worker, 4)
+    assert (replay.ledger.env_step, replay.ledger.episode) == (2_500, 30)
+    replay.ledger.open(1, chunk(64).chunk.worker, 4)
     replay.accept(chunk(64), 1)
-    assert (replay.env_step, replay.episode, replay.rows) == (2_564, 31, 64)
+    assert (replay.ledger.env_step, replay.ledger.episode, replay.ledger.rows) == (2_564, 31, 64)
 
 
 def test_the_next_incarnation_has_a_higher_epoch() -> None:

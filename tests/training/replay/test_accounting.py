@@ -25,12 +25,12 @@ def accounting(*, capacity: int = 100, min_rows: int = 40, samples_per_insert: f
 
 
 def opened(held: ReplayAccounting) -> ReplayAccounting:
-    held.open_lease(LEASE, WORKER, 1)
+    held.ledger.open(LEASE, WORKER, 1)
     return held
 
 
 def totals(held: ReplayAccounting) -> tuple[int, int, int, frozenset[str]]:
-    return held.env_step, held.rows, held.episode, held.live_files()
+    return held.ledger.env_step, held.ledger.rows, held.ledger.episode, held.live_files()
 
 
 def test_a_chunk_counts_once() -> None:
@@ -51,7 +51,7 @@ def test_on_policy_each_period_says_how_often_rows_were_used_and_how_stale_they_
         assert held.accept(meta, LEASE).rejected is None
     held.sample(1, held.plan.rows_per_update, 4)
     held.hand_out_new()
-    counters = Counters(train_iter=5, env_step=held.env_step, episode=3)
+    counters = Counters(train_iter=5, env_step=held.ledger.env_step, episode=3)
     used, flow = held.reports(counters, 61.0, newest=PolicyRef(1, 5, 5))
     assert isinstance(used, BufferSampleReport)
     assert (used.use_avg, used.use_max, used.staleness_avg, used.staleness_max) == (1.0, 1, 1.0, 1)
@@ -92,8 +92,8 @@ def test_counters_are_sums_over_the_different_chunks_that_came(order: list[int])
     held = accounting(capacity=1_000)
     for sequence in order:
         held.accept(replace(meta_of(sequence, ROWS), env_steps=100 + sequence), LEASE)
-    assert held.env_step == sum(100 + sequence for sequence in set(order))
-    assert held.rows == ROWS * len(set(order))
+    assert held.ledger.env_step == sum(100 + sequence for sequence in set(order))
+    assert held.ledger.rows == ROWS * len(set(order))
 
 
 def test_a_chunk_larger_than_the_buffer_is_refused_and_not_counted() -> None:
@@ -128,11 +128,11 @@ def test_the_oldest_make_room_and_their_files_may_go_once_the_learner_has_them()
     assert [chunk.meta for chunk in held.hand_out_new()] == metas[:2]
     assert held.hand_out_new() == []
     assert held.accept(metas[2], LEASE).deletable == ()  # the learner may be about to read the first
-    assert held.first_live_row == ROWS
+    assert held.index.first_live_row == ROWS
     assert held.confirm_loaded(2 * ROWS) == [metas[0].file]
     assert held.accept(metas[3], LEASE).deletable == (metas[1].file,)
     assert held.live_files() == {metas[2].file, metas[3].file}
-    assert held.env_step == 4 * ROWS  # what was counted stays counted
+    assert held.ledger.env_step == 4 * ROWS  # what was counted stays counted
 
 
 def test_a_new_learner_is_told_of_every_live_chunk() -> None:
@@ -164,7 +164,7 @@ def test_batches_come_from_live_rows_once_there_are_enough() -> None:
 def test_large_errors_are_drawn_more_often() -> None:
     held = accounting()
     held.accept(meta_of(0, 50), LEASE)
-    held.update_priorities(np.arange(50), np.where(np.arange(50) == 7, 100.0, 0.01).astype(np.float32))
+    held.index.update_priorities(np.arange(50), np.where(np.arange(50) == 7, 100.0, 0.01).astype(np.float32))
     drawn = held.sample(20, 8, train_iter=0).rows
     # 100^0.6 = 15.8 against 49 * 0.01^0.6 = 3.1: five of six, where a uniform draw gives one of fifty
     assert (drawn == 7).mean() > 0.5

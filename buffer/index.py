@@ -118,12 +118,12 @@ class ReplayIndex:
         exceeds the capacity or the quota.
         """
         self.check_fits(meta)
-        chunk = IndexedChunk(first_row=self.next_row, meta=meta)
+        chunk, end = IndexedChunk(first_row=self.next_row, meta=meta), self.next_row + meta.rows
         if not meta.rows:
             return InsertResult(chunk.first_row, [meta.file])
-        deletable = self.consume(max(self.first_live_row, end_row(chunk) - self.capacity))
-        self.next_row = end_row(chunk)
-        self._admit(chunk)
+        deletable = self.consume(max(self.first_live_row, end - self.capacity))
+        self.next_row = end
+        self._admit(chunk, end)
         return InsertResult(chunk.first_row, deletable + self._keep_quota())
 
     def check_fits(self, meta: ChunkMeta) -> None:
@@ -161,7 +161,10 @@ class ReplayIndex:
         self._kill(self.first_live_row, below_row)
         self.first_live_row = below_row
         deletable: list[str] = []
-        while self._chunks and end_row(self._chunks[0]) <= below_row:
+        while self._chunks:
+            oldest = self._chunks[0]
+            if oldest.first_row + oldest.meta.rows > below_row:
+                break
             deletable += self._retire(self._chunks.popleft())
         return deletable
 
@@ -195,8 +198,8 @@ class ReplayIndex:
         self.first_live_row = max(first_live_row, next_row - self.capacity)
         deletable: list[str] = []
         for chunk in chunks:
-            if end_row(chunk) > self.first_live_row:
-                self._admit(chunk)
+            if (end := end_row(chunk)) > self.first_live_row:
+                self._admit(chunk, end)
             else:
                 self._on_retire(chunk)
                 deletable.append(chunk.meta.file)
@@ -332,11 +335,11 @@ class ReplayIndex:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _admit(self, chunk: IndexedChunk) -> None:
-        """Make the rows of the newest chunk live that are not evicted already. Their slots are free."""
-        first, end = max(chunk.first_row, self.first_live_row), end_row(chunk)
-        slots = self._slots_of(first, end)
-        where = self._columns_of(first, slots)
+    def _admit(self, chunk: IndexedChunk, end: int) -> None:
+        """Make the rows of the newest chunk live that are not evicted already. Their slots are free. `end`: one above
+        its last row."""
+        first = max(chunk.first_row, self.first_live_row)
+        slots, where = self._slots_of(first, end)
         self._slots.end_row[where] = np.arange(first + 1, end + 1)
         self._slots.policy_iter[where] = chunk.meta.policy.train_iter
         self._slots.uses[where] = 0
@@ -346,27 +349,22 @@ class ReplayIndex:
         self.rows += len(slots)
         self._files.add(chunk.meta)
 
-    def _slots_of(self, first: int, end: int) -> Rows:
-        """The slots of consecutive rows, which are no more than the capacity."""
+    def _slots_of(self, first: int, end: int) -> tuple[Rows, slice | Rows]:
+        """The slots of consecutive rows, which are no more than the capacity; and the same as numpy finds their columns
+        fastest: as a slice, unless they go round the end."""
         first_slot = first % self.capacity
         end_slot = first_slot + end - first
         slots = np.arange(first_slot, end_slot)
-        if end_slot > self.capacity:
-            slots[self.capacity - first_slot :] -= self.capacity
-        return slots
-
-    def _columns_of(self, first: int, slots: Rows) -> slice | Rows:
-        """The `slots` of consecutive rows as numpy finds them fastest: as a slice, unless they go round the end."""
-        first_slot = first % self.capacity
-        end_slot = first_slot + len(slots)
-        return slice(first_slot, end_slot) if end_slot <= self.capacity else slots
+        if end_slot <= self.capacity:
+            return slots, slice(first_slot, end_slot)
+        slots[self.capacity - first_slot :] -= self.capacity
+        return slots, slots
 
     def _kill(self, first: int, end: int) -> None:
         """Remove the live ones of these rows from the sampler; none is below `first_live_row`."""
         if first == end:
             return
-        slots = self._slots_of(first, end)
-        where = self._columns_of(first, slots)
+        slots, where = self._slots_of(first, end)
         if self.rows < self.next_row - self.first_live_row:  # some were dropped ahead of their turn
             where = slots = slots[self._slots.end_row[slots] != DEAD]
         if len(slots):

@@ -7,6 +7,9 @@ from typing import Protocol
 
 from remuda.buffer.samplers import UNLIMITED_ROWS
 
+_MOST = float(UNLIMITED_ROWS)
+"""Rounded down, larger values might not fit an integer."""
+
 
 class Limiter(Protocol):
     """Decides how many rows may come in and go out."""
@@ -106,7 +109,7 @@ class SamplesPerInsertLimiter:
         """How many more rows may come in."""
         if self._samples_per_insert is None:
             return UNLIMITED_ROWS
-        most = self._min_rows + _whole((sampled + self.band) / self._samples_per_insert)
+        most = self._min_rows + math.floor(min((sampled + self.band) / self._samples_per_insert, _MOST))
         return min(UNLIMITED_ROWS, max(0, most - inserted))
 
     def sampleable_rows(self, inserted: int, sampled: int) -> int:
@@ -115,7 +118,7 @@ class SamplesPerInsertLimiter:
             return 0
         if self._samples_per_insert is None:
             return UNLIMITED_ROWS
-        most = _whole(self._samples_per_insert * (inserted - self._min_rows) + self.band)
+        most = math.floor(min(self._samples_per_insert * (inserted - self._min_rows) + self.band, _MOST))
         return max(0, most - sampled)
 
     def achieved(self, inserted: int, sampled: int) -> float:
@@ -123,8 +126,3 @@ class SamplesPerInsertLimiter:
         if inserted <= self._min_rows:
             return math.nan
         return sampled / (inserted - self._min_rows)
-
-
-def _whole(rows: float) -> int:
-    """Round down, also for values that no integer can hold."""
-    return math.floor(min(rows, float(UNLIMITED_ROWS)))

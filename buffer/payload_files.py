@@ -23,13 +23,9 @@ class PayloadFiles:
         self._chunks_ahead = chunks_ahead
         self._largest_bytes = 0
         self._unloaded: list[IndexedChunk] = []  # without live rows, but the learner may be about to read the file
-        self._told_row = 0
-        self._loaded_row = 0
-
-    @property
-    def told_row(self) -> int:
+        self.told_row = 0
         """Every chunk below this row was announced to the learner."""
-        return self._told_row
+        self._loaded_row = 0
 
     @property
     def unloaded(self) -> frozenset[str]:
@@ -60,11 +56,11 @@ class PayloadFiles:
 
     def may_be_read(self, chunk: IndexedChunk) -> bool:
         """Whether the chunk was announced to the learner and is not loaded yet."""
-        return chunk.first_row < self._told_row and end_row(chunk) > self._loaded_row
+        return chunk.first_row < self.told_row and chunk.first_row + chunk.meta.rows > self._loaded_row
 
     def tell(self, below_row: int) -> None:
         """Every chunk below this row is announced to the learner now."""
-        self._told_row = below_row
+        self.told_row = below_row
 
     def confirm_loaded(self, loaded_row: int) -> list[str]:
         """The learner has every live row below `loaded_row`. If that is lower than before, nothing changes. Returns the
@@ -72,22 +68,24 @@ class PayloadFiles:
 
         Raises ValueError if the learner claims rows that were not announced to it.
         """
-        if loaded_row > self._told_row:
-            raise ValueError(f"the learner says it loaded rows below {loaded_row}; it was told {self._told_row}")
+        if loaded_row > self.told_row:
+            raise ValueError(f"the learner says it loaded rows below {loaded_row}; it was told {self.told_row}")
         self._loaded_row = max(self._loaded_row, loaded_row)
         return self._release()
 
     def forget_learner(self) -> list[str]:
         """The learner is gone, and nobody reads what was announced to it; returns the files that may be deleted now."""
-        self._told_row = self._loaded_row = 0
+        self.told_row = self._loaded_row = 0
         return self._release()
 
     def learner_has(self, below_row: int) -> None:
         """There is a learner to which every chunk below this row was announced, and which has loaded them."""
-        self._told_row = self._loaded_row = below_row
+        self.told_row = self._loaded_row = below_row
 
     def _release(self) -> list[str]:
         """Return the files that waited for the learner and need not any more."""
+        if not self._unloaded:
+            return []
         waiting, self._unloaded = self._unloaded, []
         return [file for chunk in waiting for file in self.retire(chunk)]
 

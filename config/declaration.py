@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Literal
@@ -270,9 +269,14 @@ class Declaration(Section):
 
 def value_at(schedule: tuple[tuple[int, float], ...], env_step: int) -> float:
     """Follow a schedule to an environment step."""
-    after = bisect_right(schedule, env_step, key=lambda point: point[0])
-    if after in (0, len(schedule)):
-        return schedule[0 if after == 0 else -1][1]
-    (left_step, left), (right_step, right) = schedule[after - 1 : after + 1]
+    left_step, left = schedule[0]
+    if env_step <= left_step:
+        return left
+    for right_step, right in schedule[1:]:
+        if env_step < right_step:
+            break
+        left_step, left = right_step, right
+    else:
+        return left
     done = (env_step - left_step) / (right_step - left_step)
     return (1.0 - done) * left + done * right  # exact at both ends, unlike left + done * (right - left)

@@ -34,7 +34,7 @@ class Assignments:
         self._registry = registry
         self._catalog = catalog
         self._journaling = journaling
-        self._experiments_of: dict[int, str] = {}
+        self.experiment_ids: dict[int, str] = {}
         """Experiment ids by lease, open or over, so that late chunks still find their ledger."""
         self._forget_at = 2 * LEASES_KEPT
         """From this number on, leases that nobody mentions any more are forgotten."""
@@ -48,7 +48,7 @@ class Assignments:
 
     def find(self, lease: int) -> Run | FinishedRun | None:
         """The experiment that the worker with this lease works for, or worked for."""
-        return self._catalog.get(self._experiments_of.get(lease, ""))
+        return self._catalog.known.get(self.experiment_ids.get(lease, ""))
 
     def experiment_of(self, worker: Worker) -> Run | None:
         """The experiment that this worker works for."""
@@ -57,15 +57,11 @@ class Assignments:
 
     def is_held_up(self, worker: Worker) -> bool:
         """Whether the disk of the run that this worker works for accepts no writes."""
-        return bool(self._catalog.held_up) and self.experiment_id(worker.lease) in self._catalog.held_up
+        return bool(self._catalog.held_up) and self.experiment_ids.get(worker.lease) in self._catalog.held_up
 
     def tick(self, now_s: float) -> list[Step]:
         """Continue with what was decided, or decide again. Called from time to time."""
         return self._carry_out(now_s) if self._dealt else self.schedule(now_s)
-
-    def experiment_id(self, lease: int) -> str:
-        """The id of the experiment that has, or had, this lease; empty if none is known."""
-        return self._experiments_of.get(lease, "")
 
     def schedule(self, now_s: float) -> list[Step]:
         """Give free workers to the experiments that lack some. An experiment that is held up gets none and gives none
@@ -99,7 +95,7 @@ class Assignments:
         moments of its journal may be lost, since the workers then know more than the journal, or if the run is
         recovered `late`, since the workers were already sent away."""
         self.newest_lease = max(self.newest_lease, snapshot.leases)
-        self._experiments_of |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
+        self.experiment_ids |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
         self._forget_old()
         if late or not self._journaling.is_whole(snapshot):
             self._torn.add(experiment.identity.id)
@@ -113,7 +109,7 @@ class Assignments:
         steps: list[Step] = []
         for experiment in self._catalog.active:
             for lease in experiment.lease_numbers:
-                if self._registry.holder(lease) is None:
+                if self._registry.holders.get(lease) is None:
                     self._journaling.touch(experiment.identity.id)
                     torn = experiment.identity.id in self._torn
                     why = "the coordinator does not know all it did" if torn else "it had gone on to another run"
@@ -133,26 +129,26 @@ class Assignments:
 
     def _assign(self, grant: Grant, now_s: float) -> list[Step]:
         """Assign a worker, unless it has left since the decision, or the experiment ends or is held up."""
-        worker, experiment = self._registry.find(grant.worker), self._catalog.get(grant.experiment)
+        worker, experiment = self._registry.find(grant.worker), self._catalog.known.get(grant.experiment)
         if worker is None or worker.lease or not isinstance(experiment, Run):
             return []
         if experiment.held_up is not None or not experiment.takes(grant.role):
             return []
         self.newest_lease += 1
         self._registry.give(worker, self.newest_lease, experiment.longest_s, now_s)
-        self._experiments_of[self.newest_lease] = grant.experiment
+        self.experiment_ids[self.newest_lease] = grant.experiment
         self._forget_old()
         self._journaling.touch(grant.experiment)
         return experiment.assign(worker.holder, now_s)
 
     def _forget_old(self) -> None:
         """Forget leases that nobody mentions any more. Called from time to time, since it looks at all of them."""
-        if len(self._experiments_of) < self._forget_at:
+        if len(self.experiment_ids) < self._forget_at:
             return
-        kept = {lease: self._experiments_of[lease] for lease in sorted(self._experiments_of)[-LEASES_KEPT:]}
+        kept = {lease: self.experiment_ids[lease] for lease in sorted(self.experiment_ids)[-LEASES_KEPT:]}
         for experiment in self._catalog.active:
             kept |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
-        self._experiments_of = kept
+        self.experiment_ids = kept
         self._forget_at = len(kept) + LEASES_KEPT
 
     def _ask_back(self, lent: Return) -> list[Step]:

@@ -123,7 +123,7 @@ class ClientRequests:
         return [Reply(event.rejection)]
 
     def _submit(self, message: Submit, asked: Asked) -> list[Step]:
-        known = self._catalog.get(message.experiment or "")
+        known = self._catalog.known.get(message.experiment or "")
         if known is not None:
             return [Reply(Submitted(known.identity.id, known.identity.run_dir), after=known.identity.id)]
         if message.experiment in self._catalog.preparing:

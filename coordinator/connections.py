@@ -70,6 +70,8 @@ class Connections:
         received = known.channel.receive(envelope, now_s)
         if known.channel.keeps_more_than(MOST_KEPT, MOST_KEPT_BYTES) and self._is_too_much(peer, known.channel):
             return Received(None, 0), []
+        if not received.answers:
+            return received, []
         return received, [Send(peer, answer, again=True) for answer in received.answers]
 
     def post(self, peer: bytes, message: AnyMessage, now_s: float, *, after: str = "") -> list[Send]:

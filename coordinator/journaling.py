@@ -70,8 +70,9 @@ class Journaling:
 
     def ticked(self, experiment: Run, steps: Sequence[Step]) -> None:
         """Time has passed for this experiment. That changes something only if it led to more than reports."""
-        if any(not isinstance(step.effect if isinstance(step, OfPolicy) else step, Emit) for step in steps):
-            self.touch(experiment.identity.id)
+        for step in steps:
+            if not isinstance(step.effect if isinstance(step, OfPolicy) else step, Emit):
+                self._touched.add(experiment.identity.id)
 
     def tick(self, now_s: float) -> None:
         """Time has passed: from time to time, journal what may wait."""

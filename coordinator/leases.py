@@ -57,7 +57,7 @@ class LeaseBook:
         was resumed. `on_forget` is called with each lease that is not kept any more."""
         self._first_generation = first_generation
         self._leases: dict[int, Lease] = {}
-        self._places: dict[Role, dict[int, Lease]] = {role: {} for role in ROLES}
+        self.places: dict[Role, dict[int, Lease]] = {role: {} for role in ROLES}
         """Open leases by index."""
         self._vacant: dict[Role, list[int]] = {role: [] for role in ROLES}
         """Heaps of the free indices below the highest one that was ever taken."""
@@ -84,7 +84,7 @@ class LeaseBook:
         """Open a lease for a worker that the scheduler has chosen."""
         role = holder.role
         vacant = self._vacant[role]
-        index = heappop(vacant) if vacant else len(self._places[role])
+        index = heappop(vacant) if vacant else len(self.places[role])
         generation = self._generations.get((role, index), self._first_generation)
         self._generations[role, index] = generation + 1
         self._new_lives.add((role, index))
@@ -109,7 +109,7 @@ class LeaseBook:
         """End a lease; None if it was over already."""
         lease = self._leases.pop(number, None)
         if lease is not None:
-            del self._places[lease.role][lease.index]
+            del self.places[lease.role][lease.index]
             heappush(self._vacant[lease.role], lease.index)
             self._draining[lease.role] -= lease.draining
             lease.over, self._over[number] = True, lease
@@ -153,30 +153,30 @@ class LeaseBook:
 
     def count(self, role: Role) -> int:
         """The number of open leases of a role."""
-        return len(self._places[role])
+        return len(self.places[role])
 
     def count_staying(self, role: Role) -> int:
         """The number of open leases of a role that are not about to end."""
-        return len(self._places[role]) - self._draining[role]
+        return len(self.places[role]) - self._draining[role]
 
     def of(self, role: Role) -> list[Lease]:
         """Open leases of a role, in order of index."""
-        return [lease for _, lease in sorted(self._places[role].items())]
+        return [lease for _, lease in sorted(self.places[role].items())]
 
     def ready(self, role: Role) -> list[Lease]:
         """Leases of a role whose workers are ready."""
-        places = sorted(self._places[role].items())
+        places = sorted(self.places[role].items())
         return [lease for _, lease in places if lease.ready and not lease.draining]
 
     def last_staying(self, role: Role, count: int) -> list[Lease]:
         """This number of leases that are not about to end, those with the highest index first."""
-        staying = (lease for lease in self._places[role].values() if not lease.draining)
+        staying = (lease for lease in self.places[role].values() if not lease.draining)
         return nlargest(count, staying, key=lambda lease: lease.index)
 
     @property
     def learner(self) -> Lease | None:
         """The experiment's learner, if it has one now."""
-        return next(iter(self._places["learner"].values()), None)
+        return next(iter(self.places["learner"].values()), None)
 
     # --- over a restart ---
 
@@ -212,13 +212,13 @@ class LeaseBook:
                 self._draining[lease.role] += m.draining
         self._first_generation = snapshot.first_generation
         self._generations = {(place.role, place.index): place.generation for place in snapshot.places}
-        for role, places in self._places.items():
+        for role, places in self.places.items():
             self._vacant[role] = [index for index in range(max(places, default=-1) + 1) if index not in places]
             heapify(self._vacant[role])
 
     def _add(self, lease: Lease) -> None:
         self._leases[lease.number] = lease
-        self._places[lease.role][lease.index] = lease
+        self.places[lease.role][lease.index] = lease
 
     def _row(self, number: int) -> LeaseSnapshot:
         lease = self._leases.get(number) or self._over[number]

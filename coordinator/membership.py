@@ -132,7 +132,7 @@ class Membership:
 
     def release(self, release: Release, now_s: float) -> list[Step]:
         """An experiment gives up a worker."""
-        worker = self._registry.holder(release.lease)
+        worker = self._registry.holders.get(release.lease)
         if worker is None:
             return []
         self._registry.take_back(worker)

@@ -37,9 +37,9 @@ class Registry:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._workers: dict[str, Worker] = {}
-        self._speakers: dict[bytes, Worker] = {}
+        self.speakers: dict[bytes, Worker] = {}
         """Workers by connection."""
-        self._holders: dict[int, Worker] = {}
+        self.holders: dict[int, Worker] = {}
         """Workers by the lease that they hold."""
         self._free: dict[Role, dict[str, None]] = {role: {} for role in ROLES}
         """Workers without a lease, longest free first."""
@@ -68,17 +68,9 @@ class Registry:
         """Workers of this role without a lease, the longest free first. The sequence follows later changes."""
         return self._free[role].keys()
 
-    def at(self, peer: bytes) -> Worker | None:
-        """The worker of this connection."""
-        return self._speakers.get(peer)
-
     def has(self, peer: bytes) -> bool:
         """Whether this is the connection of a worker of the herd."""
-        return peer in self._speakers
-
-    def holder(self, lease: int) -> Worker | None:
-        """The worker that holds this lease; None if the lease is over."""
-        return self._holders.get(lease)
+        return peer in self.speakers
 
     def give(self, worker: Worker, lease: int, longest_s: LongestWithoutProgress, now_s: float) -> None:
         """Give this lease to a free worker."""
@@ -88,7 +80,7 @@ class Registry:
 
     def take_back(self, worker: Worker) -> None:
         """Take the lease away from a worker."""
-        self._holders.pop(worker.lease, None)
+        self.holders.pop(worker.lease, None)
         worker.lease, worker.stuck = 0, False
         if self._workers.get(worker.uuid) is worker:
             self._note(worker)
@@ -105,17 +97,17 @@ class Registry:
 
     def _speaks_over(self, worker: Worker, peer: bytes) -> None:
         """Empty: it has sent nothing yet."""
-        self._speakers.pop(worker.peer, None)
+        self.speakers.pop(worker.peer, None)
         worker.peer = peer
         if peer:
-            self._speakers[peer] = worker
+            self.speakers[peer] = worker
 
     def _note(self, worker: Worker) -> None:
         """The worker has got a lease or has lost it."""
         free = self._free[worker.role]
         if worker.lease:
             free.pop(worker.uuid, None)
-            self._holders[worker.lease] = worker
+            self.holders[worker.lease] = worker
         else:
             free[worker.uuid] = None
 
@@ -185,11 +177,11 @@ class Registry:
         """Forget a worker that left or was lost."""
         if self._workers.get(worker.uuid) is worker:
             del self._workers[worker.uuid]
-            self._speakers.pop(worker.peer, None)
+            self.speakers.pop(worker.peer, None)
             self._suspects.pop(worker.uuid, None)
             self._counts[worker.role] -= 1
             self._free[worker.role].pop(worker.uuid, None)
-            self._holders.pop(worker.lease, None)
+            self.holders.pop(worker.lease, None)
 
     def beat(self, worker: Worker, message: Beat, now_s: float, *, is_held_up: bool = False) -> bool:
         """Note a beat. A worker of a run that `is_held_up` waits for a disk, whatever it says. Returns True if the

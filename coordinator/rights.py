@@ -23,11 +23,6 @@ MAY_SAY: dict[Right, frozenset[type[AnyMessage]]] = {
 """What is not listed is refused, whoever sends it."""
 
 
-def may_say(who: Identity, message: AnyMessage) -> bool:
-    """Whether somebody with this right may send this message."""
-    return type(message) in MAY_SAY[who.right]
-
-
 def forbidden(who: Identity, message: AnyMessage) -> Rejected:
     """The answer to somebody who may not."""
     kind = type(message)

@@ -29,33 +29,29 @@ class CoordinatorShutdown:
         self._journaling = journaling
         self._idle_end_s = idle_end_s
         self._idle_since_s: float | None = None
-        self._reason: str | None = None
+        self.reason: str | None = None
+        """Why the end was asked for; None until then."""
         self._begun_s = 0.0
         self._farewell_s: float | None = None
-
-    @property
-    def begun(self) -> bool:
-        """Whether the end was asked for."""
-        return self._reason is not None
 
     def refusal(self, worker: Register | None = None) -> list[Step]:
         """The answer to a client or worker that comes too late. None while it is open, and none for a worker that
         returns with an open lease: its unfinished work still counts."""
-        if self._reason is None or (worker is not None and self._holds_lease(worker)):
+        if self.reason is None or (worker is not None and self._holds_lease(worker)):
             return []
-        return [Reply(Rejected("closing", f"the coordinator is shutting down: {self._reason}"))]
+        return [Reply(Rejected("closing", f"the coordinator is shutting down: {self.reason}"))]
 
     def _holds_lease(self, worker: Register) -> bool:
         """Whether the lease that it names is open and held by this process."""
-        holder = self._registry.holder(worker.lease)
+        holder = self._registry.holders.get(worker.lease)
         return holder is not None and holder.uuid == worker.worker and holder.is_process(worker)
 
     def begin(self, reason: str, now_s: float) -> list[Step]:
         """Stop every run; at once if asked for the second time."""
-        hurry = self._reason is not None
+        hurry = self.reason is not None
         if not hurry:
             self._begun_s = now_s
-        self._reason = self._reason or reason
+        self.reason = self.reason or reason
         steps: list[Step] = [LogLine(None, f"shutting down: {reason}")]
         for experiment in self._catalog.active:
             steps += self._stop(experiment, now=hurry, now_s=now_s)
@@ -63,24 +59,24 @@ class CoordinatorShutdown:
 
     def added(self, experiment: Run, now_s: float) -> list[Step]:
         """An experiment was added to the catalog, when its disk answered: stop it if the end has begun."""
-        return [] if self._reason is None or experiment.over else self._stop(experiment, now=False, now_s=now_s)
+        return [] if self.reason is None or experiment.over else self._stop(experiment, now=False, now_s=now_s)
 
     def _stop(self, experiment: Run, *, now: bool, now_s: float) -> list[Step]:
         self._journaling.touch(experiment.identity.id)
-        explained = f"the coordinator is shutting down: {self._reason}"
+        explained = f"the coordinator is shutting down: {self.reason}"
         return experiment.stop(now=now, explanation=explained, now_s=now_s, nobody_comes=True)
 
     def tick(self, now_s: float) -> list[Step]:
         """Once every experiment is over, send the workers home and end when they have gone."""
-        if self._reason is None and self._idle_for_long(now_s):
+        if self.reason is None and self._idle_for_long(now_s):
             return self.begin(f"there has been no run for {self._idle_end_s:g} s", now_s)
-        if self._reason is None or any(self._is_waited_for(each, now_s) for each in self._catalog.active):
+        if self.reason is None or any(self._is_waited_for(each, now_s) for each in self._catalog.active):
             return []
         if self._catalog.preparing and not self._is_late(now_s):
             return []
         if self._farewell_s is None:
             self._farewell_s = now_s
-            farewell = Leave(shortened(f"the coordinator ends: {self._reason}"))
+            farewell = Leave(shortened(f"the coordinator ends: {self.reason}"))
             return [SendToPeer(worker.peer, farewell) for worker in self._registry]
         if len(self._registry) == 0 or now_s - self._farewell_s > FAREWELL_S:
             return [Exit()]

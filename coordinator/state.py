@@ -55,7 +55,7 @@ from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.registry import Registry
-from remuda.coordinator.rights import forbidden, may_say
+from remuda.coordinator.rights import MAY_SAY, forbidden
 from remuda.coordinator.shutdown import CoordinatorShutdown
 from remuda.coordinator.worker import Worker
 from remuda.training.effects import Emit, Happened, LogLine
@@ -231,7 +231,7 @@ class Coordinator:
     @property
     def ending(self) -> bool:
         """Whether it shuts down."""
-        return self._shutdown.begun
+        return self._shutdown.reason is not None
 
     @property
     def worker_counts(self) -> dict[Role, dict[WorkerState, int]]:
@@ -250,7 +250,7 @@ class Coordinator:
         ):  # no answer: the peer that it belongs to might get it
             self._refusals.note("taken_identity", f"key {event.who.name} speaks in the place of another peer")
             return []
-        if not may_say(event.who, event.envelope.message):
+        if type(event.envelope.message) not in MAY_SAY[event.who.right]:
             return self._forbid(event)
         if self._catalog.held_up and self._must_wait(event):
             return []
@@ -258,7 +258,7 @@ class Coordinator:
         message = received.message
         if message is None:
             return [*repeated]
-        worker = self._registry.at(event.peer)
+        worker = self._registry.speakers.get(event.peer)
         if worker is not None:
             worker.heard_s = now_s
         elif not isinstance(message, _FROM_ANYBODY):
@@ -266,11 +266,11 @@ class Coordinator:
             return [*self._connections.say_once(event.peer, UNKNOWN, now_s)]
         asked = Asked(event.peer, received.id, event.who.name)
         tells_of_run = not isinstance(message, _NOT_FOR_THE_DISK)
-        after = self._assignments.experiment_id(getattr(message, "lease", 0)) if tells_of_run else ""
+        after = self._assignments.experiment_ids.get(getattr(message, "lease", 0), "") if tells_of_run else ""
         effects = self._perform(self._dispatch(message, worker, asked, now_s), now_s, asked, after)
         if not isinstance(message, _ANSWERED_LATER):
             effects += self._connections.acknowledge(event.peer, received.id, after=after)
-        if self._shutdown.begun:  # somebody waits for the end: it does not come with the next tick only
+        if self._shutdown.reason is not None:  # somebody waits for the end: it does not come with the next tick only
             effects += self._perform(self._shutdown.tick(now_s), now_s)
         return effects
 
@@ -289,7 +289,7 @@ class Coordinator:
         amount that waits for the disk stays bounded, and no worker gets an answer that is not journaled."""
         if isinstance(event.envelope.message, _NOT_FOR_THE_DISK):
             return False
-        worker = self._registry.at(event.peer)
+        worker = self._registry.speakers.get(event.peer)
         experiment = None if worker is None else self._assignments.experiment_of(worker)
         return experiment is not None and experiment.held_up is not None and not experiment.held_up.journals
 
@@ -310,7 +310,8 @@ class Coordinator:
 
     def _under_a_lease(self, message: AnyMessage, worker: Worker | None, peer: bytes, now_s: float) -> list[Step]:
         """Handle a worker's message about its work, if it can be true and is about its own lease."""
-        experiment = self._assignments.find(getattr(message, "lease", 0))
+        id = self._assignments.experiment_ids.get(getattr(message, "lease", 0), "")
+        experiment = self._catalog.known.get(id)
         match experiment:
             case Experiment() | Team():
                 speaker = speaker_at(peer) if worker is None else Speaker(worker.uuid, worker.incarnation)
@@ -334,7 +335,8 @@ class Coordinator:
 
     def drop(self, peer: bytes, now_s: float) -> list[Effect]:
         """End this conversation, since a message in it cannot be handled."""
-        worker, why = self._registry.at(peer), "what it said cannot be handled; the coordinator's log says why"
+        worker = self._registry.speakers.get(peer)
+        why = "what it said cannot be handled; the coordinator's log says why"
         if worker is None:
             effects: list[Effect] = [*self._connections.say_once(peer, Rejected("malformed", why), now_s)]
         else:
@@ -344,7 +346,7 @@ class Coordinator:
 
     def _deaf(self, peer: bytes, now_s: float) -> list[Effect]:
         """Dismiss a worker that does not confirm its messages, since all of them are kept for it."""
-        worker = self._registry.at(peer)
+        worker = self._registry.speakers.get(peer)
         if worker is None:
             return []
         steps = self._membership.disbelieve(worker, "it does not read what it is told", now_s)
@@ -378,7 +380,7 @@ class Coordinator:
         experiment = self._catalog.active_experiment(broken.experiment)
         if experiment is None:
             return []
-        holders = [self._registry.holder(lease) for lease in experiment.lease_numbers]
+        holders = [self._registry.holders.get(lease) for lease in experiment.lease_numbers]
         experiment.break_off(broken.reason, now_s)
         text = f"has failed: {broken.reason}\n{broken.traceback}".strip()
         steps: list[Step] = [LogLine(broken.experiment, text, "error")]
@@ -403,7 +405,7 @@ class Coordinator:
         effects += self._perform(self._shutdown.tick(now_s) + self._handover.tick(), now_s)
         for peer in self._connections.take_deaf():
             effects += self._deaf(peer, now_s)
-        self._connections.expire(now_s, keep=lambda peer: self._registry.at(peer) is not None)
+        self._connections.expire(now_s, keep=lambda peer: self._registry.speakers.get(peer) is not None)
         return [*effects, *self._connections.due(now_s)]
 
     # --- steps to effects ---
@@ -438,15 +440,15 @@ class Coordinator:
         return effects
 
     def _send_to_lease(self, step: SendToLease, now_s: float) -> list[Send]:
-        worker = self._registry.holder(step.lease)
+        worker = self._registry.holders.get(step.lease)
         if worker is None:
             return []
         message = self._files.granted(step.message, worker) if isinstance(step.message, Assign) else step.message
-        known_to = self._assignments.experiment_id(step.lease)
+        known_to = self._assignments.experiment_ids.get(step.lease, "")
         return self._connections.post(worker.peer, message, now_s, after=known_to)
 
     def _perform_of_run(self, step: Broken | Happened, now_s: float) -> list[Effect]:
         if isinstance(step, Broken):
             return self._perform(self._break_off(step, now_s), now_s)
-        experiment = self._catalog.get(step.experiment)
+        experiment = self._catalog.known.get(step.experiment)
         return [Emit(step.experiment, experiment.event(step, now_s))] if isinstance(experiment, Run) else []

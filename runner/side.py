@@ -30,7 +30,6 @@ from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.journal_entry import Recovered
 from remuda.training.replay.accounting import ReplayAccounting
-from remuda.training.replay.budgets import Budgets
 from remuda.training.resume_point import ResumePoint
 from remuda.training.status import LiveStatus
 from remuda.wire.messages import Counters, ExperimentStatus, PolicyRef
@@ -54,7 +53,6 @@ class PolicySide:
             config, now_s, collectors=1, batches_in_flight=1, resumed=resumed, journaled=True
         )
         self._plan = self._replay.plan
-        self._budgets = Budgets(config, self._plan)
         payloads = Payloads(components.folder.data)
         ring = ColumnRing(self._plan.capacity)
         self._memory = Memory(self._replay, ring, payloads, worker=SERIAL_WORKER, generation=generation)
@@ -176,7 +174,7 @@ class PolicySide:
 
     def wanted_env_steps(self) -> int:
         """How many environment steps the next chunk should have."""
-        slots, left = self._plan.chunk_slots, self._budgets.env_steps_left(self._replay.ledger.env_step)
+        slots, left = self._plan.chunk_slots, self._replay.env_steps_left()
         return slots if self._plan.on_policy else min(slots, left)
 
     def turn(self) -> Turn:
@@ -203,7 +201,7 @@ class PolicySide:
         batches = min(self._replay.sampleable_batches(plan.rows_per_update), plan.batches_per_request)
         if self._config.buffer.samples_per_insert is None and not plan.on_policy:
             batches = min(batches, int(self._untrained_chunk))
-        return self._budgets.batches(batches, self._learner.train_iter)
+        return self._replay.allowed_batches(batches, self._learner.train_iter)
 
     def batches_owed(self) -> int:
         """How many updates come after the last chunk; without samples_per_insert, as many as after any other."""

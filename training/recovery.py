@@ -11,7 +11,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.training.commander.curriculum import Curriculum
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult
-from remuda.training.commander.reports import evaluation_report
+from remuda.training.commander.outcomes import evaluation_report
 from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot

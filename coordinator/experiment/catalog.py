@@ -13,6 +13,9 @@ from remuda.training.identity import Identity
 from remuda.training.run_snapshot import FinishedRunSnapshot
 from remuda.wire.messages import AnyMessage, ChunkReady, ExperimentState, ExperimentStatus, Rejected, WorkerFailed
 
+FINISHED_KEPT = 100
+"""How many runs that are over are still shown and found: those that ended last."""
+
 
 @dataclass(frozen=True)
 class FinishedRun:
@@ -54,15 +57,12 @@ class FinishedRun:
                 return []
 
 
-FINISHED_KEPT = 100
-"""How many runs that are over are still shown and found: those that ended last."""
-
-
 class Catalog:
     """Experiments that are queued or running, and runs that are over, oldest first."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Run | FinishedRun] = {}
+        self.known: dict[str, Run | FinishedRun] = {}
+        """All of them, by id."""
         self._experiments: dict[str, Run] = {}
         self._finished: dict[str, None] = {}
         """Runs that are over and retired, in the order in which they ended."""
@@ -73,15 +73,11 @@ class Catalog:
         """Ids of experiments whose run folders are being made: they are added when these are ready."""
 
     def __iter__(self) -> Iterator[Run | FinishedRun]:
-        return iter(self._known.values())
+        return iter(self.known.values())
 
     def __getitem__(self, id: str) -> Run:
         """The experiment with this id, which is not retired. Raises KeyError."""
         return self._experiments[id]
-
-    def get(self, id: str) -> Run | FinishedRun | None:
-        """The experiment or finished run with this id, if there is one."""
-        return self._known.get(id)
 
     @property
     def active(self) -> list[Run]:
@@ -112,12 +108,12 @@ class Catalog:
             if isinstance(each, FinishedRun) and each.unrecoverable and each.identity.run_dir == run_dir
         ]
         for each in replaced:
-            del self._known[each.identity.id]
-        self._known[experiment.identity.id] = self._experiments[experiment.identity.id] = experiment
+            del self.known[each.identity.id]
+        self.known[experiment.identity.id] = self._experiments[experiment.identity.id] = experiment
 
     def add_finished(self, run: FinishedRun) -> None:
         """Add a run of which only this is left."""
-        self._known[run.identity.id] = run
+        self.known[run.identity.id] = run
         if not run.unrecoverable:  # an unrecoverable run stays: a person has to look at it
             self._note_finished(run.identity.id)
 
@@ -126,7 +122,7 @@ class Catalog:
         experiment = self._experiments.pop(id)
         self.held_up.discard(id)
         finished = FinishedRun(experiment.identity, experiment.status(now_s))
-        self._known[id] = finished
+        self.known[id] = finished
         self._note_finished(id)
         return finished
 
@@ -134,7 +130,7 @@ class Catalog:
         self._finished[id] = None
         while len(self._finished) > FINISHED_KEPT:
             oldest = next(iter(self._finished))
-            del self._finished[oldest], self._known[oldest]
+            del self._finished[oldest], self.known[oldest]
 
     def find(self, query: str) -> Run | FinishedRun | Rejected:
         """The experiment that a user means, or a refusal that lists the candidates if it is none or several. An empty

@@ -33,19 +33,13 @@ class _Account:
     late: bool = False
     """Nobody waits for what it was granted. It is granted no more until a chunk of it has arrived."""
 
-    @property
-    def outstanding(self) -> int:
-        return self.granted - self.arrived if self.granted > self.arrived and not (self.closed or self.late) else 0
-
-    @property
-    def turn(self) -> tuple[int, int]:
-        """The order of grants: the collector with the fewest outstanding steps first, then the one whose last grant is
-        longest ago, so that work is shared evenly."""
-        return self.outstanding, self.granted_as
+    outstanding: int = 0
+    """Environment steps that were granted, are not counted yet, and are still waited for."""
 
 
 _Turn = tuple[int, int, int]
-"""The order of a lease, and the lease: the smallest goes first."""
+"""Outstanding steps, number of the last grant, and lease. The smallest goes first: the collector with the fewest
+outstanding steps, then the one whose last grant is longest ago, so that work is shared evenly."""
 
 
 class CreditBook:
@@ -80,7 +74,7 @@ class CreditBook:
         account = self._accounts.get(lease)
         if account is not None and not account.closed:
             self._outstanding -= account.outstanding
-            account.closed = True
+            account.closed, account.outstanding = True, 0
             self._wanting.discard(lease)
             self._changed.put.add(lease)
 
@@ -94,9 +88,7 @@ class CreditBook:
         """Count a chunk of this lease."""
         account = self._accounts.get(lease)
         if account is not None:
-            was_late, account.late = account.late, False
-            if was_late and not account.closed:
-                self._outstanding += account.outstanding
+            account.late = False
             self._change(lease, account, granted=account.granted, arrived=account.arrived + env_steps)
 
     def wait_no_longer(self) -> int:
@@ -106,7 +98,7 @@ class CreditBook:
         """
         late = [(lease, account) for lease, account in self._accounts.items() if account.outstanding]
         for lease, account in late:
-            account.late = True
+            account.late, account.outstanding = True, 0
             self._wanting.discard(lease)
         self._outstanding = 0
         return len(late)
@@ -179,19 +171,23 @@ class CreditBook:
         while wanting:
             outstanding, granted_as, lease = turns[0]
             account = self._accounts.get(lease)
-            if account is not None and lease in wanting and account.turn == (outstanding, granted_as):
+            if account is None or (account.outstanding, account.granted_as) != (outstanding, granted_as):
+                heappop(turns)
+            elif lease in wanting:
                 return lease
-            heappop(turns)
+            else:
+                heappop(turns)
         return None
 
     def _want(self, lease: int, account: _Account) -> None:
         """The lease may get more, and has a new turn."""
         self._wanting.add(lease)
         if len(self._turns) > SPARE_TURNS + 2 * len(self._wanting):
-            self._turns = [(*self._accounts[each].turn, each) for each in self._wanting]
+            waiting = ((each, self._accounts[each]) for each in self._wanting)
+            self._turns = [(other.outstanding, other.granted_as, each) for each, other in waiting]
             heapify(self._turns)
         else:
-            heappush(self._turns, (*account.turn, lease))
+            heappush(self._turns, (account.outstanding, account.granted_as, lease))
 
     def _change(self, lease: int, account: _Account, *, granted: int, arrived: int) -> None:
         before = account.outstanding
@@ -199,7 +195,7 @@ class CreditBook:
         account.granted, account.arrived = granted, arrived
         if account.closed:
             return
-        outstanding = account.outstanding
+        outstanding = account.outstanding = 0 if account.late else max(0, granted - arrived)
         self._outstanding += outstanding - before
         if outstanding > (CHUNKS_AHEAD - 1) * self._chunk:
             self._wanting.discard(lease)

@@ -54,6 +54,8 @@ class Experiment:
         own = config_of_policy(config, identity.policy)
         self.parts = parts = Parts(identity, own, self.config_json, now_s, resumed)
         self.claims = Claims(parts)
+        self.disbelief = self.claims.disbelief
+        """Says why a message about one of its leases cannot be true; None if it can."""
         self.replay = parts.replay
         """What was counted and can be sampled."""
         self.may_redraw = not parts.replay.plan.on_policy
@@ -115,7 +117,7 @@ class Experiment:
         if self._failures.rest_s(now_s) or self._deaths.rest_s(now_s):
             return None
         if self._commander.ending is None:
-            return self._demand.demand(now_s, started=self.state != "queued")
+            return self._demand.demand(now_s, started=self._status.state != "queued")
         return self._demand.demand(now_s, roles=("evaluator",)) if self._shutdown.lacks_evaluator else None
 
     def holding(self) -> Holding:
@@ -177,10 +179,6 @@ class Experiment:
         return self._leases.numbers
 
     # --- what happens ---
-
-    def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
-        """Why this message about one of its leases cannot be true; None if it can."""
-        return self.claims.disbelief(message, speaker)
 
     @bulkhead
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
@@ -250,29 +248,40 @@ class Experiment:
     @bulkhead
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
-        if self.over or self.state == "queued":
+        if self._status.over or self._status.state == "queued":
             return []  # the run folder is closed, and its clock has stopped
         self._status.note_rates(now_s)
         self._reanalysis.tick()
-        return self._reports_due(now_s) + self._flow.tick(now_s) + self._go_on(now_s)
-
-    def _go_on(self, now_s: float) -> list[Step]:
-        """Do what is due now: a row of progress.txt, a save, the end, or its next stage."""
-        if self.over:
-            return []
         counters = self._status.counters(now_s)
-        steps = self._progress_rows(counters) if self._shutdown.stage in ("working", "draining") else []
-        steps += self._reanalysis.delete()
+        reports = self._buffer_reports(counters, now_s) + self._vital_signs(counters, now_s)
+        return reports + self._flow.tick(now_s) + self._go_on(now_s, counters)
+
+    def _go_on(self, now_s: float, counters: Counters | None = None) -> list[Step]:
+        """Do what is due now: a row of progress.txt, a save, the end, or its next stage. `counters`: those of now, if
+        the caller has them."""
+        if self._status.over:
+            return []
+        counters = counters or self._status.counters(now_s)
+        steps: list[Step] = []
+        if self._progress.is_due(counters) and self._shutdown.stage in ("working", "draining"):
+            steps += self._progress_rows(counters)
+        if self._reanalysis.deletable:
+            steps += self._reanalysis.delete()
         if self._flow.is_open:
-            steps += self._reanalysis.ask()
-            steps += self._dispatch.carry_out(self._commander.progressed(counters), counters, now_s)
-            steps += self.begin_tasks()
+            if self._reanalysis.share:
+                steps += self._reanalysis.ask()
+            if decisions := self._commander.progressed(counters):
+                steps += self._dispatch.carry_out(decisions, counters, now_s)
+            if not self._commander.curriculum.stays:
+                steps += self.begin_tasks()
         else:
             self._shutdown.check_bounds(counters, now_s)
         end = self._commander.ending
         if end is not None:
             steps += self._end(end, counters, now_s)
-        return steps if self.over else steps + self._callbacks.tell(counters, now_s)
+        if self._callbacks.book.active and not self._status.over:
+            steps += self._callbacks.tell(counters, now_s)
+        return steps
 
     def begin_tasks(self) -> list[Step]:
         """Go on to the task that is due, and tell collectors. What is lost of that they hear with what follows."""
@@ -309,17 +318,13 @@ class Experiment:
 
     # --- reports: progress.txt, logs, curves, the time it took ---
 
-    def _reports_due(self, now_s: float) -> list[Step]:
-        """What is to be reported by now of the buffer and of the workers."""
-        return self._buffer_reports(now_s) + self._vital_signs(now_s)
-
     def _last_reports(self, end: End, now_s: float) -> list[Step]:
         """What is left to be said when the run is over."""
         counters, dropped, id = self._status.counters(now_s), self.replay.dropped_rows, self.identity.id
         return [
             *self._progress_rows(counters, last=True),
-            *self._buffer_reports(now_s, last=True),
-            *self._vital_signs(now_s, last=True),
+            *self._buffer_reports(counters, now_s, last=True),
+            *self._vital_signs(counters, now_s, last=True),
             *([LogLine(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
             *self._updates_owed(),
             *self._reanalysis.summary(),
@@ -342,15 +347,14 @@ class Experiment:
         rows = self._progress.last(counters) if last else self._progress.due(counters, awaited)
         return [WriteProgress(self.identity.id, row) for row in rows]
 
-    def _buffer_reports(self, now_s: float, *, last: bool = False) -> list[Step]:
-        counters = self._status.counters(now_s)
+    def _buffer_reports(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Step]:
         if not counters.wall_s:
             return []  # its time has not begun
         reports = self.replay.reports(counters, now_s, newest=self._flow.policy, last=last)
         return [Emit(self.identity.id, self._reanalysis.completed(report)) for report in reports]
 
-    def _vital_signs(self, now_s: float, *, last: bool = False) -> list[Step]:
-        report = self._vitals.due(self._status.counters(now_s), now_s, last=last)
+    def _vital_signs(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Step]:
+        report = self._vitals.due(counters, now_s, last=last)
         if report is None:
             return []
         document = self._vitals.document(report.wall_s)

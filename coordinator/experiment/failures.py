@@ -98,15 +98,14 @@ class Failures:
         """Count a failure after which no worker rests."""
         self._streak.add(now_s)
 
-    def worked(self, worker: str) -> None:
-        """This worker has done some work: its next failure is the first in a row."""
+    def worked(self, worker: str, *, counts: bool = False) -> None:
+        """This worker has done some work: its next failure is the first in a row. `counts`: something was counted or
+        learned, so the next failure of any worker is."""
+        if counts:
+            self._streak.count = 0
         if worker in self._workers and self._workers[worker].in_a_row:
             self._workers[worker].in_a_row = 0
             self._changed.put.add(worker)
-
-    def moved(self) -> None:
-        """The experiment has made progress: something was counted or learned."""
-        self._streak.count = 0
 
     @property
     def in_a_row(self) -> int:
@@ -242,6 +241,8 @@ class Deaths:
 
     def rest_s(self, now_s: float) -> float:
         """Seconds for which the experiment still takes no workers."""
+        if not self._roles:
+            return 0.0
         return max((of_role.streak.rest_s(now_s) for of_role in self._roles.values()), default=0.0)
 
     # --- over a restart ---

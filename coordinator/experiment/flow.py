@@ -15,7 +15,6 @@ from remuda.policy.row_plan import joint_plan
 from remuda.training.commander.curriculum import Curriculum
 from remuda.training.effects import LogLine
 from remuda.training.replay.accounting import Accepted, ReplayAccounting
-from remuda.training.replay.budgets import Budgets
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import AccountSnapshot, FlowSnapshot, Rows
 from remuda.wire.messages import (
@@ -64,18 +63,25 @@ class FlowControl:
         self._reanalysis = reanalysis
         self._curriculum = curriculum
         self._plan = replay.plan
-        self._budgets = Budgets(config, self._plan)
         self._declaration = declaration(config)
         self.credit = CreditBook(self._plan.chunk_slots)
         self._together: tuple[FlowControl, ...] = (self,)
         self._joint = joint_plan([self._plan])
+        self.keeps_account = True
+        """It speaks to collectors: of several policies the first."""
+        self.others = 0
+        """How many other policies collect together with this one."""
+        self.chunk_slots = self._plan.chunk_slots
+        """Environment steps of a chunk, see RowPlan: of several policies what they collect together, which may be more
+        than this one would by itself."""
         self._requests = RequestQueue()
         self._served_iters = 0
         self._served: list[tuple[int, int]] = []
         """The newest answered requests, and the number of batches of each answer."""
         self._resuming = False
         """The learner is back and has not asked for anything yet."""
-        self._open = False
+        self.is_open = False
+        """Whether a learner is working."""
         self.policy = PolicyRef() if resumed is None else resumed.policy
         """The newest published policy."""
         self.epoch = self.policy.epoch
@@ -92,40 +98,26 @@ class FlowControl:
         """Several policies collect together: no collector goes further than all of them allow. `flows` are those of
         all, in the order of their names; the first keeps the account."""
         self._together, self._joint = tuple(flows), joint_plan([flow._plan for flow in flows])
-        self.credit = flows[0].credit if flows[0] is not self else CreditBook(self._joint.chunk_slots)
-
-    @property
-    def others(self) -> int:
-        """How many other policies collect together with this one."""
-        return len(self._together) - 1
-
-    @property
-    def chunk_slots(self) -> int:
-        """Environment steps of a chunk, see RowPlan: of several policies what they collect together, which may be more
-        than this one would by itself."""
-        return self._joint.chunk_slots
+        self.keeps_account, self.others = flows[0] is self, len(flows) - 1
+        self.chunk_slots = self._joint.chunk_slots
+        self.credit = CreditBook(self.chunk_slots) if self.keeps_account else flows[0].credit
 
     # --- workers ---
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a learner is working."""
-        return self._open
-
     def open(self, collectors: Iterable[int]) -> list[Step]:
         """The learner is ready: these collectors (leases) may begin."""
-        self._open = True
+        self.is_open = True
         for lease in collectors:
             self.credit.open(lease)
         return self.extend_credit()
 
     def close(self) -> None:
         """Close: no more credit and no more batches."""
-        self._open = False
+        self.is_open = False
 
     def collector_ready(self, lease: int) -> list[Step]:
         """A collector has become ready."""
-        if not self._open:
+        if not self.is_open:
             return []
         self.credit.open(lease)
         return self.extend_credit()
@@ -153,39 +145,47 @@ class FlowControl:
 
     def chunk(self, message: ChunkReady) -> tuple[Accepted, list[Step]]:
         """A collector announces a chunk. Returns whether it was accepted, and what to do."""
-        accepted = self._replay.accept(message.meta, message.lease)
-        self._replay.drop_stale(self._trained_policy)
+        meta, lease = message.meta, message.lease
+        accepted = self._replay.accept(meta, lease)
+        if self._plan.on_policy:
+            self._replay.drop_stale(self._trained_policy)
         steps: list[Step] = []
-        if accepted.fresh or accepted.rejected is not None:
-            self._arrived(message)
+        if (accepted.fresh or accepted.rejected is not None) and self.keeps_account:
+            used = self._joint.slots([meta, *message.others]) if message.others else self._plan.slots(meta)
+            self.credit.arrived(lease, used)
         if accepted.rejected is not None:
-            text = f"chunk {message.meta.file} refused: {accepted.rejected}"
-            steps += [LogLine(self._experiment, text, "warning"), *self._delete([message.meta.file])]
-        grown = [lease for lease in self._grow_credit() if lease != message.lease]
+            text = f"chunk {meta.file} refused: {accepted.rejected}"
+            steps += [LogLine(self._experiment, text, "warning"), *self._delete([meta.file])]
+        grown = self._grow_credit()
         steps.append(self.answer(message, rejected=accepted.rejected))
-        steps += self._tell_credit(grown)
-        return accepted, steps + self._delete(accepted.deletable) + self._serve()
+        if grown and grown != [lease]:
+            steps += self._tell_credit([other for other in grown if other != lease])
+        steps += self._delete(accepted.deletable)
+        served = self._serve() if self._requests.next is not None else []
+        return accepted, steps + served + (self.extend_credit() if served else [])
 
     def answer(self, message: ChunkReady, *, rejected: str | None) -> Reply:
         """The acknowledgement of a chunk, which is all the control traffic that a collector needs."""
-        granted = self.credit.granted(message.lease)
-        acting, others = self._acting()
-        policy, exploration, task = acting.policy, acting.exploration, self._curriculum.task
+        policy, exploration, others = self._acting()
+        granted, task = self.credit.granted(message.lease), self._curriculum.task
         return Reply(ChunkAccepted(message.meta.chunk, granted, policy, exploration, rejected, others, task))
 
     def requested(self, message: BatchRequest) -> list[Step]:
         """The learner returns priorities and asks for batches. On-policy it may still be publishing what the updates
         before have made, if a lag is allowed: collectors go on once that is done."""
+        index = self._replay.index
         self.trained(message.train_iter)
-        self._replay.index.update_priorities(message.priority_rows, message.priorities)
+        index.update_priorities(message.priority_rows, message.priorities)
         if self._resuming:
             self._take_up(message)
         self._requests.add(message)
-        self._reanalysis.confirm_loaded(message.loaded_reanalysis)
-        self._used = message.train_iter, self._replay.index.sampled_rows
-        self._settle()
-        steps = self._delete(self._replay.confirm_loaded(message.loaded_row)) + self._serve()
-        return steps + self.extend_credit()
+        if message.loaded_reanalysis:
+            self._reanalysis.confirm_loaded(message.loaded_reanalysis)
+        if self._plan.on_policy:
+            self._used = message.train_iter, index.sampled_rows
+            self._settle()
+        files = self._replay.confirm_loaded(message.loaded_row)
+        return self._delete(files) + self._serve() + self.extend_credit()
 
     def may_be_asked(self, message: BatchRequest) -> bool:
         """Whether a learner can have sent this request: it is not too far ahead of the next expected one."""
@@ -213,7 +213,7 @@ class FlowControl:
         owed = self._replay.batches_owed()
         if owed is None:
             return 0
-        return max(0, self._budgets.batches(owed + self._under_way, self.train_iter))
+        return max(0, self._replay.allowed_batches(owed + self._under_way, self.train_iter))
 
     @property
     def owes(self) -> str:
@@ -241,11 +241,15 @@ class FlowControl:
         if message.policy <= self.policy:
             return []
         self.policy = message.policy
-        self._settle()
+        if self._plan.on_policy:
+            self._settle()
         place, granted = self._together.index(self), self._grow_credit()
-        others = [lease for lease in collectors if lease not in granted]
-        steps: list[Step] = [SendToLease(lease, PolicyAvailable(lease, message.policy, place)) for lease in others]
-        return steps + self._tell_credit(granted)
+        steps: list[Step] = [
+            SendToLease(lease, PolicyAvailable(lease, message.policy, place))
+            for lease in collectors
+            if lease not in granted
+        ]
+        return steps + self._tell_credit(granted) if granted else steps
 
     def exploration(self) -> dict[str, float]:
         """The exploration settings for collectors now."""
@@ -254,17 +258,19 @@ class FlowControl:
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
         rows, served = self._replay.index.next_row, self._served_iters
-        waits = self._open and self._requests.next is not None
+        waits = self.is_open and self._requests.next is not None
         if not waits or self._moved[:2] != (rows, served):
             self._moved = (rows, served, now_s)
-        late = 0
+        steps: list[Step] = []
         if now_s - self._moved[2] >= STALLED_S:
-            late, self._moved = self.credit.wait_no_longer(), (rows, served, now_s)
-        return [*self._late(late), *self.extend_credit()]
+            self._moved = (rows, served, now_s)
+            steps += self._late(self.credit.wait_no_longer())
+        return steps + self.extend_credit()
 
     def extend_credit(self) -> list[Step]:
         """Give collectors as much credit as the buffer and the budget allow; many of them over several turns."""
-        return self._tell_credit(self._grow_credit())
+        grown = self._grow_credit()
+        return self._tell_credit(grown) if grown else []
 
     # --- over a restart ---
 
@@ -276,7 +282,7 @@ class FlowControl:
             train_iter=self.train_iter,
             served_iters=self._served_iters,
             served=list(self._served),
-            open=self._open,
+            open=self.is_open,
         )
 
     def rows(self) -> tuple[AccountSnapshot, ...]:
@@ -290,7 +296,7 @@ class FlowControl:
     def restore(self, snapshot: FlowSnapshot) -> None:
         """Continue from a snapshot."""
         self.policy, self.epoch, self.train_iter = snapshot.policy, snapshot.epoch, snapshot.train_iter
-        self._served_iters, self._served, self._open = snapshot.served_iters, list(snapshot.served), snapshot.open
+        self._served_iters, self._served, self.is_open = snapshot.served_iters, list(snapshot.served), snapshot.open
         self.credit.restore(snapshot.accounts)
 
     def resume(self, snapshot: FlowSnapshot) -> None:
@@ -341,50 +347,42 @@ class FlowControl:
         return [LogLine(self._experiment, text, "warning")]
 
     def _grow_credit(self) -> list[int]:
-        return self.credit.extend(min(flow.room() for flow in self._together)) if self._open else []
+        if not self.is_open:
+            return []
+        return self.credit.extend(min(map(FlowControl.room, self._together)))
 
     def room(self) -> int:
         """The credit that collectors may have outstanding in all, as far as this policy goes."""
-        if not self._open:
+        if not self.is_open:
             return 0
-        left = self._budgets.env_steps_left(self._replay.ledger.env_step)
-        return min(left, self._plan.slots_for(self._replay.index.insertable_rows()))
+        rows = self._replay.index.insertable_rows()
+        return min(self._replay.env_steps_left(), self._plan.slots_for(rows))
 
-    @property
-    def keeps_account(self) -> bool:
-        """Of several policies the first: it speaks to collectors."""
-        return self._together[0] is self
+    def _acting(self) -> tuple[PolicyRef, dict[str, float], list[Acting]]:
+        """What the first policy acts by, its exploration, and both of the others."""
+        first, *others = self._together
+        return first.policy, first.exploration(), list(map(FlowControl.acting, others))
 
-    def _arrived(self, message: ChunkReady) -> None:
-        if self.keeps_account:
-            used = self._joint.slots([message.meta, *message.others])
-            self.credit.arrived(message.lease, used)
-
-    def _acting(self) -> tuple[Acting, list[Acting]]:
-        """What the first policy acts by, and what the others do."""
-        first, *others = [Acting(flow.policy, flow.exploration()) for flow in self._together]
-        return first, others
+    def acting(self) -> Acting:
+        """What this policy acts by, for collectors."""
+        return Acting(self.policy, self.exploration())
 
     def _tell_credit(self, leases: Sequence[int]) -> list[Step]:
-        if not leases:
-            return []
-        acting, others = self._acting()
-        policy, exploration, task = acting.policy, acting.exploration, self._curriculum.task
+        policy, exploration, others = self._acting()
+        task, granted = self._curriculum.task, self.credit.granted
         return [
-            SendToLease(lease, Credit(lease, self.credit.granted(lease), policy, exploration, others, task))
-            for lease in leases
+            SendToLease(lease, Credit(lease, granted(lease), policy, exploration, others, task)) for lease in leases
         ]
 
     def _serve(self) -> list[Step]:
         """Answer the learner's requests while there is enough to sample from."""
         steps: list[Step] = []
-        while self._open and (request := self._requests.next) is not None:
-            batches = min(request.batches, self._replay.sampleable_batches(request.batch_size))
-            batches = self._budgets.batches(batches, self._served_iters)
-            if not self._budgets.env_steps_left(
-                self._replay.ledger.env_step
-            ):  # it catches up, and that is all
-                owed = self._replay.batches_owed()
+        replay = self._replay
+        while self.is_open and (request := self._requests.next) is not None:
+            batches = min(request.batches, replay.sampleable_batches(request.batch_size))
+            batches = replay.allowed_batches(batches, self._served_iters)
+            if not replay.env_steps_left():  # the learner catches up, and that is all
+                owed = replay.batches_owed()
                 batches = batches if owed is None else min(batches, owed)
             if batches < 1:
                 break
@@ -392,9 +390,10 @@ class FlowControl:
             self._served_iters += batches
             self._served = [*self._served[-SERVED_KEPT:], (request.request, batches)]
             steps.append(SendToLease(request.lease, self._sample(request, batches)))
-        return steps + self.extend_credit() if steps else []
+        return steps
 
     def _sample(self, request: BatchRequest, batches: int) -> Batches:
+        ledger, index = self._replay.ledger, self._replay.index
         sampled = self._replay.sample(batches, request.batch_size, request.train_iter)
         return Batches(
             lease=request.lease,
@@ -402,14 +401,14 @@ class FlowControl:
             rows=sampled.rows,
             weights=sampled.weights,
             new_chunks=self._replay.hand_out_new(),
-            first_live_row=self._replay.index.first_live_row,
+            first_live_row=index.first_live_row,
             counters=Counters(
-                env_step=self._replay.ledger.env_step,
+                env_step=ledger.env_step,
                 train_iter=request.train_iter,
-                episode=self._replay.ledger.episode,
+                episode=ledger.episode,
                 policy_version=self.policy.version,
             ),
-            reanalyses=self._reanalysis.hand_out_new(),
+            reanalyses=self._reanalysis.hand_out_new() if self._reanalysis.accepted else [],
         )
 
     def _delete(self, files: Sequence[str]) -> list[Step]:
@@ -421,28 +420,23 @@ class RequestQueue:
 
     def __init__(self) -> None:
         self._waiting: dict[int, BatchRequest] = {}
-        self._next = 1
+        self.expected = 1
+        """The number of the request that has to be answered next."""
+        self.next: BatchRequest | None = None
+        """This request, if it has arrived."""
 
     def rewind(self, oldest: int) -> None:
         """The learner is back and repeats the requests that it waits for; `oldest` is the first of them."""
-        self._waiting, self._next = {}, oldest
+        self._waiting, self.expected, self.next = {}, oldest, None
 
     def add(self, request: BatchRequest) -> None:
         """A request has arrived; one that was answered already is dropped."""
-        if request.request >= self._next:
+        if request.request >= self.expected:
             self._waiting[request.request] = request
-
-    @property
-    def expected(self) -> int:
-        """The number of the request that has to be answered next."""
-        return self._next
-
-    @property
-    def next(self) -> BatchRequest | None:
-        """The request to be answered next, if it has arrived."""
-        return self._waiting.get(self._next)
+            self.next = self._waiting.get(self.expected)
 
     def answered(self) -> None:
         """The request `next` is answered."""
-        del self._waiting[self._next]
-        self._next += 1
+        del self._waiting[self.expected]
+        self.expected += 1
+        self.next = self._waiting.get(self.expected)

@@ -159,8 +159,8 @@ class Claims:
             return f"its chunk {meta.file} has {meta.rows} rows of {meta.env_steps} environment steps"
         if meta.policy.epoch > self._flow.epoch:
             return f"its chunk {meta.file} is of policy epoch {meta.policy.epoch}, and the newest is {self._flow.epoch}"
-        if meta.task > self._curriculum.state.number:
-            newest = self._curriculum.state.number
+        if meta.task > self._curriculum.number:
+            newest = self._curriculum.number
             return f"its chunk {meta.file} is of task {meta.task}, and the newest is {newest}"
         if meta.metrics and (why := self._of_means(meta, lane_steps)):
             return why
@@ -344,26 +344,25 @@ class MessageHandlers:
             return [self._flow.answer(message, rejected=f"the experiment is over ({self._status.state})")]
         accepted, steps = self._flow.chunk(message)
         if accepted.fresh:
-            self._failures.worked(message.meta.chunk.worker)
+            self._failures.worked(message.meta.chunk.worker, counts=True)
             self._deaths.worked(message.lease, "collector", now_s)
-            self._failures.moved()
             self._progress.chunk(message.meta)
-            self._callbacks.book.chunk(message.meta, self._replay.ledger.env_step)
+            if self._callbacks.book.active:
+                self._callbacks.book.chunk(message.meta, self._replay.ledger.env_step)
         if accepted.rejected is not None:
             self._failures.counted(now_s)
             self._give_up_if_hopeless(f"chunks are refused: {accepted.rejected}", now_s, passing=False)
         return steps
 
-    def _worked(self, lease: Lease, now_s: float) -> None:
+    def _worked(self, lease: Lease, now_s: float, *, counts: bool = False) -> None:
         """A worker has done some work."""
-        self._failures.worked(lease.worker)
+        self._failures.worked(lease.worker, counts=counts)
         self._deaths.worked(lease.number, lease.role, now_s)
 
     def _learned(self, lease: Lease, message: LearnerReport, now_s: float) -> None:
         """Metrics of the algorithm; progress.txt shows some of them. No metrics: the learner has no batches left."""
         if message.metrics:
-            self._worked(lease, now_s)
-            self._failures.moved()
+            self._worked(lease, now_s, counts=True)
             self._progress.learned(message.metrics)
         self._flow.trained(message.train_iter)
 

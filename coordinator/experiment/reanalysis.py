@@ -73,7 +73,8 @@ class ReanalysisBook:
     def __init__(self, experiment: str, config: ExperimentConfig, replay: ReplayAccounting) -> None:
         declared = reanalyzed_by_workers(config)
         self._experiment = experiment
-        self._share = 0.0 if declared is None else declared.share
+        self.share = 0.0 if declared is None else declared.share
+        """Rows that are computed again, as a share of the sampled ones; 0 in runs without reanalyzers."""
         self._replay = replay
         self._rng = generator(config.seed, "coordinator", 0, "reanalysis")
         self._targets: list[PolicyRef] = []
@@ -86,7 +87,8 @@ class ReanalysisBook:
         """The first rows of chunks whose payload a reanalyzer could not read."""
         self._replaced: list[tuple[int, str]] = []
         """Files that the learner may be about to read: the number of what replaces each."""
-        self._deletable: list[str] = []
+        self.deletable: list[str] = []
+        """Files that nobody needs any more, until `delete` returns them."""
         self._told = 0
         """The learner was told of all reanalyses up to this number."""
         self._given_rows = 0
@@ -101,7 +103,8 @@ class ReanalysisBook:
         """Live rows in them when they came: each row as often as it was computed again."""
         self.target = PolicyRef()
         """The target network of the newest of them."""
-        replay.on_retired = self._retired
+        if declared is not None:
+            replay.on_retired = self._retired
 
     # --- what happens ---
 
@@ -127,7 +130,7 @@ class ReanalysisBook:
         for asked in asking.asked.values():
             self._free(asked)
             if asked.came is not None:
-                self._deletable.append(asked.came.file)
+                self.deletable.append(asked.came.file)
         return self.delete()
 
     def reanalyzed(self, message: Reanalyzed) -> list[Step]:
@@ -167,11 +170,11 @@ class ReanalysisBook:
     def ask(self) -> list[Step]:
         """Give reanalyzers chunks, as many as the share allows."""
         steps: list[Step] = []
-        if not self._share or not self._targets or self._found_none:
+        if not self.share or not self._targets or self._found_none:
             return steps
         for at_once in range(1, ASKED_AT_ONCE + 1):
             for lease, asking in self._asking.items():
-                if len(asking.asked) < at_once and self._given_rows < self._share * self._replay.index.sampled_rows:
+                if len(asking.asked) < at_once and self._given_rows < self.share * self._replay.index.sampled_rows:
                     chunk = self._replay.index.draw_chunk(self._rng, self._is_wanted, draws=DRAWS)
                     if chunk is None:
                         self._found_none = True
@@ -181,7 +184,7 @@ class ReanalysisBook:
 
     def delete(self) -> list[Step]:
         """The files that nobody needs any more."""
-        files, self._deletable = self._deletable, []
+        files, self.deletable = self.deletable, []
         return [DeleteChunks(self._experiment, tuple(files))] if files else []
 
     def repeat(self, lease: int) -> list[Step]:
@@ -203,7 +206,7 @@ class ReanalysisBook:
     def completed(self, report: Report) -> Report:
         """The same report. A table of the buffer tells, in runs with reanalyzers, how long a chunk took them since the
         table before."""
-        if not self._share or not isinstance(report, BufferThroughputReport):
+        if not self.share or not isinstance(report, BufferThroughputReport):
             return report
         chunks, compute_s = self.accepted - self._reported[0], self._compute_s - self._reported[1]
         self._reported = self.accepted, self._compute_s
@@ -225,13 +228,13 @@ class ReanalysisBook:
     def all_for_new_learner(self) -> list[IndexedReanalysis]:
         """The newest reanalysis of each chunk that has one, for a learner with an empty ring."""
         self._told = self.accepted
-        self._deletable += [file for _, file in self._replaced]
+        self.deletable += [file for _, file in self._replaced]
         self._replaced = []
         return list(self._newest.values())
 
     def confirm_loaded(self, number: int) -> None:
         """The learner has read the reanalyses up to this number: what these replaced is not needed any more."""
-        self._deletable += [file for newer, file in self._replaced if newer <= number]
+        self.deletable += [file for newer, file in self._replaced if newer <= number]
         self._replaced = [(newer, file) for newer, file in self._replaced if newer > number]
 
     def learner_has(self, number: int) -> None:
@@ -296,10 +299,12 @@ class ReanalysisBook:
         self._compute_s = snapshot.compute_s
         self.accepted, self.rows, self.target = snapshot.accepted, snapshot.rows, snapshot.target
         self._reported = self.accepted, self._compute_s
+        if snapshot.newest:  # of a run that had reanalyzers before it was resumed
+            self._replay.on_retired = self._retired
         for row in sorted(snapshot.newest, key=lambda row: row.reanalysis.number):
             first_row, meta = row.key, row.reanalysis.meta
             if self._replay.index.chunk_of(first_row) is None:
-                self._deletable.append(meta.file)
+                self.deletable.append(meta.file)
                 self._changed.drop(first_row)
             else:
                 self._newest[first_row] = row.reanalysis
@@ -347,7 +352,7 @@ class ReanalysisBook:
         replaced = any(file == meta.file for _, file in self._replaced)
         waits = any(asked.came == meta for asking in self._asking.values() for asked in asking.asked.values())
         if not waits and not replaced and (kept is None or kept.meta.file != meta.file):
-            self._deletable.append(meta.file)
+            self.deletable.append(meta.file)
 
     def _answered(self, lease: int, request: int, meta: Reanalysis) -> None:
         """Count a reanalysis, if its chunk still has live rows and its target network is known."""
@@ -357,7 +362,7 @@ class ReanalysisBook:
         chunk, there = self._replay.index.chunk_of(first_row), self._newest.get(first_row)
         older = there is not None and there.meta.target.train_iter >= meta.target.train_iter
         if chunk is None or older or meta.target not in self._targets:
-            self._deletable.append(meta.file)
+            self.deletable.append(meta.file)
             return
         self.accepted += 1
         self._compute_s += meta.compute_s
@@ -379,7 +384,7 @@ class ReanalysisBook:
         """No row of this chunk is live any more."""
         self._unreadable.discard(chunk.first_row)
         if chunk.first_row in self._newest:
-            self._deletable.append(self._drop(chunk.first_row))
+            self.deletable.append(self._drop(chunk.first_row))
             self._changed.drop(chunk.first_row)
 
 

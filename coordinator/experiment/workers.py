@@ -64,7 +64,7 @@ class WorkerDemand:
 
     def demand(self, now_s: float, *, started: bool = True, roles: Sequence[Role] = ROLES) -> Demand | None:
         """Workers that it still needs in these roles; None if it needs none."""
-        missing: dict[Role, int] = {role: max(self._wanted[role] - self._leases.count(role), 0) for role in roles}
+        missing: dict[Role, int] = {role: max(self._wanted[role] - len(self._leases.places[role]), 0) for role in roles}
         if not any(missing.values()):
             return None
         at_work = {role: self._leases.count_staying(role) for role in roles}

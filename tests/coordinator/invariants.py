@@ -188,7 +188,7 @@ class Invariants:
 
     def _is_live(self, experiment: Experiment, file: str) -> bool:
         """A file that is only kept for a learner that has not loaded it yet is not."""
-        index = experiment.replay._index  # pyright: ignore[reportPrivateUsage]  # looked at, not used
+        index = experiment.replay.index
         return any(chunk.meta.file == file for chunk in index._chunks)  # pyright: ignore[reportPrivateUsage]
 
     def _file_of(self, encoded: bytes, seen: Seen) -> str:

@@ -43,7 +43,7 @@ from remuda.logbook.progress import ProgressRow
 from remuda.policy.row_plan import row_plan
 from remuda.tests.keys import somebody_for
 from remuda.training.commander.evaluation import EvaluationResult
-from remuda.training.commander.reports import evaluation_report
+from remuda.training.commander.outcomes import evaluation_report
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.replay.ledger import Ledger

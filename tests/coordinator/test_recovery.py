@@ -138,7 +138,7 @@ def test_a_worker_that_was_changing_runs_as_the_coordinator_died_serves_one_of_t
     for experiment in world.coordinator.experiments:
         assert isinstance(experiment, Experiment)
         for lease in experiment.lease_numbers:
-            assert world.coordinator.registry.holder(lease), f"{experiment.identity.name} counts on nobody"
+            assert world.coordinator.registry.holders.get(lease), f"{experiment.identity.name} counts on nobody"
     assert any("is gone: it had gone on to another run" in text for _, text in world.said)
     world.add("collector", 2)
     world.run(3_000)

@@ -249,7 +249,7 @@ class Year(World):
         objects, of_long_run = size_of(coordinator), size_of(long)
         peers = len(coordinator._connections)  # pyright: ignore[reportPrivateUsage]
         lost = len(coordinator._membership._lost)  # pyright: ignore[reportPrivateUsage]
-        leases = len(coordinator._assignments._experiments_of)  # pyright: ignore[reportPrivateUsage]
+        leases = len(coordinator._assignments.experiment_ids)  # pyright: ignore[reportPrivateUsage]
         journal = self.files[long.identity.id]
         journal.close()
         rows, journal_bytes = _rows_in(journal.path), journal.path.stat().st_size
@@ -294,7 +294,7 @@ class Year(World):
             self._lanes.pop(id, None)
             self.shown.pop(id, None)
             self.evaluations_shown.pop(id, None)
-            run = self.coordinator.experiments.get(id)
+            run = self.coordinator.experiments.known.get(id)
             assert isinstance(run, FinishedRun)
             self.ends[run.state] += 1
         old = max(len(self.owner) - CHUNKS_KEPT, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.training.rate import RATE_WINDOW_S, Rate
+from remuda.training.status import RATE_WINDOW_S, Rate
 
 
 def test_before_two_samples_the_rate_is_zero() -> None:

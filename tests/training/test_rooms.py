@@ -7,7 +7,7 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "training",
     (
-        {"effects", "journal_database", "next_command", "rate", "snapshot", "vitals"},
+        {"effects", "journal_database", "next_command", "snapshot", "vitals"},
         {"resume_point", "run_snapshot"},
         {"changed_rows", "identity", "journal_entry"},
         {"commander", "replay"},

@@ -13,10 +13,17 @@ from msgspec import structs
 
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration
-from remuda.training.commander.cadence import Cadence, boundary_at
 from remuda.training.commander.curriculum import Curriculum
 from remuda.training.commander.end import STOP_VALUE, End, solved, used_up
-from remuda.training.commander.evaluation import Awaited, BestCheckpoint, EvaluationResult, due_env_step, is_best
+from remuda.training.commander.evaluation import (
+    Awaited,
+    BestCheckpoint,
+    EvaluationResult,
+    boundary_at,
+    due_env_step,
+    is_best,
+    next_boundary,
+)
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import CommanderSnapshot, TaskSnapshot
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
@@ -56,6 +63,34 @@ class EvaluationOutcome:
     decisions: tuple[Decision, ...]
 
 
+class Cadence:
+    """Keeps the next boundary of each kind. The first evaluation is due at once."""
+
+    def __init__(self, config: ExperimentConfig) -> None:
+        self._evaluation_env_steps = config.evaluator.interval_env_steps
+        self._checkpoint_env_steps = config.checkpoint.interval_env_steps
+        self._checkpoint_s = config.checkpoint.interval_s
+        self.next_evaluation = 0
+        self.next_checkpoint = self._checkpoint_env_steps
+        """None if checkpoints are not due by environment steps."""
+
+    def evaluated_at(self, env_step: int) -> None:
+        """A checkpoint of this step is or was evaluated: the next evaluation is due after it."""
+        self.next_evaluation = next_boundary(env_step, self._evaluation_env_steps)
+
+    def saved_at(self, env_step: int) -> None:
+        """A checkpoint of this step is saved: the next one is due after it."""
+        if self._checkpoint_env_steps is not None:
+            self.next_checkpoint = next_boundary(env_step, self._checkpoint_env_steps)
+
+    def checkpoint_is_due(self, counters: Counters, last: CheckpointRecord | None) -> bool:
+        """Whether a checkpoint is due, by environment steps or by time since the `last` one."""
+        if self.next_checkpoint is not None and counters.env_step >= self.next_checkpoint:
+            return True
+        interval_s = self._checkpoint_s
+        return interval_s is not None and last is not None and counters.wall_s >= last.wall_s + interval_s
+
+
 class Commander:
     """Decides for one experiment. At most one save and one evaluation are under way; what is due meanwhile is done
     once, afterwards."""
@@ -66,14 +101,19 @@ class Commander:
         """The task that checkpoints are evaluated at from now on."""
         self._newest_is_best = declaration(config).self_play or config.self_play.share > 0
         self._cadence = Cadence(config)
-        self._saving: CheckpointReason | None = None
+        self.saving: CheckpointReason | None = None
+        """What the learner was asked to save and has not saved yet."""
         self._asked_env_step = 0
         """The environment step at which the save was requested."""
-        self._evaluating: CheckpointRecord | None = None
+        self.evaluating: CheckpointRecord | None = None
+        """The checkpoint being played."""
         self._to_evaluate: CheckpointRecord | None = None
-        self._end: End | None = None
-        self._final_saved = False
-        self._skip_final_evaluation = False
+        self.ending: End | None = None
+        """Why the run ends; None while it continues. Once set it stays."""
+        self.final_saved = False
+        """The run has its last checkpoint."""
+        self.skips_final_evaluation = False
+        """Whether the last checkpoint is not evaluated."""
         self._evaluated_train_iter = -1
         self.last: EvaluationResult | None = None
         """The newest finished evaluation."""
@@ -96,19 +136,19 @@ class Commander:
         """
         if self.last_record is not None:
             return self._started_again(self.last_record)
-        self._saving = "initial"
+        self.saving = "initial"
         return [Save("initial")]
 
     def progressed(self, counters: Counters) -> list[Decision]:
         """Chunks were counted, updates done, or time passed."""
-        if self._end is not None:
+        if self.ending is not None:
             return []
         end = self.reached(counters)
         if end is not None:
             return self.end(end)
-        if self._saving is not None or self._is_saved(counters.train_iter):
+        if self.saving is not None or self._is_saved(counters.train_iter):
             return []
-        if self._cadence.evaluation_is_due(counters) and not self._busy_evaluating:
+        if counters.env_step >= self._cadence.next_evaluation and not self._busy_evaluating:
             return self._save("evaluation", counters.env_step)
         if self._cadence.checkpoint_is_due(counters, self.last_record):
             return self._save("interval", counters.env_step)
@@ -119,13 +159,13 @@ class Commander:
         if self.last_record is None or self.last_record.train_iter < record.train_iter:
             self._opponents.append(record)
         self.last_record = record
-        if self._saving == reason:
-            self._saving = None
+        if self.saving == reason:
+            self.saving = None
         self._cadence.saved_at(record.env_step)
-        if reason in ("initial", "evaluation") and self._end is None:
+        if reason in ("initial", "evaluation") and self.ending is None:
             return self._evaluate(record)
         if reason == "final":
-            self._final_saved = True
+            self.final_saved = True
             if self._wants_final_evaluation(record):
                 return self._evaluate(record)
         return []
@@ -136,7 +176,7 @@ class Commander:
         result = replace(result, record=structs.replace(result.record, task=played))
         self.curriculum.evaluated(result.task, result.reward_mean)
         counts = played == self.curriculum.name
-        self._evaluating = None
+        self.evaluating = None
         if counts:
             self._evaluated_train_iter = result.record.train_iter
         self.last = result
@@ -148,13 +188,13 @@ class Commander:
         decisions: list[Decision] = [] if end is None else self.end(end)
         if self._to_evaluate is not None:
             record, self._to_evaluate = self._to_evaluate, None
-            if self._end is None or self._wants_final_evaluation(record):
+            if self.ending is None or self._wants_final_evaluation(record):
                 decisions += self._evaluate(record)
         return EvaluationOutcome(best, tuple(decisions))
 
     def not_evaluated(self) -> None:
         """Too few training episodes have ended to evaluate the checkpoint by."""
-        self._evaluating = None
+        self.evaluating = None
 
     def begin_task(self, state: TaskSnapshot) -> bool:
         """The run goes on to another task; whether a new best begins, since evaluations measure something else. Then a
@@ -169,15 +209,15 @@ class Commander:
 
     def end(self, end: End, *, skip_final_evaluation: bool = False) -> list[Decision]:
         """End the run. The first reason counts; a later call can only make it end sooner."""
-        self._skip_final_evaluation = self._skip_final_evaluation or skip_final_evaluation
-        if self._end is not None:
+        self.skips_final_evaluation = self.skips_final_evaluation or skip_final_evaluation
+        if self.ending is not None:
             return []
-        self._end = end
+        self.ending = end
         return [end]
 
     def fail(self, end: End) -> None:
         """The run has failed, even if something else had ended it; nothing is evaluated any more."""
-        self._end, self._skip_final_evaluation = end, True
+        self.ending, self.skips_final_evaluation = end, True
 
     def save_final(self) -> list[Decision]:
         """Nothing more is collected or learned: the last checkpoint can be saved."""
@@ -185,49 +225,37 @@ class Commander:
 
     def save_now(self, counters: Counters) -> list[Decision]:
         """The process may have to end soon: what was learned since the last checkpoint is saved."""
-        if self._end is not None or self._saving is not None or self._is_saved(counters.train_iter):
+        if self.ending is not None or self.saving is not None or self._is_saved(counters.train_iter):
             return []
         return self._save("interval", counters.env_step)
 
     def use_newest_checkpoint(self) -> list[Decision]:
         """No learner is ready to save the last checkpoint: the newest one is used as the last."""
-        self._saving, self._final_saved = None, True
+        self.saving, self.final_saved = None, True
         record = self.last_record
         return [] if record is None or not self._wants_final_evaluation(record) else self._evaluate(record)
 
     def abandon_work(self) -> None:
         """The learner or the evaluators are gone, and nobody will finish what was under way."""
-        self._saving = None
-        self._evaluating = None
+        self.saving = None
+        self.evaluating = None
         self._to_evaluate = None
 
     def retry_save(self) -> list[Decision]:
         """The learner that had to save is gone, and the next one begins at the newest checkpoint: it is asked only for
         those saves that do not depend on new updates. The others wait until something was learned."""
-        if self._saving not in ("initial", "final"):
-            self._saving = None
-        return [] if self._saving is None else [Save(self._saving)]
+        if self.saving not in ("initial", "final"):
+            self.saving = None
+        return [] if self.saving is None else [Save(self.saving)]
 
     # --- what holds ---
 
-    @property
-    def ending(self) -> End | None:
-        """Why the run ends; None while it continues. Once set it stays."""
-        return self._end
-
-    @property
-    def saving(self) -> CheckpointReason | None:
-        """What the learner was asked to save and has not saved yet."""
-        return self._saving
-
-    @property
-    def evaluating(self) -> CheckpointRecord | None:
-        """The checkpoint being played."""
-        return self._evaluating
-
     def reached(self, counters: Counters) -> End | None:
         """The end, if the counters have reached a bound of `stop`, or the checkpoint of a resumed run had."""
-        return used_up(self.config.stop, counters) or self._solved_before()
+        end, record = used_up(self.config.stop, counters), self.last_record
+        if end is None and record is not None and record.reward is not None:
+            return self._solved_by(record, record.reward)
+        return end
 
     def may_solve(self, record: CheckpointRecord) -> bool:
         """Whether the evaluation of this checkpoint was at the last task, for which stop.stop_value is."""
@@ -235,16 +263,16 @@ class Commander:
 
     def awaited(self, counters: Counters) -> Awaited | None:
         """The first evaluation that is still to come; None if none is under way or due."""
-        interval, record = self.config.evaluator.interval_env_steps, self._evaluating or self._to_evaluate
+        interval, record = self.config.evaluator.interval_env_steps, self.evaluating or self._to_evaluate
         if record is not None:
             return Awaited(due_env_step(record.env_step, record.train_iter, interval), begun=True)
-        if self._end is not None or not self.config.evaluator.episodes:
+        if self.ending is not None or not self.config.evaluator.episodes:
             return None
-        if self._saving == "initial":
+        if self.saving == "initial":
             return Awaited(0, begun=True)
-        if self._saving == "evaluation":
+        if self.saving == "evaluation":
             return Awaited(boundary_at(self._asked_env_step, interval), begun=True)
-        is_due = self._cadence.evaluation_is_due(counters) and not self.config.learner.inference
+        is_due = counters.env_step >= self._cadence.next_evaluation and not self.config.learner.inference
         return Awaited(boundary_at(counters.env_step, interval), begun=False) if is_due else None
 
     @property
@@ -260,24 +288,14 @@ class Commander:
     @property
     def in_use(self) -> tuple[int, ...]:
         """Checkpoints, by train_iter, whose files are needed: for an evaluation, or in self-play."""
-        records = (self._evaluating, self._to_evaluate, *self._opponents)
+        records = (self.evaluating, self._to_evaluate, *self._opponents)
         return tuple(record.train_iter for record in records if record is not None)
-
-    @property
-    def skips_final_evaluation(self) -> bool:
-        """Whether the last checkpoint is not evaluated."""
-        return self._skip_final_evaluation
-
-    @property
-    def final_saved(self) -> bool:
-        """The run has its last checkpoint."""
-        return self._final_saved
 
     @property
     def settled(self) -> bool:
         """The run has ended, its last checkpoint is saved, and evaluated if it is to be: nothing is left to do."""
-        evaluated = self._evaluating is None and self._to_evaluate is None
-        return self.final_saved and (evaluated or self._skip_final_evaluation)
+        evaluated = self.evaluating is None and self._to_evaluate is None
+        return self.final_saved and (evaluated or self.skips_final_evaluation)
 
     # --- over a restart ---
 
@@ -286,12 +304,12 @@ class Commander:
         return CommanderSnapshot(
             next_evaluation=self._cadence.next_evaluation,
             next_checkpoint=self._cadence.next_checkpoint,
-            saving=self._saving,
-            evaluating=self._evaluating,
+            saving=self.saving,
+            evaluating=self.evaluating,
             to_evaluate=self._to_evaluate,
-            end=None if self._end is None else (self._end.reason, self._end.explanation),
-            final_saved=self._final_saved,
-            skip_final_evaluation=self._skip_final_evaluation,
+            end=None if self.ending is None else (self.ending.reason, self.ending.explanation),
+            final_saved=self.final_saved,
+            skip_final_evaluation=self.skips_final_evaluation,
             evaluated_train_iter=self._evaluated_train_iter,
             last=None if self.last is None else self.last.snapshot(),
             best=None if self.best is None else (self.best.record, self.best.reward_mean),
@@ -305,9 +323,9 @@ class Commander:
         """Continue from a snapshot."""
         self._cadence.next_evaluation = snapshot.next_evaluation
         self._cadence.next_checkpoint = snapshot.next_checkpoint
-        self._saving, self._evaluating, self._to_evaluate = snapshot.saving, snapshot.evaluating, snapshot.to_evaluate
-        self._end = None if snapshot.end is None else End(*snapshot.end)
-        self._final_saved, self._skip_final_evaluation = snapshot.final_saved, snapshot.skip_final_evaluation
+        self.saving, self.evaluating, self._to_evaluate = snapshot.saving, snapshot.evaluating, snapshot.to_evaluate
+        self.ending = None if snapshot.end is None else End(*snapshot.end)
+        self.final_saved, self.skips_final_evaluation = snapshot.final_saved, snapshot.skip_final_evaluation
         self._evaluated_train_iter = snapshot.evaluated_train_iter
         self.last = None if snapshot.last is None else EvaluationResult.of(snapshot.last)
         self.best = None if snapshot.best is None else BestCheckpoint(*snapshot.best)
@@ -334,12 +352,8 @@ class Commander:
     def _started_again(self, record: CheckpointRecord) -> list[Decision]:
         if record.reward is None:
             return self._evaluate(record)
-        end = self._solved_before()
+        end = self._solved_by(record, record.reward)
         return [] if end is None else self.end(end)
-
-    def _solved_before(self) -> End | None:
-        record = self.last_record
-        return None if record is None or record.reward is None else self._solved_by(record, record.reward)
 
     def _solved_by(self, record: CheckpointRecord, reward: float) -> End | None:
         """The end, if this mean return of a checkpoint has reached the stop value: at the last task."""
@@ -351,21 +365,21 @@ class Commander:
 
     @property
     def _busy_evaluating(self) -> bool:
-        return self._evaluating is not None or self._to_evaluate is not None
+        return self.evaluating is not None or self._to_evaluate is not None
 
     def _save(self, reason: CheckpointReason, env_step: int = 0) -> list[Decision]:
-        self._saving, self._asked_env_step = reason, env_step
+        self.saving, self._asked_env_step = reason, env_step
         return [Save(reason)]
 
     def _evaluate(self, record: CheckpointRecord) -> list[Decision]:
         self._cadence.evaluated_at(record.env_step)
-        if self._evaluating is not None:
+        if self.evaluating is not None:
             self._to_evaluate = record
             return []
-        self._evaluating = record
+        self.evaluating = record
         return [StartEvaluation(record) if self.config.evaluator.episodes else EvaluateByTraining(record)]
 
     def _wants_final_evaluation(self, record: CheckpointRecord) -> bool:
-        if self._skip_final_evaluation or self._end is None or self._end.reason == STOP_VALUE:
+        if self.skips_final_evaluation or self.ending is None or self.ending.reason == STOP_VALUE:
             return False
         return record.train_iter != self._evaluated_train_iter

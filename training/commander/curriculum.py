@@ -26,27 +26,15 @@ class Curriculum:
 
     def __init__(self, config: ExperimentConfig, state: TaskSnapshot | None = None) -> None:
         self._config = config
-        self._state = TaskSnapshot()
-        if state is not None:
-            self.restore(state)
+        self.restore(state or TaskSnapshot())
 
     # --- what holds ---
-
-    @property
-    def state(self) -> TaskSnapshot:
-        """What is needed to continue after a restart."""
-        return self._state
-
-    @property
-    def number(self) -> int:
-        """How many tasks were before this one."""
-        return self._state.number
 
     @cached_property
     def task(self) -> Task:
         """What workers are told."""
-        asked = self._state.kwargs_json
-        return Task(self.number, kwargs_of_stage(self._config, self._state.stage) if asked is None else asked)
+        asked = self.state.kwargs_json
+        return Task(self.number, kwargs_of_stage(self._config, self.state.stage) if asked is None else asked)
 
     @cached_property
     def name(self) -> str:
@@ -62,27 +50,34 @@ class Curriculum:
         """The number for logs and curves; None where there is one task."""
         return self.number if self._config.env.schedule or self.number else None
 
-    @property
-    def is_last(self) -> bool:
-        """No stage is left, so the task is what the run is for: stop.stop_value counts."""
-        return self._state.stage >= len(self._config.env.schedule)
-
     # --- what happens ---
+
+    def _set(self, state: TaskSnapshot) -> None:
+        self.state = state
+        """What is needed to continue after a restart."""
+        self.number = state.number
+        """How many tasks were before this one."""
+        self.asked = state.asked
+        """The arguments of a task that was asked for."""
+        self.is_last = state.stage >= len(self._config.env.schedule)
+        """No stage is left, so the task is what the run is for: stop.stop_value counts."""
+        self.stays = self.is_last and self.asked is None
+        """No other task is to come, unless somebody asks for one or another policy is ahead."""
 
     def evaluated(self, task: Task, reward_mean: float) -> None:
         """A checkpoint was evaluated at this task; what was measured at an earlier one decides nothing."""
         if task.number == self.number:
-            self._state = replace(self._state, reached=reward_mean)
+            self._set(replace(self.state, reached=reward_mean))
 
     def ask(self, kwargs_json: str) -> None:
         """Have the next task begin now, with these arguments, as JSON, over those of `env.kwargs`; with those of the
         present task that goes on. The stages of `env.schedule` that are left begin as before."""
         is_present = json.loads(kwargs_json) == json.loads(self.task.kwargs_json or "{}")
-        self._state = replace(self._state, asked=None if is_present else kwargs_json)
+        self._set(replace(self.state, asked=None if is_present else kwargs_json))
 
     def begin(self, state: TaskSnapshot) -> None:
         """Go on to another task."""
-        self._state = state
+        self._set(state)
         for known in ("task", "name"):
             self.__dict__.pop(known, None)
 
@@ -99,21 +94,16 @@ class Curriculum:
             ahead = lead.number > self.number
             return replace(lead.state, reached=None, asked=None) if ahead else None
         asked = next((each.asked for each in together if each.asked is not None and each.number == self.number), None)
-        stage = self._state.stage
+        stage = self.state.stage
         if asked is None and not self._is_met(together, env_step):
             return None
         return TaskSnapshot(self.number + 1, stage + (asked is None), asked, env_step)
-
-    @property
-    def asked(self) -> str | None:
-        """The arguments of a task that was asked for."""
-        return self._state.asked
 
     def _is_met(self, together: Sequence[Curriculum], env_step: int) -> bool:
         """Whether the next stage begins."""
         if self.is_last:
             return False
-        stage = self._config.env.schedule[self._state.stage]
+        stage = self._config.env.schedule[self.state.stage]
         if stage.env_step is not None:
             return env_step >= stage.env_step
         assert stage.mean_return is not None, "a stage has a condition"

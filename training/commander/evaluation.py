@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from remuda.logbook.statistics import merged
-from remuda.training.commander.cadence import boundary_at
 from remuda.training.snapshot import ResultSnapshot
 from remuda.wire.messages import CheckpointRecord, Task
 
@@ -46,6 +45,16 @@ class EvaluationResult:
         """The result of a snapshot."""
         returns, lengths = tuple(snapshot.returns), tuple(snapshot.lengths)
         return cls(snapshot.record, returns, lengths, snapshot.duration_s, snapshot.info, snapshot.cut, snapshot.task)
+
+
+def next_boundary(step: int, interval: int) -> int:
+    """The first multiple of `interval` after `step`."""
+    return step + interval - step % interval
+
+
+def boundary_at(step: int, interval: int) -> int:
+    """The last multiple of `interval` up to `step`, itself included."""
+    return step - step % interval
 
 
 def due_env_step(env_step: int, train_iter: int, interval_env_steps: int) -> int:

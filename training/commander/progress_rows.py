@@ -10,9 +10,8 @@ from remuda.config.schema import ExperimentConfig
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.statistics import merged, weighted_means
 from remuda.policy.algorithms import declaration
-from remuda.training.commander.cadence import boundary_at, next_boundary
 from remuda.training.commander.curriculum import Curriculum
-from remuda.training.commander.evaluation import Awaited, EvaluationResult, due_env_step
+from remuda.training.commander.evaluation import Awaited, EvaluationResult, boundary_at, due_env_step, next_boundary
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import EpisodesSnapshot, NewEpisodes, ProgressSnapshot, RowSnapshot
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
@@ -88,6 +87,10 @@ class ProgressRows:
     def learned(self, metrics: Mapping[str, float]) -> None:
         """The newest metrics of the algorithm; shown until there are newer ones."""
         self._metrics = dict(metrics)
+
+    def is_due(self, counters: Counters) -> bool:
+        """Whether a row may be complete now: one waits for its evaluation, or the step of the next one is reached."""
+        return bool(self._waiting) or self._next_env_step <= counters.env_step < self._budget_env_steps
 
     def due(self, counters: Counters, awaited: Awaited | None = None) -> list[ProgressRow]:
         """The rows that are complete now. `awaited` is the first evaluation that is still to come."""

@@ -131,6 +131,10 @@ class ReplayAccounting:
             self._on_policy.drop(rows - self.index.rows)
         return files
 
+    def env_steps_left(self) -> int:
+        """Environment steps until stop.max_env_steps; never negative."""
+        return max(0, self._config.stop.max_env_steps - self.ledger.env_step)
+
     # --- out ---
 
     def sampleable_batches(self, batch_size: int) -> int:
@@ -138,6 +142,12 @@ class ReplayAccounting:
         if self._config.learner.inference:
             return 0
         return self.index.sampleable_rows() // batch_size
+
+    def allowed_batches(self, wanted: int, train_iter: int) -> int:
+        """How many of the `wanted` batches stop.max_train_iters allows after `train_iter` updates; never negative.
+        On-policy all: one batch is requested at a time, and the commander ends the run."""
+        most = None if self.plan.on_policy else self._config.stop.max_train_iters
+        return wanted if most is None else max(0, min(wanted, most - train_iter))
 
     def batches_owed(self) -> int | None:
         """How many batches are missing to reach buffer.samples_per_insert; negative if there were more, None if it sets
@@ -191,7 +201,8 @@ class ReplayAccounting:
     def hand_out_new(self) -> list[IndexedChunk]:
         """Chunks that were not announced to the learner yet; they count as announced from now on."""
         new = self.index.hand_out_new()
-        self._consume_used()
+        if self._on_policy is not None:
+            self._consume_used()
         return new
 
     def replay_for_new_learner(self) -> tuple[list[IndexedChunk], list[str]]:

@@ -60,7 +60,7 @@ def test_the_newest_runs_are_kept_and_lost_ones_besides() -> None:
     for number in range(FINISHED_KEPT + 20):
         experiments.add_finished(replace(finished, identity=replace(finished.identity, id=f"{number}")))
     assert [each.identity.id for each in experiments] == ["lost", *map(str, range(20, FINISHED_KEPT + 20))]
-    assert experiments.get("19") is None
+    assert experiments.known.get("19") is None
 
 
 def test_a_run_that_ends_is_shown_however_long_ago_it_was_submitted() -> None:
@@ -76,8 +76,8 @@ def test_a_run_that_ends_is_shown_however_long_ago_it_was_submitted() -> None:
         world.coordinator.experiments.add_finished(replace(late, identity=replace(late.identity, id=f"{number}")))
     while not experiment.over:
         world.step()
-    assert world.coordinator.experiments.get(experiment.identity.id) is not None
-    assert world.coordinator.experiments.get("0") is None
+    assert world.coordinator.experiments.known.get(experiment.identity.id) is not None
+    assert world.coordinator.experiments.known.get("0") is None
 
 
 def test_its_replay_is_let_go_and_status_stays() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, LEAST_S, LONGEST_REST_S, Failures
 from remuda.training.snapshot import FailuresSnapshot
 
-A, B = "a", "b"
+A, B, C = "a", "b", "c"
 
 
 def test_rests_double_up_to_a_limit_and_work_wipes_the_record() -> None:
@@ -37,7 +37,7 @@ def test_one_that_works_wipes_its_own_record_only() -> None:
     failures.failed(A, 10.0)
     assert failures.resting(11.0) == {A}
     assert failures.in_a_row == 5, "of the experiment: nobody has moved it"
-    failures.moved()
+    failures.worked(C, counts=True)
     assert failures.in_a_row == 0
     assert failures.resting(11.0) == {A}, "others' work does not mend it"
 
@@ -113,7 +113,7 @@ def happen(failures: Failures, event: tuple[str, str, float], now_s: float) -> f
         case "worked":
             failures.worked(worker)
         case "moved":
-            failures.moved()
+            failures.worked(C, counts=True)
         case _:
             failures.counted(now_s)
     return now_s

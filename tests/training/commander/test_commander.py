@@ -11,10 +11,9 @@ from remuda.config.recording import CheckpointConfig, StopConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.several_policies import SelfPlayConfig
 from remuda.config.workers import EvaluatorConfig
-from remuda.training.commander.cadence import next_boundary
 from remuda.training.commander.commander import Commander, Decision, EvaluationOutcome, Save, StartEvaluation
 from remuda.training.commander.end import End
-from remuda.training.commander.evaluation import BestCheckpoint, EvaluationResult
+from remuda.training.commander.evaluation import BestCheckpoint, EvaluationResult, next_boundary
 from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 

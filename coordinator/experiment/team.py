@@ -45,7 +45,6 @@ from remuda.training.effects import (
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import (
     ROLES,
-    Acting,
     AnyMessage,
     Assign,
     ChunkMeta,
@@ -420,7 +419,7 @@ class Team:
         return replace(
             assign,
             policies=dict(zip(self._names, files, strict=True)),
-            others=[Acting(flow.policy, flow.exploration()) for flow in others],
+            others=[flow.acting() for flow in others],
         )
 
     def _counters(self, now_s: float) -> Counters:

@@ -39,10 +39,13 @@ class Curriculum:
     @cached_property
     def name(self) -> str:
         """What evaluations at this task measure; see task_of."""
-        return self.name_of(self.task)
+        return self._measured_at(self.task)
 
     def name_of(self, task: Task) -> str:
         """The same of any task of the run."""
+        return self.name if task == self.task else self._measured_at(task)
+
+    def _measured_at(self, task: Task) -> str:
         return task_of(on_task(self._config, task.kwargs_json))
 
     @property

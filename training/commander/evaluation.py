@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from remuda.logbook.statistics import merged
 from remuda.training.snapshot import ResultSnapshot
@@ -26,7 +27,7 @@ class EvaluationResult:
     task: Task = field(default_factory=Task)
     """The task that was played."""
 
-    @property
+    @cached_property
     def reward_mean(self) -> float:
         """The mean return that `best` and `stop_value` use; nan if returns are infinite, or their sum is."""
         try:

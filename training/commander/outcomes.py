@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
-from pydantic import JsonValue
-
-from remuda.config.secrets import masked
 from remuda.config.tasks import without_secrets
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.page_reports import FilmReport, HistogramReport
@@ -157,7 +152,7 @@ def actions_report(record: CheckpointRecord, actions: Mapping[str, Histogram]) -
 def task_line(curriculum: Curriculum, *, new_best: bool) -> str:
     """The commander's line about a task that begins."""
     task = curriculum.task
-    kwargs = json.dumps(masked(cast("JsonValue", json.loads(task.kwargs_json or "{}"))))
+    kwargs = without_secrets(task.kwargs_json or "{}")
     best = "a new best begins" if new_best else "evaluations measure the same as before"
     return f"task {task.number} begins at env_step {curriculum.state.since_env_step}, with env.kwargs {kwargs}: {best}"
 

@@ -26,6 +26,14 @@ CALLBACKS_LONGEST_S = 60.0
 """How long the end of a run waits for callbacks, once the last checkpoint is saved and evaluated."""
 CALLBACKS_STOPPED_S = 10.0
 """The same where somebody has asked for the end."""
+STAGE_LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
+"""The time limit of a stage. Settling has this time once the last checkpoint is saved; saving has the time of the
+config in addition."""
+STOPPED_EVALUATION_S = 10.0
+"""Time limit of the last evaluation of a run whose end somebody has asked for."""
+REPLACEMENT_S = 30.0
+"""How long a run waits for another evaluator, or for a learner that catches up or saves, when the last one is gone: a
+nanny restarts a worker within this time."""
 
 
 @dataclass(kw_only=True)
@@ -100,16 +108,6 @@ class CallbackDispatch:
 
     def _change(self, lease: int) -> list[Step]:
         return [SendToLease(lease, ChangeSettings(lease, self.book.all_changes))]
-
-
-STAGE_LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
-"""The time limit of a stage. Settling has this time once the last checkpoint is saved; saving has the time of the
-config in addition."""
-STOPPED_EVALUATION_S = 10.0
-"""Time limit of the last evaluation of a run whose end somebody has asked for."""
-REPLACEMENT_S = 30.0
-"""How long a run waits for another evaluator, or for a learner that catches up or saves, when the last one is gone: a
-nanny restarts a worker within this time."""
 
 
 @dataclass(kw_only=True)

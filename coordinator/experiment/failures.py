@@ -31,6 +31,10 @@ FIRST_REST_S = 1.0
 LONGEST_REST_S = 32.0
 WORKERS_KEPT = 1_000
 """How many workers' failures are kept: those that failed last."""
+GOOD_LEASE_S = 30.0
+"""A lease whose worker still hands in work this long after it was ready shows that the role can do its work: deaths
+before it are forgotten, and its own death does not count."""
+_CONTAINED = "; an environment in a process of its own (env.vectorization: async) ends no collector when it crashes"
 
 
 @dataclass
@@ -148,13 +152,6 @@ class Failures:
         self._streak = Streak(in_a_row, now_s - snapshot.elapsed_s)
         self._workers = {m.worker: _Record(m.in_all, m.in_a_row, now_s + m.rest_s) for m in snapshot.workers}
         self._resting = dict(self._workers)
-
-
-GOOD_LEASE_S = 30.0
-"""A lease whose worker still hands in work this long after it was ready shows that the role can do its work: deaths
-before it are forgotten, and its own death does not count."""
-
-_CONTAINED = "; an environment in a process of its own (env.vectorization: async) ends no collector when it crashes"
 
 
 @dataclass

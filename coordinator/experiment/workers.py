@@ -33,6 +33,8 @@ in turn, each time for twice as long."""
 
 _MAY_LACK: tuple[Role, ...] = ("collector", "reanalyzer")
 """Roles without all of which a run goes on."""
+LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
+"""The log line for a killed collector: it loses the chunk that it was filling, and maybe one that was on its way."""
 
 
 class WorkerDemand:
@@ -126,10 +128,6 @@ def may_be_overtaken(waited_s: float) -> bool:
         waited_s -= 2 * length_s
         length_s *= 2
     return waited_s < length_s
-
-
-LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
-"""The log line for a killed collector: it loses the chunk that it was filling, and maybe one that was on its way."""
 
 
 @dataclass(kw_only=True)

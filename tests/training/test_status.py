@@ -13,7 +13,7 @@ from remuda.training.commander.commander import Commander
 from remuda.training.commander.end import End
 from remuda.training.identity import Identity
 from remuda.training.replay.accounting import ReplayAccounting
-from remuda.training.status import LiveStatus, failed_status
+from remuda.training.status import RATE_WINDOW_S, LiveStatus, Rate, failed_status
 from remuda.wire.messages import Counters, PolicyRef
 
 IDENTITY = Identity("an id", "a name", "/runs/a", "/runs/a/policy/p", priority=0, submitted=1)
@@ -82,3 +82,36 @@ def test_of_a_run_that_is_lost_the_status_is_that_of_its_last_checkpoint() -> No
     assert (shown.env_step, shown.train_iter, shown.wall_s) == (500, 50, 1.0)
     assert (shown.last_return, shown.best_return, shown.env_steps_per_s) == (None, None, 0.0)
     assert failed_status(IDENTITY, "gone", None, None).env_step == 0
+
+
+def test_before_two_samples_the_rate_is_zero() -> None:
+    rate = Rate()
+    assert rate.per_s() == 0.0
+    rate.note(100, 1.0)
+    rate.note(200, 1.1)  # too soon for a sample of its own
+    assert rate.per_s() == 0.0
+
+
+def test_the_rate_is_growth_over_time() -> None:
+    rate = Rate()
+    for value, now_s in ((100, 1.0), (300, 2.0), (300, 3.0)):
+        rate.note(value, now_s)
+    assert rate.per_s() == pytest.approx(200 / 2.0)
+
+
+def test_what_is_long_ago_is_forgotten() -> None:
+    rate = Rate()
+    rate.note(0, 0.0)
+    for second in range(1, 40):
+        rate.note(1_000 if second < 20 else 1_000 + 10 * (second - 19), float(second))
+    assert rate.per_s() == pytest.approx(10.0)  # the burst of the first second is out of the window
+    assert RATE_WINDOW_S < 19
+
+
+def test_a_counter_that_stands_still_comes_to_zero() -> None:
+    rate = Rate()
+    rate.note(0, 0.0)
+    rate.note(500, 1.0)
+    for second in range(2, 15):
+        rate.note(500, float(second))
+    assert rate.per_s() == 0.0

@@ -16,11 +16,12 @@ def shuffled(
         whole: rows in the whole batch.
         first: rows in the parts of lower ranks.
         own: rows in the part of this rank.
-        shares: the number of minibatches.
+        shares: the number of minibatches, at most `whole`.
 
     Returns:
         Rows of this rank's part, those of the first minibatch first, and how many each minibatch has of them.
     """
     order = rng.permutation(whole) - first
     here = (order >= 0) & (order < own)
-    return order[here], [int(share.sum()) for share in np.array_split(here, shares)]
+    begins = [share * (whole // shares) + min(share, whole % shares) for share in range(shares)]
+    return order[here], np.add.reduceat(here, begins, dtype=np.int64).tolist()

@@ -1,4 +1,4 @@
-"""The parts of one experiment, made in the order in which they use each other, and what its journal keeps of them."""
+"""Makes the parts of an experiment in the order in which they need each other; restores them from the journal."""
 
 from __future__ import annotations
 

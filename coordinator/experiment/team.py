@@ -371,7 +371,7 @@ class Team:
     # --- passing on ---
 
     def _knowing(self, number: int) -> list[tuple[int, Experiment]]:
-        """Those that know this lease: all, or the one whose learner holds it."""
+        """Find the members concerned by a lease: the member whose learner holds the lease, else all members."""
         return [
             (place, member)
             for place, member in enumerate(self.members)

@@ -65,7 +65,7 @@ class WorkerDemand:
         self._waits_since_s = now_s
 
     def demand(self, now_s: float, *, started: bool = True, roles: Sequence[Role] = ROLES) -> Demand | None:
-        """Workers that it still needs in these roles; None if it needs none."""
+        """Count the workers that these roles lack; None if none does."""
         missing: dict[Role, int] = {role: max(self._wanted[role] - len(self._leases.places[role]), 0) for role in roles}
         if not any(missing.values()):
             return None

@@ -1,21 +1,46 @@
-"""The acting side of DQN and Rainbow, without their networks: the action of the highest value, or a random one."""
+"""Common parts of algorithms with action values: the declaration, and acting by the highest value or at random."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import ActionValueConfig
+from remuda.config.declaration import Declaration, RowShape
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.distributions import EpsilonGreedy, masked
 from remuda.policy.base import Policy
 from remuda.policy.networks.parts import input_layout, units
+from remuda.policy.schedules import epsilon_schedule
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 EPSILON = "epsilon"
 """The exploration of Policy.act that is the share of random actions."""
+
+
+def declared(
+    config: ExperimentConfig,
+    settings: ActionValueConfig,
+    rows: RowShape,
+    *,
+    reuse: Literal["replay", "once"] = "replay",
+) -> Declaration:
+    """Declare an epsilon-greedy algorithm that learns from these rows. Collectors explore less and less; with
+    `learner.inference` they explore as little as at the end of the schedule."""
+    return Declaration(
+        rows=rows,
+        reuse=reuse,
+        monitored=MONITORED,
+        loss_columns=LOSS_COLUMNS,
+        with_statistics=WITH_STATISTICS,
+        exploration={EPSILON: epsilon_schedule(config, settings)},
+        learns_from_parts=settings.learns_from_parts,
+        lowers_products=settings.lowers_products,
+    )
 
 
 class QPolicy(Policy):

@@ -1,4 +1,4 @@
-"""Perceptrons of one shape as one: their weights lie in one tensor per layer, so that each layer is one product."""
+"""Perceptrons of one shape, computed together: one tensor per layer holds all weights, so a layer is one product."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

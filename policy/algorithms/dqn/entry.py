@@ -7,10 +7,9 @@ from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.network import Chosen
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
-from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
+from remuda.policy.algorithms.q_policy import declared
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Setup
-from remuda.policy.schedules import epsilon_schedule
 
 
 class DqnEntry(AlgorithmEntry[DqnConfig]):
@@ -19,18 +18,9 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
     settings = DqnConfig
 
     def declaration(self, config: ExperimentConfig, settings: DqnConfig) -> Declaration:
-        """Collectors explore less and less; with `learner.inference` they explore as little as at the end of the
-        schedule."""
-        return Declaration(
-            rows=Steps(n_step=settings.n_step, discount=settings.discount),
-            reuse="replay",
-            monitored=MONITORED,
-            loss_columns=LOSS_COLUMNS,
-            with_statistics=WITH_STATISTICS,
-            exploration={EPSILON: epsilon_schedule(config, settings)},
-            learns_from_parts=settings.learns_from_parts,
-            lowers_products=settings.lowers_products,
-        )
+        """See declared."""
+        rows = Steps(n_step=settings.n_step, discount=settings.discount)
+        return declared(config, settings, rows)
 
     def make_policy(self, setup: Setup[DqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""

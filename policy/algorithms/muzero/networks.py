@@ -69,7 +69,7 @@ class MuZeroNetwork(nn.Module, ABC):
 
     @abstractmethod
     def frozen(self, support: Support) -> FrozenNetwork:
-        """What it has learned so far, as copies. `support`: that of its distributions."""
+        """Copy the weights for searches. `support` has the values that distributions of returns are over."""
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The policy without a search: logits [n, actions] of encoded observations."""

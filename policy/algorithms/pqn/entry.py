@@ -7,10 +7,9 @@ from remuda.config.declaration import Declaration, Segments
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.network import Chosen
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
-from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
+from remuda.policy.algorithms.q_policy import declared
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Setup
-from remuda.policy.schedules import epsilon_schedule
 
 
 class PqnEntry(AlgorithmEntry[PqnConfig]):
@@ -19,17 +18,9 @@ class PqnEntry(AlgorithmEntry[PqnConfig]):
     settings = PqnConfig
 
     def declaration(self, config: ExperimentConfig, settings: PqnConfig) -> Declaration:
-        """Collectors explore less and less."""
-        return Declaration(
-            rows=Segments(horizon_steps=settings.horizon_steps, discount=settings.discount),
-            reuse="once",
-            monitored=MONITORED,
-            loss_columns=LOSS_COLUMNS,
-            with_statistics=WITH_STATISTICS,
-            exploration={EPSILON: epsilon_schedule(config, settings)},
-            learns_from_parts=settings.learns_from_parts,
-            lowers_products=settings.lowers_products,
-        )
+        """See declared."""
+        rows = Segments(horizon_steps=settings.horizon_steps, discount=settings.discount)
+        return declared(config, settings, rows, reuse="once")
 
     def make_policy(self, setup: Setup[PqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""

@@ -6,11 +6,10 @@ from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.declaration import Declaration, Sequences
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.network import Chosen
-from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
+from remuda.policy.algorithms.q_policy import declared
 from remuda.policy.algorithms.r2d2.acting import make_r2d2_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Setup
-from remuda.policy.schedules import epsilon_schedule
 
 
 class R2d2Entry(AlgorithmEntry[R2d2Config]):
@@ -19,23 +18,15 @@ class R2d2Entry(AlgorithmEntry[R2d2Config]):
     settings = R2d2Config
 
     def declaration(self, config: ExperimentConfig, settings: R2d2Config) -> Declaration:
-        """Collectors explore as those of DQN do."""
-        return Declaration(
-            rows=Sequences(
-                burn_in_steps=settings.burn_in_steps,
-                sequence_steps=settings.sequence_steps,
-                overlap_steps=settings.overlap_steps,
-                n_step=settings.n_step,
-                discount=settings.discount,
-            ),
-            reuse="replay",
-            monitored=MONITORED,
-            loss_columns=LOSS_COLUMNS,
-            with_statistics=WITH_STATISTICS,
-            exploration={EPSILON: epsilon_schedule(config, settings)},
-            learns_from_parts=settings.learns_from_parts,
-            lowers_products=settings.lowers_products,
+        """See declared."""
+        rows = Sequences(
+            burn_in_steps=settings.burn_in_steps,
+            sequence_steps=settings.sequence_steps,
+            overlap_steps=settings.overlap_steps,
+            n_step=settings.n_step,
+            discount=settings.discount,
         )
+        return declared(config, settings, rows)
 
     def make_policy(self, setup: Setup[R2d2Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry."""

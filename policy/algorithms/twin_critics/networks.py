@@ -28,7 +28,7 @@ class TwinCriticNetwork(nn.Module):
     """The actor reads observations; the critics read them, too, and with them the action where that is a Box."""
 
     def __init__(self, actor: Stack | ReadingStack, critics: Stack | ReadingStack, temperature: float | None) -> None:
-        """`temperature`: the first one, which is then a parameter (its logarithm); None: there is none."""
+        """The logarithm of a `temperature` is learned, and begins there. None learns no temperature."""
         super().__init__()
         self.log_temperature = None if temperature is None else nn.Parameter(torch.tensor([math.log(temperature)]))
         self.actor, self.critics = actor, critics

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 GROUP_VARIABLE = "TORCHELASTIC_RUN_ID"
-_LOOPBACK = ("localhost", "127.0.0.1")
 
 
 class RankPlace(Struct, frozen=True):
@@ -19,21 +18,10 @@ class RankPlace(Struct, frozen=True):
     local_rank: int
     """Among the ranks of its host."""
     host_of_rank_0: str
+    port: int
+    """Where torchrun's store is, on the host of rank 0."""
     group: str
     """The name of all these ranks together (torchrun's --rdzv-id)."""
-
-    @property
-    def listening_address(self) -> str:
-        """Where rank 0 listens: on every interface, unless all ranks are on one machine. CURVE lets in who has the
-        key."""
-        if ":" in self.host_of_rank_0:
-            return "tcp://[::1]:0" if self.host_of_rank_0 == "::1" else "tcp://[::]:0"
-        return "tcp://127.0.0.1:0" if self.host_of_rank_0 in _LOOPBACK else "tcp://0.0.0.0:0"
-
-    def address_of_rank_0(self, port: int) -> str:
-        """Where the others reach it."""
-        host = self.host_of_rank_0
-        return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 class RankPlaceError(Exception):
@@ -51,7 +39,9 @@ def rank_place(environment: Mapping[str, str]) -> RankPlace | None:
     if world_size == 1:
         return None
     local_rank = _number(environment, "LOCAL_RANK") if environment.get("LOCAL_RANK") else rank
-    return RankPlace(rank, world_size, local_rank, environment["MASTER_ADDR"], environment.get(GROUP_VARIABLE, ""))
+    port = _number(environment, "MASTER_PORT")
+    group = environment.get(GROUP_VARIABLE, "")
+    return RankPlace(rank, world_size, local_rank, environment["MASTER_ADDR"], port, group)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

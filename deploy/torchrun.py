@@ -1,7 +1,7 @@
-"""A learner whose ranks torchrun has started, on one host or on several: what each of its processes does.
+"""A learner whose ranks torchrun has started, on one host or on several: the part of each of its processes.
 
-Only the port of rank 0 goes through torchrun's own store, which has no keys: who changes it there can keep ranks from
-coming together, as by stopping torchrun, but is no rank and reads nothing.
+The ranks meet at torchrun's own store, which has no keys. So rank 0 seals the beginning of each lease, which names
+code, with a key that only the learner's workers have. What ranks compute together is neither sealed nor encrypted.
 """
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
@@ -9,7 +9,11 @@ coming together, as by stopping torchrun, but is no rank and reads nothing.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import os
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,28 +21,35 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
-from torch._C._distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
+from remuda.config.schema import ExperimentConfig
 from remuda.deploy.rank_place import RankPlace
 from remuda.deploy.roles import run_worker
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED
-from remuda.learner.ranks.joining import join
-from remuda.learner.ranks.network_line import ranks_pair
-from remuda.learner.ranks.server import RankServer
+from remuda.learner.ranks.following import serve_leases
+from remuda.learner.ranks.leading import Followers, Recruits
+from remuda.learner.ranks.meeting import Meeting
 from remuda.policy.ranks import RankLostError
 from remuda.wire.connection_file import ConnectionFileError, wait_for
 from remuda.wire.keys.own import caller_keys
 from remuda.wire.keys.pair import KeyPair
 from remuda.worker.identity import WorkerIdentity
+from remuda.worker.serve import HopelessError, LastLeaseError
 from remuda.worker.threads import bound_threads
 
 GATHER_S = 300.0
 """How long the ranks may take to come together."""
-SILENCE_S = 60.0
-"""How long a rank may be silent where no config says otherwise."""
-PORT = "remuda/port of learner rank 0"
-"""Where torchrun's store has it."""
+INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
+_PURPOSE = b"remuda: ranks of a learner: "
+
+
+class TooFewRanksError(HopelessError):
+    """A run wants more ranks than were started for this learner."""
+
+
+class RanksGoneError(RankLostError, LastLeaseError):
+    """A rank is gone, and only torchrun can start it again, with all others."""
 
 
 def run_rank(
@@ -53,18 +64,12 @@ def run_rank(
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # before there is anything to hand in, or where there never is
     try:
         connection = wait_for(connection_file, deadline_s=coordinator_timeout_s)
-        pair = ranks_pair(caller_keys(connection, "worker").own, place.group)
+        secret = group_secret(caller_keys(connection, "worker").own, place.group)
         store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=GATHER_S)))
+        meeting = Meeting(store, own_address(place), os.environ.get(INTERFACE_VARIABLE, ""), secret)
         if place.rank == 0:
-            return _lead(place, pair, store, connection_file, runs_dirs, coordinator_timeout_s)
-        join(
-            place.rank,
-            place.local_rank,
-            pair,
-            lambda: place.address_of_rank_0(_told_port(store)),
-            within_s=GATHER_S,
-            timeout_s=SILENCE_S,
-        )
+            return _lead(place, meeting, connection_file, runs_dirs, coordinator_timeout_s)
+        serve_leases(meeting, place.rank, local_rank=place.local_rank)
         return EXIT_DONE
     except ConnectionFileError as error:
         _say(f"learner rank {place.rank}: {error}")
@@ -77,40 +82,50 @@ def run_rank(
         return EXIT_FAILED
 
 
+def group_secret(own: KeyPair, group: str) -> bytes:
+    """The key of all ranks of a group whose workers have the key `own`."""
+    return hmac.digest(own.secret, _PURPOSE + group.encode(), hashlib.sha256)
+
+
+def own_address(place: RankPlace) -> str:
+    """The address of this host on its way to rank 0: no other interface is listened on."""
+    family, kind, _, _, rank_0 = socket.getaddrinfo(place.host_of_rank_0, place.port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(rank_0)  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+def recruits(meeting: Meeting, world_size: int) -> Recruits:
+    """Gets the ranks for a lease; raises TooFewRanksError."""
+
+    def recruit(config: ExperimentConfig) -> Followers:
+        if config.learner.ranks > world_size:
+            raise TooFewRanksError(
+                f"learner.ranks is {config.learner.ranks}, and this learner was started with {world_size} ranks: "
+                "set it to that, or start more"
+            )
+        return Followers(meeting, RanksGoneError)
+
+    return recruit
+
+
 def _lead(
-    place: RankPlace,
-    pair: KeyPair,
-    store: Store,
-    connection_file: Path,
-    runs_dirs: Sequence[Path],
-    coordinator_timeout_s: float,
+    place: RankPlace, meeting: Meeting, connection_file: Path, runs_dirs: Sequence[Path], coordinator_timeout_s: float
 ) -> int:
     """Be rank 0: the learner. Raises RankLostError if the others do not come."""
-    server = RankServer(place.listening_address, pair, place.world_size, timeout_s=SILENCE_S)
-    exit_code = EXIT_FAILED
-    try:
-        store.set(PORT, str(server.port))
-        _say(f"learner rank 0 of {place.world_size}: with {server.gather(GATHER_S)}")
-        exit_code = run_worker(
-            "learner",
-            WorkerIdentity(str(uuid4()), 1),
-            connection_file,
-            runs_dirs=runs_dirs,
-            lifeline=None,
-            coordinator_timeout_s=coordinator_timeout_s,
-            recruits=server.lease,
-        )
-        return exit_code
-    finally:
-        server.close(leave=exit_code == EXIT_DONE)
-
-
-def _told_port(store: Store) -> int:
-    """What rank 0 says in torchrun's store; waits for it. Raises RankLostError if it is no port."""
-    told = store.get(PORT).decode(errors="replace")
-    if not told.isdecimal() or not 0 < int(told) < 1 << 16:
-        raise RankLostError("torchrun's store has no port of learner rank 0")
-    return int(told)
+    _say(f"learner rank 0 of {place.world_size}: with {meeting.gather(place.world_size, GATHER_S)}")
+    exit_code = run_worker(
+        "learner",
+        WorkerIdentity(str(uuid4()), 1),
+        connection_file,
+        runs_dirs=runs_dirs,
+        lifeline=None,
+        coordinator_timeout_s=coordinator_timeout_s,
+        recruits=recruits(meeting, place.world_size),
+    )
+    if exit_code == EXIT_DONE:
+        meeting.dismiss(place.world_size)
+    return exit_code
 
 
 def _say(text: str) -> None:

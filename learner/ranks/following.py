@@ -9,17 +9,19 @@ import io
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from typing import cast
 
 import msgspec
+import numpy as np
 import torch
 
 from remuda.config.current import Number, with_values
 from remuda.config.learning import Precision
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.check import check_environment
-from remuda.learner.ranks.group import RankGroup
-from remuda.learner.ranks.line import Body, LeaseOverError, Line, Message, Part
+from remuda.learner.ranks.group import Message, RankGroup
+from remuda.learner.ranks.meeting import Lease, Meeting
 from remuda.learner.ranks.parts import packed, told, unpacked
 from remuda.learner.settings import of_own_class
 from remuda.learner.start import new_algorithm
@@ -30,79 +32,64 @@ from remuda.policy.ranks import RankLostError
 from remuda.worker.affinity import settle
 from remuda.worker.serve import leaves_doubt
 
-SIGN_OF_LIFE_S = 10.0
-"""How often rank 0 says that it is there, while there are no batches."""
-_LENGTH_BYTES = 8
 
+def serve_leases(meeting: Meeting, rank: int, *, local_rank: int) -> None:
+    """Follow rank 0 from lease to lease, until it has no more. An error of the algorithm ends its lease, and rank 0 is
+    told of it. `local_rank` counts the ranks of one host, which takes its GPUs in turn.
 
-class Here(msgspec.Struct, frozen=True):
-    """The body of HELLO: which process this is."""
-
-    rank: int
-    host: str
-    pid: int
-
-    def __str__(self) -> str:
-        """For people."""
-        return f"learner rank {self.rank} (pid {self.pid}{f' on {self.host}' if self.host else ''})"
-
-
-def beginning(config: ExperimentConfig, algorithm: Algorithm) -> list[Part]:
-    """The body of BEGIN: the config, and what `saved` makes."""
-    text = config.model_dump_json().encode()
-    return [len(text).to_bytes(_LENGTH_BYTES, "little"), text, saved(algorithm)]
-
-
-def serve_leases(line: Line, here: Here, *, local_rank: int) -> None:
-    """Follow rank 0 from lease to lease, until it has no more. What an algorithm raises ends its lease, and is told.
-    `local_rank` counts the ranks of one host, which takes its GPUs in turn.
-
-    Raises RankLostError when rank 0 is lost, and what leaves this process in doubt.
+    Raises RankLostError where rank 0 has another key, and what leaves this process in doubt.
     """
-    while True:
-        line.send(Message.HELLO, msgspec.json.encode(here))
-        kind, body = line.skip_to(Message.BEGIN, Message.LEAVE, timeout_s=None)
-        if kind == Message.LEAVE:
-            return
-        try:
-            follow(line, body, here.rank, local_rank)
-        except LeaseOverError:
-            pass
-        except RankLostError:
-            raise
-        except Exception as error:
-            traceback.print_exc()
-            sys.stderr.flush()
-            line.send(Message.FAILED, f"{type(error).__name__}: {error}".encode(errors="replace"))
-            if leaves_doubt(error):
-                raise
+    while (lease := meeting.next_lease(rank)) is not None:
+        with ExitStack() as opened:
+            try:
+                _follow(lease, meeting, rank, local_rank, opened)
+            except RankLostError as error:
+                if not lease.is_over:
+                    print(f"learner rank {rank}: {error}", file=sys.stderr, flush=True)
+            except Exception as error:
+                traceback.print_exc()
+                sys.stderr.flush()
+                lease.fail(rank, error)
+                if leaves_doubt(error):
+                    raise
 
 
-def follow(line: Line, begin: Body, rank: int, local_rank: int) -> None:
-    """Learn with rank 0 under one lease. Raises LeaseOverError at its end, RankLostError, and what the algorithm
+def _follow(lease: Lease, meeting: Meeting, rank: int, local_rank: int, opened: ExitStack) -> None:
+    """Learn with rank 0 until it ends the lease, or is lost: both raise RankLostError. Raises what the algorithm
     raises."""
-    config, state = _begun(begin)
-    line.timeout_s = config.limits.rank_s
+    config = lease.config
     settle(config, "learner", 0)
     keep_freed_memory()
-    own = config.model_copy(
-        update={"learner": config.learner.model_copy(update={"device": device_of(config, local_rank)})}
-    )
+    device = device_of(config, local_rank)
+    own = config.model_copy(update={"learner": config.learner.model_copy(update={"device": device})})
     algorithm = new_algorithm(own, *check_environment(config))
     own = of_own_class(own)
-    load_saved(state, algorithm)
-    algorithm.ranks = RankGroup(rank, config.learner.ranks, [line])
-    line.send(Message.READY)
+    lease.ready(rank)
+    group = opened.enter_context(closing(joined(lease, meeting, rank)))
+    group.use_gpus(device)
+    load_saved(group.expect(0, Message.STATE).tobytes(), algorithm)
+    algorithm.ranks = group
     while True:
-        kind, body = line.receive(timeout_s=_patience_s(config))
+        kind, body = group.receive(0, _patience_s(config))
         if kind == Message.BATCH:
             with denormals_are_zero():
                 result = algorithm.learn(unpacked(body))
-            line.send(Message.RESULT, *packed(told(result)))
+            group.send(0, Message.RESULT, packed(told(result)))
         elif kind == Message.ADJUST:
             algorithm.adjust(with_values(own, msgspec.json.decode(body.data, type=dict[str, Number])))
-        elif kind != Message.WAIT:
-            raise RankLostError(f"{line.far_end} sent {kind.name} where a batch was expected")
+
+
+def joined(lease: Lease, meeting: Meeting, rank: int) -> RankGroup:
+    """This rank's part of the group of a lease. Raises RankLostError."""
+    config = lease.config
+    return RankGroup(
+        lease.store,
+        rank,
+        config.learner.ranks,
+        timeout_s=config.limits.rank_s,
+        address=meeting.address,
+        interface=meeting.interface,
+    )
 
 
 def device_of(config: ExperimentConfig, local_rank: int) -> str:
@@ -111,14 +98,6 @@ def device_of(config: ExperimentConfig, local_rank: int) -> str:
     if device != "cuda" or not torch.cuda.device_count():
         return device
     return f"cuda:{local_rank % torch.cuda.device_count()}"
-
-
-def _begun(body: Body) -> tuple[ExperimentConfig, bytes]:
-    """The config in a BEGIN, and what `saved` made."""
-    content = body.tobytes()
-    size = int.from_bytes(content[:_LENGTH_BYTES], "little")
-    text, state = content[_LENGTH_BYTES : _LENGTH_BYTES + size], content[_LENGTH_BYTES + size :]
-    return ExperimentConfig.model_validate_json(text), state
 
 
 def saved(algorithm: Algorithm) -> bytes:
@@ -137,6 +116,11 @@ def load_saved(body: bytes, algorithm: Algorithm) -> None:
     torch.set_rng_state(cast("torch.Tensor", state["generator"]))
     if algorithm.products is not None:
         algorithm.products.precision = cast("Precision", state["precision"])
+
+
+def as_body(content: bytes) -> np.ndarray:
+    """Bytes as the body of a message, which may be written to."""
+    return np.frombuffer(bytearray(content), np.uint8)
 
 
 def _patience_s(config: ExperimentConfig) -> float:

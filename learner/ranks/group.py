@@ -1,4 +1,4 @@
-"""What ranks compute together: averages of tensors, and numbers of each, over their lines to rank 0."""
+"""What ranks compute together, and send each other: a process group of torch.distributed."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -6,34 +6,104 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from enum import IntEnum
+from typing import Any, cast
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
+from torch._C._distributed_c10d import PrefixStore, Store
 
-from remuda.learner.ranks.line import Line, Message
-from remuda.policy.ranks import Numbers, Ranks
+from remuda.policy.ranks import Numbers, RankLostError, Ranks
 
 _SMALLEST_WEIGHT = 1e-30
+_HEAD = 2
+"""Numbers before a message: its kind, and its bytes."""
+_FRAME_BYTES = 1 << 12
+"""The first piece of each message; most have no other."""
+_BODY_BYTES = _FRAME_BYTES - 8 * _HEAD
+LARGEST_MESSAGE_BYTES = 1 << 34
+
+Body = NDArray[np.uint8]
+
+
+class Message(IntEnum):
+    """What rank 0 and another rank send each other."""
+
+    STATE = 0
+    """From rank 0: the state that all ranks begin with."""
+    BATCH = 1
+    """From rank 0: a part of a batch."""
+    RESULT = 2
+    """The answer: what was learned from it."""
+    ADJUST = 3
+    """From rank 0: settings that have these values from the next batch on."""
+    WAIT = 4
+    """From rank 0: it is there, and has no batch."""
+
+
+class RankGoneError(RankLostError):
+    """The connection to a rank is broken."""
 
 
 class RankGroup(Ranks):
-    """One rank's part in what all compute together. Each rank sends its numbers to rank 0, which adds them in the order
-    of the ranks and sends back the sum: so all have the same to the last bit. Tensors of a GPU go through the host."""
+    """One rank's part in what all compute together: gloo on the host, and NCCL where each rank has a GPU of its own.
 
-    def __init__(self, rank: int, world_size: int, lines: Sequence[Line]) -> None:
-        """`lines`: in rank 0 to all others, in order; in the others to rank 0."""
+    Both send each sum to all ranks after it was added, so all have the same to the last bit. For one thread only."""
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        world_size: int,
+        *,
+        timeout_s: float,
+        address: str = "127.0.0.1",
+        interface: str = "",
+    ) -> None:
+        """Connect to all other ranks, at this host's `address`, or by its `interface`. `timeout_s` is how long another
+        rank may be silent where a call does not say otherwise (`limits.rank_s`). Raises RankLostError."""
         self.rank, self.world_size = rank, world_size
-        self._lines = lines
+        self.names = [f"learner rank {other}" for other in range(world_size)]
+        """For people."""
         self.spent_s = 0.0
-        """Seconds spent in these calls, most of them waiting for other ranks."""
+        """Seconds spent in `average` and `gather`, most of them waiting for other ranks."""
+        self._store = store
+        self._timeout_s = timeout_s
+        self._sizes: set[int] = set()
+        self._sending: list[tuple[int, dist.Work, torch.Tensor]] = []
+        self._nccl: dist.ProcessGroup | None = None
+        self._gloo: dist.ProcessGroup | None = None
+        with self._answers(None, timeout_s):
+            self._gloo = _gloo(store, rank, world_size, timeout_s, address, interface)
+
+    def use_gpus(self, device: str) -> None:
+        """Add on the GPUs from now on, if each rank has one of its own; all ranks call it. Raises RankLostError."""
+        gpu = torch.device(device)
+        able = gpu.type == "cuda" and dist.is_nccl_available()
+        mine = zlib.crc32(str(torch.cuda.get_device_properties(gpu).uuid).encode()) if able else 0
+        everybodys = self.gather(np.array([mine], np.float64))
+        if not everybodys.all() or len(np.unique(everybodys)) < self.world_size:
+            return
+        torch.cuda.set_device(gpu)
+        self._nccl = _nccl(PrefixStore("nccl", self._store), self.rank, self.world_size, 4 * self._timeout_s)
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether sums are added on the GPUs, while the host goes on."""
+        return self._nccl is not None
 
     def average(self, weight: float, *tensors: torch.Tensor) -> None:
         """See Ranks."""
         begun_s = time.perf_counter()
-        sums = _weighted(weight, tensors)
-        self._sum(sums.numpy())
+        sums = _weighted(weight, tensors, torch.device("cpu") if self._nccl is None else tensors[0].device)
+        self._agree(sums.numel())
+        self._sum(sums)
         sums[:-1].div_(sums[-1].clamp(min=_SMALLEST_WEIGHT))
         start = 0
         for tensor in tensors:
@@ -46,31 +116,142 @@ class RankGroup(Ranks):
         begun_s = time.perf_counter()
         by_rank: Numbers = np.zeros((self.world_size, len(numbers)))
         by_rank[self.rank] = numbers
-        self._sum(by_rank)
+        self._sum(torch.from_numpy(by_rank))
         self.spent_s += time.perf_counter() - begun_s
         return by_rank
 
-    def _sum(self, numbers: NDArray[np.number]) -> None:
-        """Replace these numbers, in each rank as many and contiguous, by their sum over all ranks."""
-        mine = numbers.data.cast("B")
-        if self.rank:
-            (to_rank_0,) = self._lines
-            to_rank_0.send(Message.NUMBERS, mine)
-            to_rank_0.receive_into(Message.NUMBERS, numbers)
+    def send(self, rank: int, kind: Message, body: Body) -> None:
+        """Begin to send a message to another rank. Raises RankLostError."""
+        frame = np.zeros(_FRAME_BYTES, np.uint8)
+        frame[: 8 * _HEAD].view(np.int64)[:] = kind, len(body)
+        frame[8 * _HEAD : 8 * _HEAD + min(len(body), _BODY_BYTES)] = body[:_BODY_BYTES]
+        for piece in (frame, body[_BODY_BYTES:]):
+            if len(piece):
+                self._post(rank, torch.from_numpy(piece))
+
+    def flush(self) -> None:
+        """Wait until all is sent. Raises RankLostError."""
+        while self._sending:
+            rank, work, _ = self._sending[0]
+            with self._answers(rank, self._timeout_s):
+                work.wait(timedelta(seconds=self._timeout_s))
+            self._sending.pop(0)
+
+    def receive(self, rank: int, timeout_s: float | None = None) -> tuple[Message, Body]:
+        """Wait for the next message of another rank: its kind and its body. Raises RankLostError."""
+        self.flush()
+        frame = np.empty(_FRAME_BYTES, np.uint8)
+        self._receive_into(rank, torch.from_numpy(frame), timeout_s)
+        kind, size = map(int, frame[: 8 * _HEAD].view(np.int64))
+        if kind not in _KINDS or not 0 <= size <= LARGEST_MESSAGE_BYTES:
+            raise RankLostError(f"{self.names[rank]} sent a message of kind {kind} with {size} bytes, which is none")
+        if size <= _BODY_BYTES:
+            return _KINDS[kind], frame[8 * _HEAD : 8 * _HEAD + size]
+        body = np.empty(size, np.uint8)
+        body[:_BODY_BYTES] = frame[8 * _HEAD :]
+        self._receive_into(rank, torch.from_numpy(body[_BODY_BYTES:]))
+        return _KINDS[kind], body
+
+    def expect(self, rank: int, expected: Message) -> Body:
+        """The body of the next message of another rank, which must be of this kind. Raises RankLostError."""
+        kind, body = self.receive(rank)
+        if kind != expected:
+            raise RankLostError(
+                f"{self.names[rank]} sent {kind.name} where {expected.name} was expected: `learn` must make the same "
+                "calls in all ranks"
+            )
+        return body
+
+    def close(self) -> None:
+        """Break all connections; may be called again."""
+        if self._nccl is not None:
+            self._nccl.abort()  # what a lost rank has left undone would hold up the GPU
+        self._sending.clear()
+        self._nccl = self._gloo = None
+
+    # --- inside ---
+
+    @property
+    def _host(self) -> dist.ProcessGroup:
+        if self._gloo is None:
+            raise RankLostError("the connections to the other ranks are closed")
+        return self._gloo
+
+    def _sum(self, numbers: torch.Tensor) -> None:
+        """Replace these numbers, in each rank as many and contiguous, by their sum over all ranks: on the host rank 0
+        adds, in the order of the ranks, which takes a fraction of the messages of gloo's own way."""
+        if numbers.device.type == "cuda" and self._nccl is not None:
+            self._nccl.allreduce([numbers]).wait()
+        elif self.rank:
+            self._post(0, numbers)
+            self._receive_into(0, numbers)
+        else:
+            theirs = torch.empty_like(numbers)
+            for rank in range(1, self.world_size):
+                self._receive_into(rank, theirs)
+                numbers += theirs
+            for rank in range(1, self.world_size):
+                self._post(rank, numbers)
+            self.flush()
+
+    def _agree(self, size: int) -> None:
+        """Compare the size of a sum with the other ranks' the first time: gloo does not. Raises RankLostError."""
+        if size in self._sizes:
             return
-        others = np.empty_like(numbers)
-        for line in self._lines:
-            line.receive_into(Message.NUMBERS, others)
-            numbers += others
-        for line in self._lines:
-            line.send(Message.NUMBERS, mine)
+        sizes = self.gather(np.array([size], np.float64)).ravel()
+        if len(set(sizes)) > 1:
+            raise RankLostError(
+                f"the ranks average {', '.join(f'{of - 1:g}' for of in sizes)} numbers: `learn` must average tensors "
+                "of the same shapes in all ranks"
+            )
+        self._sizes.add(size)
+
+    def _post(self, rank: int, tensor: torch.Tensor) -> None:
+        """Begin to send a tensor, which must not change before `flush`."""
+        with self._answers(rank, self._timeout_s):
+            self._sending.append((rank, self._host.send([tensor], rank, 0), tensor))
+
+    def _receive_into(self, rank: int, tensor: torch.Tensor, timeout_s: float | None = None) -> None:
+        wait_s = timeout_s or self._timeout_s
+        with self._answers(rank, wait_s):
+            self._host.recv([tensor], rank, 0).wait(timedelta(seconds=wait_s))
+
+    @contextmanager
+    def _answers(self, rank: int | None, timeout_s: float) -> Generator[None]:
+        """Let an error of torch be the loss of this rank; None: of another."""
+        try:
+            yield
+        except RuntimeError as error:
+            who = "another learner rank" if rank is None else self.names[rank]
+            if "imed out" in str(error):
+                raise RankLostError(f"{who} did not answer within {timeout_s:g} s (limits.rank_s)") from error
+            raise RankGoneError(f"{who} has ended, or its connection is broken") from error
 
 
-def _weighted(weight: float, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """All numbers of the tensors times the weight, and the weight itself: one vector on the host."""
+_KINDS = {int(kind): kind for kind in Message}
+
+
+def _gloo(store: Store, rank: int, size: int, timeout_s: float, address: str, interface: str) -> dist.ProcessGroup:
+    create = dist.ProcessGroupGloo.create_device
+    options = cast("Any", dist.ProcessGroupGloo)._Options()  # what the stubs call Options
+    options._timeout = timedelta(seconds=timeout_s)
+    options._devices = [create(interface=interface) if interface else create(hostname=address)]
+    options._threads = 1
+    return cast("dist.ProcessGroup", dist.ProcessGroupGloo(store, rank, size, options))
+
+
+def _nccl(store: Store, rank: int, size: int, timeout_s: float) -> dist.ProcessGroup:
+    """`timeout_s` is longer than gloo's, over which a lost rank is noticed: NCCL's own would end the process."""
+    options = dist.ProcessGroupNCCL.Options()
+    cast("Any", options)._timeout = timedelta(seconds=timeout_s)
+    return cast("dist.ProcessGroup", dist.ProcessGroupNCCL(store, rank, size, options))
+
+
+def _weighted(weight: float, tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    """All numbers of the tensors times the weight, and the weight itself: one vector."""
     sizes = [tensor.numel() for tensor in tensors]
     dtype = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
-    vector = torch.empty(sum(sizes) + 1, dtype=dtype)
+    vector = torch.empty(sum(sizes) + 1, dtype=dtype, device=device)
     start = 0
     for tensor, size in zip(tensors, sizes, strict=True):
         vector[start : start + size].copy_(tensor.detach().reshape(-1))

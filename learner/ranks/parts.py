@@ -5,32 +5,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated
 
-import msgspec
 import numpy as np
 import torch
-from msgspec import Meta
 
-from remuda.learner.ranks.line import Body, Part
+from remuda.learner.ranks.group import Body
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.ranks import RankLostError
+from remuda.storage.tensor_file import TensorFileError, encode_header, in_file_order, memory_of, views
 
 _PRIORITIES, _UPDATES, _METRIC = "priorities", "updates", "metric "
-_ALIGNED_BYTES = 64
-_KEPT_LAYOUTS = 256
-"""Batches of one run have few different layouts."""
-
-_Type = Annotated[str, Meta(pattern=r"^[<|][biuf][0-9]{1,2}\Z")]
-_Size = Annotated[int, Meta(ge=0, le=1 << 40)]
-_Shape = Annotated[tuple[_Size, ...], Meta(min_length=1, max_length=16)]
-Layout = tuple[tuple[str, _Type, _Shape], ...]
-"""Name, type and shape of each column, in the order in which they follow each other."""
 
 
 def split(batch: Arrays, ranks: int, *, first: int | None = None) -> list[dict[str, np.ndarray]]:
@@ -44,27 +31,20 @@ def split(batch: Arrays, ranks: int, *, first: int | None = None) -> list[dict[s
     return [{name: column[begin:end] for name, column in batch.items()} for begin, end in pairwise(ends)]
 
 
-def packed(columns: Arrays) -> list[Part]:
-    """Columns as the parts of one message; they are not copied where they are contiguous."""
-    ordered = sorted(columns.items(), key=_item_bytes)
-    layout = tuple((name, column.dtype.str, column.shape) for name, column in ordered)
-    parts: list[Part] = [_described(layout)]
-    parts += [np.ascontiguousarray(column).data.cast("B") for _, column in ordered if column.nbytes]
-    return parts
+def packed(columns: Arrays) -> Body:
+    """Columns as the body of a message."""
+    stored = in_file_order(columns)
+    header = np.frombuffer(encode_header(stored, {}), np.uint8)
+    return np.concatenate([header, *map(np.asarray, memory_of(stored))])
 
 
-def unpacked(message: Body) -> dict[str, np.ndarray]:
-    """The columns in a message: views of it. Raises RankLostError."""
-    size = int.from_bytes(message[:8].tobytes(), "little")
-    columns: dict[str, np.ndarray] = {}
-    start = 8 + size
-    for name, dtype, shape in _layout(message[8:start].tobytes()):
-        end = start + dtype.itemsize * math.prod(shape)
-        if end > len(message):
-            raise RankLostError("a learner rank sent columns that are not whole")
-        columns[name] = message[start:end].view(dtype).reshape(shape)
-        start = end
-    return columns
+def unpacked(body: Body) -> dict[str, np.ndarray]:
+    """The columns in the body of a message: views of it. Raises RankLostError."""
+    start = 8 + int.from_bytes(body[:8].tobytes(), "little")
+    try:
+        return views(body[8:start].tobytes(), body[start:])
+    except TensorFileError as error:
+        raise RankLostError(f"a learner rank sent columns that cannot be read: {error}") from error
 
 
 def told(result: LearnResult) -> dict[str, np.ndarray]:
@@ -97,29 +77,6 @@ def together(own: LearnResult, others: Sequence[Arrays]) -> LearnResult:
     if priorities is not None:
         priorities = _tensors(priorities, [other[_PRIORITIES] for other in others])
     return replace(own, metrics=metrics, priorities=priorities)
-
-
-def _item_bytes(column: tuple[str, np.ndarray]) -> int:
-    """Columns of larger numbers come first, so that all begin where their numbers may."""
-    return -column[1].itemsize
-
-
-@lru_cache(_KEPT_LAYOUTS)
-def _described(layout: Layout) -> bytes:
-    """A layout as bytes, after their number (8 bytes)."""
-    text = msgspec.json.encode(layout)
-    size = -(-(8 + len(text)) // _ALIGNED_BYTES) * _ALIGNED_BYTES - 8
-    return size.to_bytes(8, "little") + text.ljust(size)
-
-
-@lru_cache(_KEPT_LAYOUTS)
-def _layout(text: bytes) -> list[tuple[str, np.dtype[np.generic], tuple[int, ...]]]:
-    """Raises RankLostError."""
-    try:
-        found = [(name, np.dtype(dtype), shape) for name, dtype, shape in msgspec.json.decode(text, type=Layout)]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
-        raise RankLostError(f"a learner rank sent columns that cannot be read: {error}") from error
-    return found
 
 
 def _joined(own: float | torch.Tensor, others: Sequence[np.ndarray]) -> float | torch.Tensor:

@@ -1,98 +1,86 @@
-"""The ranks besides rank 0 as processes of this machine: started for one lease, watched, and ended with it."""
+"""The ranks besides rank 0 as processes of this machine: started for one lease, watched, and ended with it.
+
+They meet in a folder that only this user can open, and connect over the loopback interface.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
+import shutil
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from pathlib import Path
+
+from torch._C._distributed_c10d import FileStore
 
 from remuda.config.schema import ExperimentConfig
-from remuda.learner.ranks.line import Line
-from remuda.learner.ranks.local_line import LocalLine, line_pair
-from remuda.policy.ranks import RankLostError
+from remuda.learner.ranks.following import serve_leases
+from remuda.learner.ranks.leading import Followers
+from remuda.learner.ranks.meeting import Meeting
 from remuda.wire.child_end import end_within
+from remuda.worker.threads import bound_threads
 
 END_S = 5.0
-"""How long a rank may take to end once its line is broken; it takes milliseconds."""
+"""How long a rank may take to end once its lifeline is broken; it takes milliseconds."""
 _LOOK_S = 0.02
 
 
-class RankProcesses:
-    """Child processes, each at the other end of a line that only this process holds: they end when it ends, however it
-    ends."""
+class RankProcesses(Followers):
+    """Child processes, each with a lifeline that only this process holds: they end when it ends, however it ends."""
 
     def __init__(self, config: ExperimentConfig) -> None:
         """Start the ranks from 1 on."""
+        self._folder = tempfile.mkdtemp(prefix="remuda-ranks-")
+        super().__init__(_meeting(self._folder))
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._lines: list[LocalLine] = []
+        reading_end, self._lifeline = os.pipe()
         try:
             for rank in range(1, config.learner.ranks):
-                self._start(rank, config.limits.rank_s)
+                self._processes.append(_started(rank, self._folder, reading_end))
         except BaseException:
             self.close()
             raise
+        finally:
+            os.close(reading_end)
 
-    @property
-    def lines(self) -> Sequence[Line]:
-        """To the ranks, in order."""
-        return self._lines
-
-    @property
-    def pids(self) -> Sequence[int]:
-        """Of the ranks, in order."""
-        return [process.pid for process in self._processes]
-
-    def describe(self) -> str:
-        """Which processes they are, for people."""
-        return ", ".join(f"rank {rank}: pid {pid}" for rank, pid in enumerate(self.pids, start=1))
-
-    def check(self) -> None:
-        """Raise RankLostError if one of them has ended."""
-        if ended := self._ended():
-            raise RankLostError(ended)
-
-    def explained(self, error: RankLostError) -> RankLostError:
-        """If a rank has ended, an error that says which and how, in place of one that only says who did not answer."""
-        if not any(line.is_broken() for line in self._lines):
-            return error
-        deadline_s = time.monotonic() + END_S  # a line breaks a moment before its process has ended
-        while not (ended := self._ended()) and time.monotonic() < deadline_s:
+    def ended(self, within_s: float = 0.0) -> str:
+        """See Followers."""
+        deadline_s = time.monotonic() + within_s
+        while True:
+            found = "; ".join(
+                f"learner rank {rank} (pid {process.pid}) ended {_how(process.returncode)}"
+                for rank, process in enumerate(self._processes, start=1)
+                if process.poll() is not None
+            )
+            if found or time.monotonic() >= deadline_s:
+                return found
             time.sleep(_LOOK_S)
-        return RankLostError(ended) if ended else error
 
     def close(self) -> None:
-        """End them; may be called again."""
-        for line in self._lines:
-            line.close()
+        """See Followers."""
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
         for process in self._processes:
             end_within(process, END_S)
-
-    def _start(self, rank: int, timeout_s: float) -> None:
-        own_end, other_end = line_pair()
-        with other_end:
-            options = {"--line": other_end.fileno(), "--rank": rank, "--timeout-s": timeout_s}
-            process = _started(other_end, [str(part) for option in options.items() for part in option])
-        self._processes.append(process)
-        self._lines.append(LocalLine(own_end, f"learner rank {rank} (pid {process.pid})", timeout_s))
-
-    def _ended(self) -> str:
-        """Which ranks have ended and how, for people; empty if all live."""
-        return "; ".join(
-            f"learner rank {rank} (pid {process.pid}) ended {_how(process.returncode)}"
-            for rank, process in enumerate(self._processes, start=1)
-            if process.poll() is not None
-        )
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _started(inherited: socket.socket, options: Sequence[str]) -> subprocess.Popen[bytes]:
+def _meeting(folder: str) -> Meeting:
+    return Meeting(FileStore(str(Path(folder, "store"))))
+
+
+def _started(rank: int, folder: str, lifeline: int) -> subprocess.Popen[bytes]:
+    options = ["--rank", str(rank), "--folder", folder, "--lifeline", str(lifeline)]
     return subprocess.Popen(
-        [sys.executable, "-m", "remuda.learner.ranks.process", *options],
+        [sys.executable, "-m", "remuda.learner.ranks.processes", *options],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        pass_fds=(inherited.fileno(),),
+        pass_fds=(lifeline,),
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C at the terminal must reach only its owner
     )
@@ -100,3 +88,26 @@ def _started(inherited: socket.socket, options: Sequence[str]) -> subprocess.Pop
 
 def _how(exit_code: int) -> str:
     return f"by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"with exit code {exit_code}"
+
+
+def main() -> None:
+    """Be a rank: entry point of `python -m remuda.learner.ranks.processes`."""
+    parser = argparse.ArgumentParser(description="Learn with rank 0 of a learner, which starts this process.")
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--folder", required=True, help="where the ranks meet")
+    parser.add_argument("--lifeline", type=int, required=True, help="the reading end of a pipe of rank 0's")
+    given = parser.parse_args()
+    threading.Thread(target=_end_with_rank_0, args=(given.lifeline, given.folder), daemon=True).start()
+    bound_threads()
+    serve_leases(_meeting(given.folder), given.rank, local_rank=given.rank)
+
+
+def _end_with_rank_0(lifeline: int, folder: str) -> None:
+    """End this process at once when rank 0 ends, however it ends: it holds nothing that would be lost."""
+    os.read(lifeline, 1)
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -172,7 +172,7 @@ def _rank_columns(path: Path) -> None:
         "action": np.arange(3),
         "done": np.array([True, False, True]),
     }
-    path.write_bytes(b"".join(parts.packed(columns)))
+    path.write_bytes(parts.packed(columns).tobytes())
 
 
 def _read_rank_columns(path: Path) -> object:

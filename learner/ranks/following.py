@@ -37,15 +37,15 @@ def serve_leases(meeting: Meeting, rank: int, *, local_rank: int) -> None:
     """Follow rank 0 from lease to lease, until it has no more. An error of the algorithm ends its lease, and rank 0 is
     told of it. `local_rank` counts the ranks of one host, which takes its GPUs in turn.
 
-    Raises RankLostError where rank 0 has another key, and what leaves this process in doubt.
+    Raises RankLostError where rank 0 is lost or has another key, and what leaves this process in doubt.
     """
     while (lease := meeting.next_lease(rank)) is not None:
         with ExitStack() as opened:
             try:
                 _follow(lease, meeting, rank, local_rank, opened)
-            except RankLostError as error:
+            except RankLostError:
                 if not lease.is_over:
-                    print(f"learner rank {rank}: {error}", file=sys.stderr, flush=True)
+                    raise
             except Exception as error:
                 traceback.print_exc()
                 sys.stderr.flush()

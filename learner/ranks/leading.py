@@ -127,12 +127,13 @@ class LearnerRanks:
         """Let the others begin, and wait until they are ready."""
         meeting = self._followers.meeting
         self._lease = Lease(config, meeting.store)
+        self._opened.callback(self._lease.end)
         with self._explained():
             here = meeting.begin(self._lease, self._followers.ended)
             self._described = ", ".join(f"rank {each.rank}: pid {each.pid} on {each.host}" for each in here)
             self._group = joined(self._lease, meeting, 0)
             self._opened.callback(self._group.close)
-            self._opened.callback(self._lease.end)
+            self._opened.callback(self._lease.end)  # before the others see that the connections break
             self._group.names[1:] = map(str, here)
             self._group.use_gpus(device_of(config, 0))
             if self._group.on_gpus:

@@ -114,7 +114,7 @@ class Meeting:
         """Let the other ranks begin a lease; returns them once all have their algorithms. `ended` says which have
         ended. Raises RankLostError."""
         told: dict[int, Here] = {}
-        waiting = range(1, lease.config.learner.ranks)
+        waiting = list(range(1, lease.config.learner.ranks))
         limit_s = lease.config.limits.prepare_s
         deadline_s = time.monotonic() + limit_s
         while waiting := [rank for rank in waiting if not lease.is_ready(rank)]:

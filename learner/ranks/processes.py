@@ -22,6 +22,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.learner.ranks.following import serve_leases
 from remuda.learner.ranks.leading import Followers
 from remuda.learner.ranks.meeting import Meeting
+from remuda.policy.ranks import RankLostError
 from remuda.wire.child_end import end_within
 from remuda.worker.threads import bound_threads
 
@@ -97,9 +98,13 @@ def main() -> None:
     parser.add_argument("--folder", required=True, help="where the ranks meet")
     parser.add_argument("--lifeline", type=int, required=True, help="the reading end of a pipe of rank 0's")
     given = parser.parse_args()
-    threading.Thread(target=_end_with_rank_0, args=(given.lifeline, given.folder), daemon=True).start()
+    ending = threading.Thread(target=_end_with_rank_0, args=(given.lifeline, given.folder), daemon=True)
+    ending.start()
     bound_threads()
-    serve_leases(_meeting(given.folder), given.rank, local_rank=given.rank)
+    try:
+        serve_leases(_meeting(given.folder), given.rank, local_rank=given.rank)
+    except RankLostError:
+        ending.join()  # rank 0 has ended, or will end this process
 
 
 def _end_with_rank_0(lifeline: int, folder: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import msgspec
@@ -12,7 +13,8 @@ import pytest
 from torch._C._distributed_c10d import HashStore
 
 from remuda.config.schema import ExperimentConfig
-from remuda.learner.ranks.following import joined, serve_leases
+from remuda.learner.ranks.following import as_body, joined, saved, serve_leases
+from remuda.learner.ranks.group import Message
 from remuda.learner.ranks.leading import Followers, LearnerRanks, RankFailedError
 from remuda.learner.ranks.meeting import Here, Lease, Meeting
 from remuda.learner.ranks.trial import MEASURED, WARM_UP, RanksTrial
@@ -111,6 +113,20 @@ def test_an_error_in_another_rank_is_told_by_rank_0(meeting: Meeting, pool: Thre
         ranks.learn(batch(np.random.default_rng(0), rows=9))
     ranks.close()
     failing.result()
+
+
+def test_a_rank_ends_when_rank_0_is_lost_in_the_midst_of_a_lease(meeting: Meeting, pool: ThreadPoolExecutor) -> None:
+    """Rank 0 was killed: torchrun starts all of them again."""
+    served = member(pool, meeting)
+    config = two_ranks()
+    lease = Lease(config, meeting.store)
+    meeting.begin(lease, lambda: "")
+    with closing(joined(lease, meeting, 0)) as group:
+        group.use_gpus("cpu")
+        group.send(1, Message.STATE, as_body(saved(algorithm_of(config))))
+        group.flush()
+    with pytest.raises(RankLostError, match="learner rank 0 has ended, or its connection is broken"):
+        served.result()
 
 
 def test_who_does_not_come_or_is_not_ready_in_time_is_named(meeting: Meeting) -> None:

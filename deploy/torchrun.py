@@ -21,6 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 from torch.distributed.rendezvous import rendezvous
 
 from remuda.config.schema import ExperimentConfig
@@ -66,7 +67,7 @@ def run_rank(
         connection = wait_for(connection_file, deadline_s=coordinator_timeout_s)
         secret = group_secret(caller_keys(connection, "worker").own, place.group)
         store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=GATHER_S)))
-        meeting = Meeting(store, own_address(place), os.environ.get(INTERFACE_VARIABLE, ""), secret)
+        meeting = Meeting(store, own_address(place, os.environ.get(INTERFACE_VARIABLE, "")), secret)
         if place.rank == 0:
             return _lead(place, meeting, connection_file, runs_dirs, coordinator_timeout_s)
         serve_leases(meeting, place.rank, local_rank=place.local_rank)
@@ -87,8 +88,15 @@ def group_secret(own: KeyPair, group: str) -> bytes:
     return hmac.digest(own.secret, _PURPOSE + group.encode(), hashlib.sha256)
 
 
-def own_address(place: RankPlace) -> str:
-    """The address of this host on its way to rank 0: no other interface is listened on."""
+def own_address(place: RankPlace, interface: str) -> str:
+    """The address of this host on its way to rank 0, or of its `interface` if that is given: no other one is listened
+    on. Raises RankLostError if this host has no such interface."""
+    if interface:
+        addresses = psutil.net_if_addrs().get(interface, [])
+        for each in addresses:
+            if each.family in {socket.AF_INET, socket.AF_INET6}:
+                return each.address
+        raise RankLostError(f"this host has no network interface {interface!r} with an address ({INTERFACE_VARIABLE})")
     family, kind, _, _, rank_0 = socket.getaddrinfo(place.host_of_rank_0, place.port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(rank_0)  # sends nothing

@@ -82,14 +82,7 @@ def _follow(lease: Lease, meeting: Meeting, rank: int, local_rank: int, opened: 
 def joined(lease: Lease, meeting: Meeting, rank: int) -> RankGroup:
     """This rank's part of the group of a lease. Raises RankLostError."""
     config = lease.config
-    return RankGroup(
-        lease.store,
-        rank,
-        config.learner.ranks,
-        timeout_s=config.limits.rank_s,
-        address=meeting.address,
-        interface=meeting.interface,
-    )
+    return RankGroup(lease.store, rank, config.learner.ranks, timeout_s=config.limits.rank_s, address=meeting.address)
 
 
 def device_of(config: ExperimentConfig, local_rank: int) -> str:

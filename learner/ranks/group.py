@@ -57,17 +57,10 @@ class RankGroup(Ranks):
     Both send each sum to all ranks after it was added, so all have the same to the last bit. For one thread only."""
 
     def __init__(
-        self,
-        store: Store,
-        rank: int,
-        world_size: int,
-        *,
-        timeout_s: float,
-        address: str = "127.0.0.1",
-        interface: str = "",
+        self, store: Store, rank: int, world_size: int, *, timeout_s: float, address: str = "127.0.0.1"
     ) -> None:
-        """Connect to all other ranks, at this host's `address`, or by its `interface`. `timeout_s` is how long another
-        rank may be silent where a call does not say otherwise (`limits.rank_s`). Raises RankLostError."""
+        """Connect to all other ranks, which reach this one at `address`. `timeout_s` is how long another rank may be
+        silent where a call does not say otherwise (`limits.rank_s`). Raises RankLostError."""
         self.rank, self.world_size = rank, world_size
         self.names = [f"learner rank {other}" for other in range(world_size)]
         """For people."""
@@ -80,7 +73,7 @@ class RankGroup(Ranks):
         self._nccl: dist.ProcessGroup | None = None
         self._gloo: dist.ProcessGroup | None = None
         with self._answers(None, timeout_s):
-            self._gloo = _gloo(store, rank, world_size, timeout_s, address, interface)
+            self._gloo = _gloo(store, rank, world_size, timeout_s, address)
 
     def use_gpus(self, device: str) -> None:
         """Add on the GPUs from now on, if each rank has one of its own; all ranks call it. Raises RankLostError."""
@@ -231,11 +224,10 @@ class RankGroup(Ranks):
 _KINDS = {int(kind): kind for kind in Message}
 
 
-def _gloo(store: Store, rank: int, size: int, timeout_s: float, address: str, interface: str) -> dist.ProcessGroup:
-    create = dist.ProcessGroupGloo.create_device
+def _gloo(store: Store, rank: int, size: int, timeout_s: float, address: str) -> dist.ProcessGroup:
     options = cast("Any", dist.ProcessGroupGloo)._Options()  # what the stubs call Options
     options._timeout = timedelta(seconds=timeout_s)
-    options._devices = [create(interface=interface) if interface else create(hostname=address)]
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
     options._threads = 1
     return cast("dist.ProcessGroup", dist.ProcessGroupGloo(store, rank, size, options))
 

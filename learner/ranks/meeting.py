@@ -93,8 +93,6 @@ class Meeting:
     store: Store
     address: str = "127.0.0.1"
     """The address of this host at which other ranks connect to this one."""
-    interface: str = ""
-    """The network interface for that, in place of the address."""
     secret: bytes = b""
     """The key that all ranks have: who does not have it cannot name code for them. Empty where nobody else reaches the
     store."""

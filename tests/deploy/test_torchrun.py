@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import psutil
 import pytest
 from torch._C._distributed_c10d import HashStore
 
 from remuda.deploy.rank_place import RankPlace
 from remuda.deploy.torchrun import RanksGoneError, TooFewRanksError, group_secret, own_address, recruits
 from remuda.learner.ranks.meeting import Meeting
+from remuda.policy.ranks import RankLostError
 from remuda.tests.ipv6 import needs_ipv6
 from remuda.tests.worker.leases import small_config
 from remuda.wire.keys.pair import new_pair
@@ -16,7 +18,15 @@ from remuda.worker.serve import leaves_doubt
 
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=needs_ipv6)])
 def test_ranks_of_one_host_listen_where_only_it_reaches_them(host: str) -> None:
-    assert own_address(RankPlace(1, 2, 1, host, 29500, "")) == host
+    assert own_address(RankPlace(1, 2, 1, host, 29500, ""), "") == host
+
+
+def test_ranks_listen_at_the_interface_that_is_asked_for() -> None:
+    place = RankPlace(1, 2, 1, "192.0.2.7", 29500, "")
+    loopback = next(name for name, each in psutil.net_if_addrs().items() if each[0].address == "127.0.0.1")
+    assert own_address(place, loopback) == "127.0.0.1"
+    with pytest.raises(RankLostError, match=r"no network interface 'wg77' with an address \(GLOO_SOCKET_IFNAME\)"):
+        own_address(place, "wg77")
 
 
 def test_all_ranks_of_a_group_have_a_key_that_follows_from_the_workers() -> None:

@@ -1,4 +1,4 @@
-"""Several processes that learn together, each from a part of every batch: what an algorithm sees of the others."""
+"""Interface between an algorithm and the other ranks of its learner."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ Numbers = NDArray[np.float64]
 
 
 class Ranks(ABC):
-    """The learner's ranks. All of them make the same calls in the same order, with tensors of the same shapes, and each
-    call waits for the others. So a decision about a further call must be the same in all of them."""
+    """The ranks of a learner. All ranks make the same calls in the same order, with tensors of the same shapes; each
+    call waits for all ranks. Decide about further calls from values that are equal in all ranks."""
 
     rank: int = 0
-    """Of this process: 0 … world_size - 1. Rank 0 has the first rows of every batch, and so on."""
+    """Index of this process, 0 … world_size - 1. Rank 0 has the first rows of each batch, rank 1 the next, and so on.
+    """
     world_size: int = 1
-    """How many ranks there are."""
+    """Number of ranks."""
 
     @abstractmethod
     def average(self, weight: float, *tensors: torch.Tensor) -> None:
-        """Replace each of these tensors by its average over the ranks, in one message: the gradient, and means.
+        """Replace each of these tensors by its average over the ranks, in one message: gradients and means.
 
         Args:
-            weight: of this rank: the number of rows or steps over which its tensors are means. With 0 its tensors do
-                not count, and may hold anything; where all are 0 the averages are 0.
-            tensors: changed in place; the first decides in which type all are averaged.
+            weight: number of rows or steps behind the means in this rank's tensors. With weight 0 the tensors
+                do not count and may hold anything. If all weights are 0, the averages are 0.
+            tensors: changed in place; the dtype of the first tensor is used for all sums.
 
         Raises:
             RankLostError: another rank has ended, or did not answer in time.
@@ -38,15 +39,16 @@ class Ranks(ABC):
 
     @abstractmethod
     def gather(self, numbers: Numbers) -> Numbers:
-        """Numbers float64 [n] of each rank: float64 [world_size, n], for counts and moments. Raises RankLostError."""
+        """Return the numbers of all ranks, float64 [n] each, as float64 [world_size, n]: counts and moments. Raises
+        RankLostError."""
 
 
 class RankLostError(Exception):
-    """A rank has ended or does not answer, so the ranks cannot learn any more."""
+    """A rank has ended or does not answer, so the ranks cannot continue."""
 
 
 class OneRank(Ranks):
-    """A learner without others: nothing is changed, and nothing waits."""
+    """A learner without other ranks: `average` changes nothing, and no call waits."""
 
     def average(self, weight: float, *tensors: torch.Tensor) -> None:
         """See Ranks."""

@@ -1,1 +1,1 @@
-"""Several processes that learn together: rank 0 is the learner, and the others share its batches."""
+"""Data-parallel learning in several processes: rank 0 is the learner and shares each batch with the other ranks."""

@@ -1,4 +1,4 @@
-"""What the ranks besides rank 0 do under a lease: build the same algorithm, and learn from their part of each batch."""
+"""Ranks 1 and up: build the same algorithm as rank 0 and learn from a part of each batch."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false
@@ -22,7 +22,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.check import check_environment
 from remuda.learner.ranks.group import Message, RankGroup
 from remuda.learner.ranks.meeting import Lease, Meeting
-from remuda.learner.ranks.parts import packed, told, unpacked
+from remuda.learner.ranks.parts import packed, result_columns, unpacked
 from remuda.learner.settings import of_own_class
 from remuda.learner.start import new_algorithm
 from remuda.policy.base import Algorithm
@@ -34,10 +34,13 @@ from remuda.worker.serve import leaves_doubt
 
 
 def serve_leases(meeting: Meeting, rank: int, *, local_rank: int) -> None:
-    """Follow rank 0 from lease to lease, until it has no more. An error of the algorithm ends its lease, and rank 0 is
-    told of it. `local_rank` counts the ranks of one host, which takes its GPUs in turn.
+    """Learn under one lease of rank 0 after another, until rank 0 ends. An error of the algorithm ends the lease and is
+    reported to rank 0.
 
-    Raises RankLostError where rank 0 is lost or has another key, and what leaves this process in doubt.
+    Args:
+        local_rank: index among the ranks of this host; assigns the host's GPUs in turn.
+
+    Raises RankLostError if rank 0 is lost or has another key, and errors after which this process cannot be trusted.
     """
     while (lease := meeting.next_lease(rank)) is not None:
         with ExitStack() as opened:
@@ -55,8 +58,8 @@ def serve_leases(meeting: Meeting, rank: int, *, local_rank: int) -> None:
 
 
 def _follow(lease: Lease, meeting: Meeting, rank: int, local_rank: int, opened: ExitStack) -> None:
-    """Learn with rank 0 until it ends the lease, or is lost: both raise RankLostError. Raises what the algorithm
-    raises."""
+    """Learn with rank 0 until the lease ends or rank 0 is lost: both raise RankLostError. Raises the algorithm's
+    errors."""
     config = lease.config
     settle(config, "learner", 0)
     keep_freed_memory()
@@ -74,7 +77,7 @@ def _follow(lease: Lease, meeting: Meeting, rank: int, local_rank: int, opened: 
         if kind == Message.BATCH:
             with denormals_are_zero():
                 result = algorithm.learn(unpacked(body))
-            group.send(0, Message.RESULT, packed(told(result)))
+            group.send(0, Message.RESULT, packed(result_columns(result)))
         elif kind == Message.ADJUST:
             algorithm.adjust(with_values(own, msgspec.json.decode(body.data, type=dict[str, Number])))
 
@@ -86,7 +89,7 @@ def joined(lease: Lease, meeting: Meeting, rank: int) -> RankGroup:
 
 
 def device_of(config: ExperimentConfig, local_rank: int) -> str:
-    """The device of a rank. `cuda` is a GPU of its host for each, in turn; a name of one device is the same for all."""
+    """Return the device of a rank. `cuda` assigns the GPUs of a host in turn; any other name is the same for all ranks."""
     device = config.learner.device
     if device != "cuda" or not torch.cuda.device_count():
         return device
@@ -94,8 +97,7 @@ def device_of(config: ExperimentConfig, local_rank: int) -> str:
 
 
 def saved(algorithm: Algorithm) -> bytes:
-    """What all ranks must have in common when they begin: the algorithm's state and precision, and the state of torch's
-    generator."""
+    """Encode the common state at the start of a lease: algorithm, precision, and torch's random generator."""
     file = io.BytesIO()
     precision = None if algorithm.products is None else algorithm.products.precision
     torch.save({"algorithm": algorithm.state(), "generator": torch.get_rng_state(), "precision": precision}, file)
@@ -103,7 +105,7 @@ def saved(algorithm: Algorithm) -> bytes:
 
 
 def load_saved(body: bytes, algorithm: Algorithm) -> None:
-    """Begin with what `saved` made. Raises StateMismatchError."""
+    """Load the state encoded by `saved`. Raises StateMismatchError."""
     state = cast("Mapping[str, object]", torch.load(io.BytesIO(body), map_location="cpu", weights_only=True))
     algorithm.load_state(cast("Mapping[str, object]", state["algorithm"]))
     torch.set_rng_state(cast("torch.Tensor", state["generator"]))
@@ -112,10 +114,10 @@ def load_saved(body: bytes, algorithm: Algorithm) -> None:
 
 
 def as_body(content: bytes) -> np.ndarray:
-    """Bytes as the body of a message, which may be written to."""
+    """Copy bytes into a writable message body."""
     return np.frombuffer(bytearray(content), np.uint8)
 
 
 def _patience_s(config: ExperimentConfig) -> float:
-    """How long rank 0 may be busy with something else, in seconds; then it has failed by its own limits."""
+    """Return the longest time in seconds that rank 0 may be busy with other work; after that time rank 0 has failed."""
     return max(config.limits.prepare_s, config.limits.save_s) + config.limits.rank_s

@@ -1,4 +1,4 @@
-"""What ranks compute together, and send each other: a process group of torch.distributed."""
+"""Communication between the ranks of a learner: a process group of torch.distributed."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -23,9 +23,9 @@ from remuda.policy.ranks import Numbers, RankLostError, Ranks
 
 _SMALLEST_WEIGHT = 1e-30
 _HEAD = 2
-"""Numbers before a message: its kind, and its bytes."""
+"""Numbers before a message body: kind and size in bytes."""
 _FRAME_BYTES = 1 << 12
-"""The first piece of each message; most have no other."""
+"""Size of a message's first piece; most messages fit in one piece."""
 _BODY_BYTES = _FRAME_BYTES - 8 * _HEAD
 LARGEST_MESSAGE_BYTES = 1 << 34
 
@@ -33,18 +33,18 @@ Body = NDArray[np.uint8]
 
 
 class Message(IntEnum):
-    """What rank 0 and another rank send each other."""
+    """Kinds of messages between rank 0 and another rank."""
 
     STATE = 0
-    """From rank 0: the state that all ranks begin with."""
+    """From rank 0: the initial state of all ranks."""
     BATCH = 1
     """From rank 0: a part of a batch."""
     RESULT = 2
-    """The answer: what was learned from it."""
+    """Reply: what the rank learned from its part of the batch."""
     ADJUST = 3
-    """From rank 0: settings that have these values from the next batch on."""
+    """From rank 0: new values of settings, valid from the next batch on."""
     WAIT = 4
-    """From rank 0: it is there, and has no batch."""
+    """From rank 0: sign of life while no batch is ready."""
 
 
 class RankGoneError(RankLostError):
@@ -52,20 +52,27 @@ class RankGoneError(RankLostError):
 
 
 class RankGroup(Ranks):
-    """One rank's part in what all compute together: gloo on the host, and NCCL where each rank has a GPU of its own.
+    """One rank's end of the process group: gloo on the host, NCCL if every rank has a GPU of its own.
 
-    Both send each sum to all ranks after it was added, so all have the same to the last bit. For one thread only."""
+    Every sum is computed once and sent to all ranks, so all ranks hold the same bits. Not thread-safe.
+    """
 
     def __init__(
         self, store: Store, rank: int, world_size: int, *, timeout_s: float, address: str = "127.0.0.1"
     ) -> None:
-        """Connect to all other ranks, which reach this one at `address`. `timeout_s` is how long another rank may be
-        silent where a call does not say otherwise (`limits.rank_s`). Raises RankLostError."""
+        """Connect to all other ranks.
+
+        Args:
+            address: the address at which the other ranks reach this rank.
+            timeout_s: longest silence of another rank, unless a call sets another limit (`limits.rank_s`).
+
+        Raises RankLostError.
+        """
         self.rank, self.world_size = rank, world_size
         self.names = [f"learner rank {other}" for other in range(world_size)]
         """For people."""
         self.spent_s = 0.0
-        """Seconds spent in `average` and `gather`, most of them waiting for other ranks."""
+        """Seconds spent in `average` and `gather`, mostly waiting for the other ranks."""
         self._store = store
         self._timeout_s = timeout_s
         self._sizes: set[int] = set()
@@ -76,7 +83,8 @@ class RankGroup(Ranks):
             self._gloo = _gloo(store, rank, world_size, timeout_s, address)
 
     def use_gpus(self, device: str) -> None:
-        """Add on the GPUs from now on, if each rank has one of its own; all ranks call it. Raises RankLostError."""
+        """Sum on the GPUs from now on, if every rank has a GPU of its own. All ranks must call this method. Raises
+        RankLostError."""
         gpu = torch.device(device)
         able = gpu.type == "cuda" and dist.is_nccl_available()
         mine = zlib.crc32(str(torch.cuda.get_device_properties(gpu).uuid).encode()) if able else 0
@@ -88,7 +96,7 @@ class RankGroup(Ranks):
 
     @property
     def on_gpus(self) -> bool:
-        """Whether sums are added on the GPUs, while the host goes on."""
+        """True if sums are computed on the GPUs while the host continues."""
         return self._nccl is not None
 
     def average(self, weight: float, *tensors: torch.Tensor) -> None:
@@ -131,7 +139,7 @@ class RankGroup(Ranks):
             self._sending.pop(0)
 
     def receive(self, rank: int, timeout_s: float | None = None) -> tuple[Message, Body]:
-        """Wait for the next message of another rank: its kind and its body. Raises RankLostError."""
+        """Wait for the next message of a rank; return its kind and body. Raises RankLostError."""
         self.flush()
         frame = np.empty(_FRAME_BYTES, np.uint8)
         self._receive_into(rank, torch.from_numpy(frame), timeout_s)
@@ -146,7 +154,7 @@ class RankGroup(Ranks):
         return _KINDS[kind], body
 
     def expect(self, rank: int, expected: Message) -> Body:
-        """The body of the next message of another rank, which must be of this kind. Raises RankLostError."""
+        """Return the body of the next message of a rank, which must have this kind. Raises RankLostError."""
         kind, body = self.receive(rank)
         if kind != expected:
             raise RankLostError(
@@ -171,8 +179,10 @@ class RankGroup(Ranks):
         return self._gloo
 
     def _sum(self, numbers: torch.Tensor) -> None:
-        """Replace these numbers, in each rank as many and contiguous, by their sum over all ranks: on the host rank 0
-        adds, in the order of the ranks, which takes a fraction of the messages of gloo's own way."""
+        """Replace these numbers by their sum over all ranks. Every rank passes a contiguous tensor of the same size.
+
+        On the host, rank 0 adds in rank order: fewer messages than gloo's own allreduce.
+        """
         if numbers.device.type == "cuda" and self._nccl is not None:
             self._nccl.allreduce([numbers]).wait()
         elif self.rank:
@@ -188,7 +198,7 @@ class RankGroup(Ranks):
             self.flush()
 
     def _agree(self, size: int) -> None:
-        """Compare the size of a sum with the other ranks' the first time: gloo does not. Raises RankLostError."""
+        """Compare the size of a new kind of sum with the other ranks, because gloo does not. Raises RankLostError."""
         if size in self._sizes:
             return
         sizes = self.gather(np.array([size], np.float64)).ravel()
@@ -200,7 +210,7 @@ class RankGroup(Ranks):
         self._sizes.add(size)
 
     def _post(self, rank: int, tensor: torch.Tensor) -> None:
-        """Begin to send a tensor, which must not change before `flush`."""
+        """Start to send a tensor. The tensor must not change before `flush`."""
         with self._answers(rank, self._timeout_s):
             self._sending.append((rank, self._host.send([tensor], rank, 0), tensor))
 
@@ -211,7 +221,7 @@ class RankGroup(Ranks):
 
     @contextmanager
     def _answers(self, rank: int | None, timeout_s: float) -> Generator[None]:
-        """Let an error of torch be the loss of this rank; None: of another."""
+        """Turn an error of torch into the loss of this rank; None means any other rank."""
         try:
             yield
         except RuntimeError as error:
@@ -233,14 +243,15 @@ def _gloo(store: Store, rank: int, size: int, timeout_s: float, address: str) ->
 
 
 def _nccl(store: Store, rank: int, size: int, timeout_s: float) -> dist.ProcessGroup:
-    """`timeout_s` is longer than gloo's, over which a lost rank is noticed: NCCL's own would end the process."""
+    """Create the NCCL group. `timeout_s` exceeds gloo's timeout, which detects a lost rank first: NCCL's own timeout
+    would end the process."""
     options = dist.ProcessGroupNCCL.Options()
     cast("Any", options)._timeout = timedelta(seconds=timeout_s)
     return cast("dist.ProcessGroup", dist.ProcessGroupNCCL(store, rank, size, options))
 
 
 def _weighted(weight: float, tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
-    """All numbers of the tensors times the weight, and the weight itself: one vector."""
+    """Return all numbers of the tensors times the weight, followed by the weight, as one vector."""
     sizes = [tensor.numel() for tensor in tensors]
     dtype = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
     vector = torch.empty(sum(sizes) + 1, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""What rank 0 does with the other ranks: it splits batches, and puts together what was learned from the parts."""
+"""Rank 0's side: splits batches among the ranks and joins their results."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from remuda.config.schema import ExperimentConfig
 from remuda.learner.ranks.following import as_body, device_of, joined, saved
 from remuda.learner.ranks.group import Message, RankGoneError
 from remuda.learner.ranks.meeting import Lease, Meeting
-from remuda.learner.ranks.parts import packed, split, together, unpacked
+from remuda.learner.ranks.parts import joined_result, packed, split, unpacked
 from remuda.learner.ranks.trial import RanksTrial, Verdict
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.ranks import ONE_RANK, RankLostError
 
 SIGN_OF_LIFE_S = 10.0
-"""How often rank 0 says that it is there, while there are no batches."""
+"""Interval of rank 0's signs of life while no batch is ready."""
 _ENDED_S = 5.0
-"""How long the system may take to say how a process has ended whose connections are broken."""
+"""Longest wait for the exit status of a process with broken connections."""
 
 
 class RankFailedError(RankLostError):
-    """An error of the algorithm or environment in another rank, which is free for the next lease."""
+    """An error of the algorithm or environment in another rank. The rank's process stays ready for the next lease."""
 
 
 class Followers:
-    """The processes of the ranks besides rank 0. Here somebody else watches them."""
+    """The processes of ranks 1 and up. This base class is for processes that torchrun watches."""
 
     def __init__(self, meeting: Meeting, lost: type[RankLostError] = RankLostError) -> None:
-        """`lost` is raised when one is lost."""
+        """Keep the meeting point. `lost`: the error to raise when a rank is lost."""
         self.meeting = meeting
         self.lost = lost
 
     def ended(self, within_s: float = 0.0) -> str:
-        """Which have ended and how, for people; empty if none has within this time."""
+        """Describe the processes that ended within this time, and how; empty if all are alive."""
         return ""
 
     def close(self) -> None:
-        """Let go of them; may be called again."""
+        """Release the processes; may be called again."""
 
 
 Recruits = Callable[[ExperimentConfig], Followers]
@@ -50,20 +50,19 @@ Recruits = Callable[[ExperimentConfig], Followers]
 
 
 class LearnerRanks:
-    """The ranks of a learner, for one lease. This process is rank 0; the others hold nothing that would be lost with
-    them."""
+    """The ranks of a learner for one lease. This process is rank 0; the other ranks hold only copies."""
 
     def __init__(
         self, config: ExperimentConfig, algorithm: Algorithm, recruits: Recruits, *, trial: RanksTrial | None = None
     ) -> None:
-        """Get the other ranks; returns once all can learn, with the state that `algorithm` has now.
+        """Start the other ranks and wait until all can learn from the present state of `algorithm`.
 
-        With `trial`, the first batches show whether it is worth while. Raises RankLostError.
+        `trial` measures with the first batches if several ranks are faster than one. Raises RankLostError.
         """
         self.world_size = config.learner.ranks
         self._algorithm = algorithm
         self._trial = trial
-        self._found: Verdict | None = None
+        self._verdict: Verdict | None = None
         self._followers = recruits(config)
         self._opened = ExitStack()
         self._opened.callback(self._followers.close)
@@ -72,14 +71,14 @@ class LearnerRanks:
         except BaseException:
             self.close()
             raise
-        self._said_s = time.monotonic()
+        self._last_sent_s = time.monotonic()
 
     def describe(self) -> str:
-        """Which processes the others are, for people."""
+        """Describe the processes of the other ranks, for the log."""
         return self._described
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Learn from a batch, a part of it in each rank. Raises RankLostError, and what the algorithm raises."""
+        """Learn from a batch, each rank from its part. Raises RankLostError and the algorithm's errors."""
         begun_s = time.perf_counter()
         before_s = self._group.spent_s
         own, *parts = split(batch, self.world_size, first=self._first(batch))
@@ -90,33 +89,34 @@ class LearnerRanks:
             result = self._algorithm.learn(own)
             computing_s = time.perf_counter() - computing_s - (self._group.spent_s - before_s)
             others = [unpacked(self._group.expect(rank, Message.RESULT)) for rank in range(1, self.world_size)]
-        whole = together(result, others)
-        self._said_s = time.monotonic()
+        whole = joined_result(result, others)
+        self._last_sent_s = time.monotonic()
         if self._trial is not None:
             self._trial.note(update_s=time.perf_counter() - begun_s, computing_s=computing_s)
             if self._trial.over:
-                self._found, self._trial = self._trial.verdict(), None
+                self._verdict, self._trial = self._trial.verdict(), None
         return whole
 
     def adjust(self, config: ExperimentConfig, values: Values) -> None:
         """Learn with these settings from the next batch on, in all ranks. Raises RankLostError."""
         self._algorithm.adjust(config)
-        self._tell(Message.ADJUST, as_body(msgspec.json.encode(values)))
+        self._send_all(Message.ADJUST, as_body(msgspec.json.encode(values)))
 
     def take_verdict(self) -> Verdict | None:
-        """What the trial has found, if it has ended since the last call."""
-        found, self._found = self._found, None
-        return found
+        """Return the verdict of the trial once, after the trial has ended; else None."""
+        verdict, self._verdict = self._verdict, None
+        return verdict
 
     def wait(self) -> None:
-        """Tell the others that this rank is there, though there is no batch; to be called again and again meanwhile.
+        """Send a sign of life if the last message is old. Call repeatedly while no batch is ready.
 
-        Raises RankLostError, also if one of them has ended."""
+        Raises RankLostError, also if a rank has ended.
+        """
         if ended := self._followers.ended():
             raise self._followers.lost(ended)
-        if time.monotonic() - self._said_s >= SIGN_OF_LIFE_S:
-            self._said_s = time.monotonic()
-            self._tell(Message.WAIT, np.empty(0, np.uint8))
+        if time.monotonic() - self._last_sent_s >= SIGN_OF_LIFE_S:
+            self._last_sent_s = time.monotonic()
+            self._send_all(Message.WAIT, np.empty(0, np.uint8))
 
     def close(self) -> None:
         """End the lease of the other ranks; may be called again."""
@@ -124,7 +124,7 @@ class LearnerRanks:
         self._opened.close()
 
     def _begin(self, config: ExperimentConfig) -> None:
-        """Let the others begin, and wait until they are ready."""
+        """Start the lease in the other ranks and wait until they are ready."""
         meeting = self._followers.meeting
         self._lease = Lease(config, meeting.store)
         self._opened.callback(self._lease.end)
@@ -139,10 +139,10 @@ class LearnerRanks:
             if self._group.on_gpus:
                 self._trial = None  # the host's time says nothing about that of the GPUs
             self._algorithm.ranks = self._group
-            self._tell(Message.STATE, as_body(saved(self._algorithm)))
+            self._send_all(Message.STATE, as_body(saved(self._algorithm)))
 
-    def _tell(self, kind: Message, body: np.ndarray) -> None:
-        """Send all others the same. Raises RankLostError."""
+    def _send_all(self, kind: Message, body: np.ndarray) -> None:
+        """Send the same message to all other ranks. Raises RankLostError."""
         with self._explained():
             for rank in range(1, self.world_size):
                 self._group.send(rank, kind, body)
@@ -150,7 +150,7 @@ class LearnerRanks:
 
     @contextmanager
     def _explained(self) -> Generator[None]:
-        """Let the loss of a rank say more, if it is known: which has failed or ended, and how."""
+        """Add the cause to the loss of a rank, if known: the rank that failed or ended, and how."""
         try:
             yield
         except RankLostError as error:
@@ -160,7 +160,7 @@ class LearnerRanks:
             raise self._followers.lost(ended or str(error)) from error
 
     def _first(self, batch: Arrays) -> int | None:
-        """How many rows rank 0 is to take, if they are not to be shared evenly."""
+        """Return the number of rows for rank 0; None for an even split."""
         if self._trial is None or not self._trial.alone:
             return None
         return len(next(iter(batch.values()))) - (self.world_size - 1)

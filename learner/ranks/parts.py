@@ -1,4 +1,4 @@
-"""A batch split between ranks, and what they learned from it put together again."""
+"""Splits a batch among ranks, and joins the results."""
 
 # torch's annotations are partial: pyright does not know what these calls return.
 # pyright: reportUnknownMemberType=false
@@ -21,8 +21,10 @@ _PRIORITIES, _UPDATES, _METRIC = "priorities", "updates", "metric "
 
 
 def split(batch: Arrays, ranks: int, *, first: int | None = None) -> list[dict[str, np.ndarray]]:
-    """Consecutive rows for each rank, in order; the numbers of rows differ by at most one. With `first`, rank 0 has so
-    many, and the others share the rest."""
+    """Split a batch into consecutive rows for each rank, in order; sizes differ by at most one row.
+
+    `first` gives rank 0 this number of rows, and the other ranks share the rest.
+    """
     rows = len(next(iter(batch.values())))
     if first is None:
         ends = [rows * rank // ranks for rank in range(ranks + 1)]
@@ -39,7 +41,7 @@ def packed(columns: Arrays) -> Body:
 
 
 def unpacked(body: Body) -> dict[str, np.ndarray]:
-    """The columns in the body of a message: views of it. Raises RankLostError."""
+    """Return the columns of a message body, as views of the body. Raises RankLostError."""
     start = 8 + int.from_bytes(body[:8].tobytes(), "little")
     try:
         return views(body[8:start].tobytes(), body[start:])
@@ -47,8 +49,8 @@ def unpacked(body: Body) -> dict[str, np.ndarray]:
         raise RankLostError(f"a learner rank sent columns that cannot be read: {error}") from error
 
 
-def told(result: LearnResult) -> dict[str, np.ndarray]:
-    """What rank 0 needs of another rank's result. Metrics that are single numbers are the same in all ranks."""
+def result_columns(result: LearnResult) -> dict[str, np.ndarray]:
+    """Return the part of a rank's result that rank 0 needs. Scalar metrics are equal in all ranks and left out."""
     columns = {_UPDATES: np.array([result.updates], np.int64)}
     if result.priorities is not None:
         columns[_PRIORITIES] = result.priorities.detach().cpu().numpy()
@@ -58,10 +60,10 @@ def told(result: LearnResult) -> dict[str, np.ndarray]:
     return columns
 
 
-def together(own: LearnResult, others: Sequence[Arrays]) -> LearnResult:
-    """The result of the whole batch: that of rank 0, and what the other ranks told, in their order.
+def joined_result(own: LearnResult, others: Sequence[Arrays]) -> LearnResult:
+    """Join rank 0's result with the results of the other ranks, in rank order.
 
-    Raises RankLostError if one of them did another number of updates: then their weights are different.
+    Raises RankLostError if the ranks made different numbers of updates: their weights differ then.
     """
     for rank, other in enumerate(others, start=1):
         if int(other[_UPDATES][0]) != own.updates:

@@ -1,6 +1,6 @@
-"""The ranks besides rank 0 as processes of this machine: started for one lease, watched, and ended with it.
+"""Starts, watches and ends the other ranks as processes of this machine, for one lease.
 
-They meet in a folder that only this user can open, and connect over the loopback interface.
+The ranks meet in a folder that only this user can open, and connect over the loopback interface.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from remuda.wire.child_end import end_within
 from remuda.worker.threads import bound_threads
 
 END_S = 5.0
-"""How long a rank may take to end once its lifeline is broken; it takes milliseconds."""
+"""Longest time for a rank to end after its lifeline breaks; usually milliseconds."""
 _LOOK_S = 0.02
 
 
 class RankProcesses(Followers):
-    """Child processes, each with a lifeline that only this process holds: they end when it ends, however it ends."""
+    """Child processes with a lifeline to this process: the children end when this process ends, in any way."""
 
     def __init__(self, config: ExperimentConfig) -> None:
         """Start the ranks from 1 on."""
@@ -108,7 +108,7 @@ def main() -> None:
 
 
 def _end_with_rank_0(lifeline: int, folder: str) -> None:
-    """End this process at once when rank 0 ends, however it ends: it holds nothing that would be lost."""
+    """End this process at once when rank 0 ends in any way: this process holds only copies."""
     os.read(lifeline, 1)
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)

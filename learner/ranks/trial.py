@@ -1,4 +1,4 @@
-"""Whether several ranks learn faster than one would: tried with the first batches of a lease."""
+"""Measures with the first batches of a lease if several ranks learn faster than one rank."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from dataclasses import dataclass
 from statistics import median
 
 WARM_UP = 3
-"""Batches that are not measured: the first ones cost more."""
+"""Batches before the measurement: the first batches are slower."""
 MEASURED = 20
-"""Batches that are measured, of each kind."""
+"""Measured batches of each kind."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a trial has found."""
+    """Result of a trial."""
 
     faster: bool
-    """Whether the ranks learn faster together than one would."""
+    """True if the ranks together learn faster than one rank."""
     text: str
     """For the log."""
 
 
 class RanksTrial:
-    """For some batches rank 0 takes all rows but one for each other rank, and the time that it computes is that of one
-    rank with the whole batch. For the next ones the rows are shared. What is learned is the same. Reads no clock."""
+    """Compares one rank with all ranks. In the first batches rank 0 takes all rows but one row per other rank: the
+    computing time is that of one rank. In the next batches the ranks share the rows. Learning is the same in both.
+    Reads no clock."""
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
@@ -33,22 +34,22 @@ class RanksTrial:
 
     @property
     def alone(self) -> bool:
-        """Whether rank 0 is to take nearly all rows of the next batch."""
+        """True if rank 0 takes nearly all rows of the next batch."""
         return self._seen < WARM_UP + MEASURED
 
     @property
     def over(self) -> bool:
-        """Whether nothing is measured any more."""
+        """True once the measurement has ended."""
         return self._seen >= 2 * (WARM_UP + MEASURED)
 
     def note(self, *, update_s: float, computing_s: float) -> None:
-        """Note the time of a batch, and the part of it in which rank 0 itself was computing."""
+        """Record the duration of a batch, and rank 0's own computing time within."""
         if self._seen % (WARM_UP + MEASURED) >= WARM_UP:
             (self._alone_s if self.alone else self._together_s).append(computing_s if self.alone else update_s)
         self._seen += 1
 
     def verdict(self) -> Verdict:
-        """What was found, once it is over."""
+        """Return the result; call after the measurement has ended."""
         alone_s, together_s = median(self._alone_s), median(self._together_s)
         text = (
             f"{self._world_size} ranks take {1e3 * together_s:.3g} ms for a batch, and one would take about "

@@ -18,7 +18,7 @@ from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.learner.metrics import on_host
 from remuda.learner.ranks.group import RankGroup
-from remuda.learner.ranks.parts import split, together, told
+from remuda.learner.ranks.parts import joined_result, result_columns, split
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.tests.learner.ranks.threads import in_ranks
 from remuda.tests.policy import cases
@@ -133,7 +133,7 @@ def test_parts_teach_what_the_whole_teaches(case: str, ranks: int) -> None:
         assert_equal_states(algorithm, alone)
         assert bits(algorithm) == bits(algorithms[0]), "the ranks have the same weights to the last bit"
     for expects, own, *others in zip(expected, *results, strict=True):
-        whole = together(own, [told(other) for other in others])
+        whole = joined_result(own, [result_columns(other) for other in others])
         assert whole.updates == expects.updates
         assert list(whole.metrics) == list(expects.metrics)
         for name, values in expects.metrics.items():

@@ -16,7 +16,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.learner.ranks.following import as_body, joined, saved, serve_leases
 from remuda.learner.ranks.group import Message
 from remuda.learner.ranks.leading import Followers, LearnerRanks, RankFailedError
-from remuda.learner.ranks.meeting import Here, Lease, Meeting
+from remuda.learner.ranks.meeting import Lease, Meeting, WaitingRank
 from remuda.learner.ranks.trial import MEASURED, WARM_UP, RanksTrial
 from remuda.policy.ranks import RankLostError
 from remuda.tests.patience import HANG_S
@@ -149,13 +149,13 @@ def test_a_rank_begins_nothing_that_somebody_without_the_key_names(meeting: Meet
 
 def test_a_beginning_is_for_one_lease_of_one_process(meeting: Meeting, pool: ThreadPoolExecutor) -> None:
     """Somebody repeats one that was sealed for another."""
-    meeting.store.set("here 1", msgspec.json.encode(Here(1, "two", 7, "former")).decode())
+    meeting.store.set("here 1", msgspec.json.encode(WaitingRank(1, "two", 7, "former")).decode())
     with pytest.raises(RankLostError, match="not ready within"):
         meeting.begin(Lease(two_ranks(prepare_s=1e-6), meeting.store), lambda: "")
     meeting.store.delete_key("here 1")
     waits = pool.submit(meeting.next_lease, 1)
     meeting.gather(2, HANG_S)
-    now = msgspec.json.decode(meeting.store.get("here 1"), type=Here)
+    now = msgspec.json.decode(meeting.store.get("here 1"), type=WaitingRank)
     meeting.store.set(f"begin {now.nonce}", meeting.store.get("begin former"))  # type: ignore[arg-type]
     with pytest.raises(RankLostError, match="learner rank 0 has another key"):
         waits.result()
@@ -164,7 +164,7 @@ def test_a_beginning_is_for_one_lease_of_one_process(meeting: Meeting, pool: Thr
 def test_a_rank_that_was_started_again_is_found_though_the_store_has_its_former_word(
     meeting: Meeting, pool: ThreadPoolExecutor
 ) -> None:
-    former = Here(1, "two", 7, "former")
+    former = WaitingRank(1, "two", 7, "former")
     meeting.store.set("here 1", msgspec.json.encode(former).decode())
     config = two_ranks()
     began = pool.submit(LearnerRanks, config, algorithm_of(config), lambda config: Followers(meeting))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.learner.ranks.parts import packed, split, together, told, unpacked
+from remuda.learner.ranks.parts import joined_result, packed, result_columns, split, unpacked
 from remuda.policy.base import LearnResult
 from remuda.policy.ranks import RankLostError
 
@@ -83,7 +83,7 @@ def result(*q_value: float, updates: int = 1) -> LearnResult:
 
 
 def test_results_are_those_of_the_whole_batch() -> None:
-    whole = together(result(1.0, 2.0), [told(result(3.0)), told(result(4.0, 5.0))])
+    whole = joined_result(result(1.0, 2.0), [result_columns(result(3.0)), result_columns(result(4.0, 5.0))])
     assert whole.metrics["cur_lr"] == 0.1
     assert isinstance(whole.metrics["total_loss"], torch.Tensor)
     assert whole.metrics["total_loss"].item() == 2.0
@@ -95,9 +95,9 @@ def test_results_are_those_of_the_whole_batch() -> None:
 
 def test_algorithms_without_priorities_have_none() -> None:
     bare = LearnResult({"loss": 1.0}, None, 4)
-    assert together(bare, [told(bare)]) == bare
+    assert joined_result(bare, [result_columns(bare)]) == bare
 
 
 def test_ranks_that_decided_differently_are_an_error() -> None:
     with pytest.raises(RankLostError, match="rank 1 made 3 gradient updates of a batch, and rank 0 1"):
-        together(result(1.0), [told(result(1.0, updates=3))])
+        joined_result(result(1.0), [result_columns(result(1.0, updates=3))])

@@ -115,15 +115,15 @@ bench-peers: setup  ## install each peer in an environment of its own and measur
 	test ! -f $(<D)/no-deps.txt || $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(<D)/no-deps.txt
 	touch $@
 
-docs: setup  ## write docs/configuration.md, protocol.md and examples.md again, from the schema, the messages and stored runs
+docs: setup  ## write docs/configuration.md and docs/examples.md again, from the schema and from stored runs
 	$(BIN)/remuda config schema --markdown > docs/configuration.md
-	$(BIN)/python -m remuda.wire.reference > docs/protocol.md
 	$(BENCHMARKS).learning.page > docs/examples.md
 
-site: setup  ## build the pages of docs/ and an API reference into site/ (installs mkdocs into .venv)
+site: setup  ## build the pages of docs/, with references of the Python API and of the messages, into site/ (installs mkdocs into .venv)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	rm -rf .site && mkdir -p .site/remuda
 	ln -s $(CURDIR)/__init__.py $(patsubst %/__init__.py,$(CURDIR)/%,$(wildcard */__init__.py)) .site/remuda/
+	$(BIN)/python -m remuda.wire.reference > docs/protocol.md
 	$(BIN)/mkdocs build --quiet
 
 clean:  ## remove the virtual environments and caches (never runs/)

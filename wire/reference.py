@@ -1,4 +1,4 @@
-"""docs/protocol.md, written from the message classes: `python -m remuda.wire.reference > docs/protocol.md`."""
+"""Writes the reference of all messages from their classes: `python -m remuda.wire.reference`, or `make site`."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ message raises the version; there is no negotiation.
 
 
 def markdown_text() -> str:
-    """docs/protocol.md: an introduction, an overview, and a table per message."""
+    """Returns the page: an introduction, an overview, and a table per message."""
     lines = [_opening(), *_types(), "", *_overview()]
     docs = {key: text for file in _FILES for key, text in _documented(ast.parse(inspect.getsource(file)))}
     for section, file in _SECTIONS.items():

@@ -1,4 +1,4 @@
-"""The coordinator answers as docs/protocol.md says (wire/answers.py), with everything else merely acknowledged."""
+"""The coordinator answers as the reference of messages says (wire/answers.py); everything else is only acknowledged."""
 
 from __future__ import annotations
 

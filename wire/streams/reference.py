@@ -1,4 +1,4 @@
-"""What docs/protocol.md says about streams, before the tables of their messages."""
+"""The introduction to streams in the reference of messages, before the tables of their fields."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ from remuda.config.dump import write_configs
 from remuda.config.load import load_settings
 from remuda.logbook.lines import TextLog
 from remuda.logbook.progress import ProgressFile
-from remuda.logbook.series import FORMAT, Begin, Evaluation, Interval
-from remuda.logbook.usage import Usage
+from remuda.logbook.series import FORMAT, Begin, Evaluation, Interval, Usage
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import prepare
 from remuda.storage.record_file import packed

@@ -39,8 +39,7 @@ from remuda.benchmarks.stand_ins import join
 from remuda.benchmarks.thousand_workers import WORKERS, coordinator, herd, raise_file_limit, registered
 from remuda.client.client import Client
 from remuda.page.app import STATIC
-from remuda.page.process import PageProcess
-from remuda.page.tokens import Tokens
+from remuda.page.process import PageProcess, Tokens
 from remuda.tests.page.browser.devtools import MISSING, Browser, Page, found
 from remuda.wire.messages import OVER
 

@@ -15,8 +15,7 @@ from remuda.cli.table import PLAIN_WIDTH, table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from remuda.logbook.series import Evaluation, Event, Interval, Moment
-    from remuda.logbook.usage import Usage
+    from remuda.logbook.series import Evaluation, Event, Interval, Moment, Usage
     from remuda.storage.notes import Notes
 
 MOST_ROWS = 40

@@ -20,8 +20,7 @@ from remuda.cli.errors import InputError
 from remuda.cli.options import DEFAULT_RUNS_DIR
 
 if TYPE_CHECKING:
-    from remuda.page.process import PageProcess
-    from remuda.page.tokens import Tokens
+    from remuda.page.process import PageProcess, Tokens
 
 EXAMPLE = "remuda page runs"
 
@@ -74,7 +73,7 @@ def page(
     if link:
         print(_link(runs_dir, connection_file, right or "operator"))
         return
-    from remuda.page.tokens import Tokens
+    from remuda.page.process import Tokens
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     if not runs_dir.is_dir():
@@ -97,8 +96,7 @@ def coordinator_page(
     if not _is_wanted(True if wanted is None and at is not None else wanted):
         yield
         return
-    from remuda.page.address_file import AddressFile
-    from remuda.page.tokens import Tokens
+    from remuda.page.process import AddressFile, Tokens
     from remuda.wire.keys.secret_file import read_secret
 
     kept = AddressFile(keys_dir)
@@ -122,7 +120,7 @@ def launch_page(wanted: bool | None, *, runs_dir: Path, connection_file: Path) -
     if not _is_wanted(wanted):
         yield
         return
-    from remuda.page.tokens import Tokens
+    from remuda.page.process import Tokens
 
     with _serving(["0"], Tokens.fresh(), runs_dir, connection_file, of_launch=True) as served:
         _tell(served, "operator")
@@ -191,8 +189,7 @@ def _tell(served: PageProcess, right: Literal["viewer", "operator"]) -> None:
 
 
 def _link(runs_dir: Path, connection_file: Path | None, right: Literal["viewer", "operator"]) -> str:
-    from remuda.page.address_file import AddressFile
-    from remuda.page.tokens import Tokens, link
+    from remuda.page.process import AddressFile, Tokens, link
     from remuda.wire.connection_file import ConnectionFileError, read
     from remuda.wire.keys.secret_file import KeyFileError, read_secret
 

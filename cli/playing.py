@@ -23,7 +23,7 @@ from remuda.environments.video import FilmedEnv, draw_unseen
 from remuda.evaluator.checkpoint_player import episode_report
 from remuda.evaluator.evaluate import Episode, EvaluationError, evaluate
 from remuda.evaluator.outcome import outcome
-from remuda.logbook.grid_format import grid
+from remuda.logbook.lines import grid
 from remuda.policy.files.playable import Playable, require_fit
 from remuda.wire.messages import CheckpointRecord
 

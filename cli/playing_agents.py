@@ -23,7 +23,7 @@ from remuda.evaluator.agents import AgentsEpisode, Player
 from remuda.evaluator.agents_player import AgentsPlayer
 from remuda.evaluator.evaluate import EvaluationError
 from remuda.evaluator.outcome import outcome
-from remuda.logbook.grid_format import grid
+from remuda.logbook.lines import grid
 from remuda.policy.algorithms import declaration
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.loading import load_checkpoint_policy

@@ -98,7 +98,7 @@ def coordinator(
     from remuda.coordinator.__main__ import GRACE_S
     from remuda.coordinator.service import Service
     from remuda.coordinator.settings import Settings
-    from remuda.logbook.best_effort import best_effort_stderr
+    from remuda.logbook.streams import best_effort_stderr
     from remuda.worker.gc_freeze import gc_frozen
     from remuda.worker.shutdown_guard import ShutdownGuard
 

@@ -15,9 +15,9 @@ from remuda.collector.opponents import OlderPlayers
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
-from remuda.logbook.book import collector_logbook
 from remuda.logbook.episode_reports import CollectReport
-from remuda.logbook.printed import end_printed, log_printed
+from remuda.logbook.role_logbooks import collector_logbook
+from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Policy

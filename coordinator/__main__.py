@@ -7,7 +7,7 @@ from pathlib import Path
 
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.settings import Settings
-from remuda.logbook.best_effort import best_effort_stderr
+from remuda.logbook.streams import best_effort_stderr
 from remuda.worker.gc_freeze import gc_frozen
 from remuda.worker.profile import profiled
 from remuda.worker.quick_exit import exit_now

@@ -99,7 +99,7 @@ class CloseRun:
     keep: frozenset[str]
     """Payload files that the replay index still refers to."""
     results: Mapping[str, float] = field(default_factory=dict[str, float])
-    """How the run ended, in numbers; see remuda.logbook.pages.results_of."""
+    """How the run ended, in numbers; see remuda.logbook.tensorboard.results_of."""
 
 
 @dataclass(frozen=True)

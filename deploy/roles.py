@@ -18,7 +18,7 @@ from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXI
 from remuda.environments.vectorizing import usable_cores
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner.service import LearnerWork
-from remuda.logbook.printed import printed
+from remuda.logbook.streams import printed
 from remuda.reanalyzer.service import ReanalyzerWork
 from remuda.stores.opening import NoFolderError, WorkerStores
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.logbook.histogram import counted, put_together
+from remuda.logbook.statistics import counted, put_together
 from remuda.policy.spaces import ActionSpec
 from remuda.wire.messages import MOST_ACTION_DIMENSIONS, Histogram
 

@@ -12,7 +12,7 @@ from remuda.environments.seeding import episode_seed
 from remuda.evaluator.checkpoint_player import episode_report
 from remuda.evaluator.evaluate import Episode, evaluate
 from remuda.evaluator.outcome import outcome
-from remuda.logbook.grid_format import grid
+from remuda.logbook.lines import grid
 from remuda.policy.base import Actor
 from remuda.policy.files.functions import GetAction
 

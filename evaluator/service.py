@@ -15,9 +15,9 @@ from remuda.evaluator.checkpoint_player import cut_warning, episode_report
 from remuda.evaluator.evaluate import Episode, merged_info
 from remuda.evaluator.older import OlderPolicies
 from remuda.evaluator.players import make_player
-from remuda.logbook.book import evaluator_logbook
 from remuda.logbook.episode_reports import EvaluationReport
-from remuda.logbook.printed import end_printed, log_printed
+from remuda.logbook.role_logbooks import evaluator_logbook
+from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.policy.files.loading import load_checkpoint_policy

@@ -17,8 +17,7 @@ from remuda.learner.checkpoint import Progress
 from remuda.learner.diverged import finite
 from remuda.learner.weights import weight_histograms
 from remuda.logbook.book import Logbook
-from remuda.logbook.page_reports import HistogramReport
-from remuda.logbook.training_reports import LearnReport
+from remuda.logbook.reports import HistogramReport, LearnReport
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm
 from remuda.policy.files.model_artifact import Exporter

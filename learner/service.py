@@ -28,8 +28,8 @@ from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.learner.target import TargetPublisher
 from remuda.learner.threads import update_threads
 from remuda.learner.told import ToldCallbacks
-from remuda.logbook.book import learner_logbook
-from remuda.logbook.printed import end_printed, log_printed
+from remuda.logbook.role_logbooks import learner_logbook
+from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.files.policy_file import publish

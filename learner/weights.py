@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from remuda.logbook.histogram import spread_evenly
+from remuda.logbook.statistics import spread_evenly
 from remuda.wire.messages import Histogram
 
 BUCKETS = 32

@@ -1,4 +1,4 @@
-"""The logbook: shows each report in all its views, and opens the files for each role and mode."""
+"""The logbook of a role: shows each report in all its views, and goes on where a file cannot be written."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
-from remuda.logbook.background import BackgroundSink
 from remuda.logbook.lines import LEVELS, Place, TextLog
-from remuda.logbook.outages import Outages, Written
-from remuda.logbook.pages import as_markdown, hyperparameters
 from remuda.logbook.progress import ProgressFile, ProgressRow
-from remuda.logbook.reports import Report, Topic
+from remuda.logbook.reports import CallbackReport, Report, Topic, View, Written
 from remuda.logbook.series_file import SeriesFile
-from remuda.logbook.series_view import SeriesView
-from remuda.logbook.sinks import CurveView, PageView, TextView, View
-from remuda.logbook.tensorboard import EventWriter
+from remuda.logbook.tensorboard import EventWriter, as_markdown, hyperparameters
 from remuda.logbook.timers import write_timers
-from remuda.logbook.training_reports import CallbackReport
-from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import Counters
+from remuda.logbook.trackers import BackgroundSink
 
+CALM_S = 60.0
+"""A file that fails again within this time after it worked is still in the same outage: on a disk with hardly any room
+short records find some and long ones do not."""
+RETRY_S = (1.0, 2.0, 5.0, 10.0)
+"""Pauses before a file is tried again; the last one repeats."""
 Source = Literal[
     "coordinator",
     "commander",
@@ -41,9 +39,101 @@ Source = Literal[
     "buffer",
 ]
 """Where a plain line comes from; the names that `remuda logs --source` takes."""
-
 SERVICES_END_S = 30.0
 """How long the services of sinks may take to end."""
+
+
+@dataclass
+class _Outage:
+    error: str
+    for_good: bool = False
+    missing: int = 0
+    """Records, since this was reported last."""
+    attempts: int = 0
+    next_try_s: float = 0.0
+    works_since_s: float | None = None
+    again: bool = False
+    """It has failed again after it was reported to work."""
+
+
+@dataclass(frozen=True)
+class News:
+    """A change in the state of a file, for people."""
+
+    text: str
+    works: bool
+    """It is written again."""
+
+
+class Outages:
+    """Tries to write, and remembers which files cannot be written now."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: seconds."""
+        self._clock = clock
+        self._outages: dict[int, _Outage] = {}
+
+    def attempt(self, file: Written, action: Callable[[], None], *, at_once: bool = False) -> News | None:
+        """Write a piece, unless the file failed and it is too early to try again; `at_once`: try in any case.
+
+        Returns what people should know: that it can no longer be written, or that it is again."""
+        outage = self._outages.get(id(file))
+        if outage is not None and self._is_passed_over(outage, at_once):
+            outage.missing += 1
+            return None
+        try:
+            action()
+        except OSError as error:
+            return self._failed(file, outage, error)
+        except Exception as error:
+            self._outages[id(file)] = _Outage(str(error), for_good=True)
+            return News(f"{file.path} is given up, and the run goes on: {error}", works=False)
+        return None if outage is None else self._worked(file, outage)
+
+    def _is_passed_over(self, outage: _Outage, at_once: bool) -> bool:
+        if outage.works_since_s is not None:
+            return False
+        return outage.for_good or (self._clock() < outage.next_try_s and not at_once)
+
+    def _failed(self, file: Written, known: _Outage | None, error: OSError) -> News | None:
+        outage = None if known is None or self._is_calm(known) else known
+        if outage is None:
+            outage = self._outages[id(file)] = _Outage(str(error))
+            text = f"{file.path} cannot be written, which is tried again, and the run goes on: {error}"
+            news = News(text, works=False)
+        else:
+            news = None
+            outage.again = outage.again or outage.works_since_s is not None
+        outage.error, outage.works_since_s = str(error), None
+        outage.next_try_s = self._clock() + RETRY_S[min(outage.attempts, len(RETRY_S) - 1)]
+        outage.attempts += 1
+        outage.missing += 1
+        return news
+
+    def _worked(self, file: Written, outage: _Outage) -> News | None:
+        """Report that the file works: at once for the first time, and later if it has worked for a while."""
+        begins = outage.works_since_s is None
+        if outage.works_since_s is None:
+            outage.works_since_s = self._clock()
+        calm = self._is_calm(outage)
+        if calm:
+            del self._outages[id(file)]
+        if not (calm if outage.again else begins):
+            return None
+        text = f"{file.path} is written again; {outage.missing} records before this are missing: {outage.error}"
+        outage.missing = 0
+        return News(text, works=True)
+
+    def _is_calm(self, outage: _Outage) -> bool:
+        return outage.works_since_s is not None and self._clock() - outage.works_since_s >= CALM_S
+
+    def end(self, file: Written) -> str | None:
+        """Note that nothing more is written; returns a text about missing records at its end."""
+        outage = self._outages.pop(id(file), None)
+        if outage is None or outage.for_good or not outage.missing:
+            return None
+        lacks = "lacks its last" if outage.works_since_s is None else "lacks"
+        return f"{file.path} {lacks} {outage.missing} records: {outage.error}"
 
 
 class RowSink(Protocol):
@@ -193,149 +283,3 @@ class Logbook:
         if news is not None:
             with contextlib.suppress(OSError, ValueError):  # nobody reads it
                 print(f"remuda: {news}", file=sys.stderr)
-
-
-def serial_logbook(
-    run: RunFolder,
-    loss_columns: Sequence[str] | None,
-    *,
-    episode_info: Sequence[str] = (),
-    collected: Sequence[str] = (),
-    evaluates: bool = True,
-    has_tasks: bool = False,
-    resumed: Counters | None = None,
-) -> Logbook:
-    """Open all logs of a serial run. Messages of the commander are in the evaluator's log.
-
-    `episode_info` names further numbers that episodes report, `collected` means over the steps that are collected; they
-    get columns in progress.txt. Evaluations get columns if the run `evaluates`. `resumed` are the counters a resumed
-    run continues from: curves and progress rows beyond them are cut off.
-    """
-    buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
-    evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)
-    curves, file = EventWriter(run.serial_tb, resumed=resumed), SeriesFile(run.series, resumed=resumed)
-    series, pages = SeriesView(file), PageView(curves)
-    return Logbook(
-        logs={
-            "buffer": buffer,
-            "collector": collector,
-            "evaluator": evaluator,
-            "commander": evaluator,
-            "learner": learner,
-        },
-        views={
-            "buffer_sample": (TextView(buffer), CurveView(curves, "buffer")),
-            "buffer_throughput": (TextView(buffer), CurveView(curves, "buffer"), series),
-            "collect": (TextView(collector), CurveView(curves, "collector"), series),
-            "episode": (TextView(evaluator),),
-            "evaluation": (TextView(evaluator), CurveView(curves, "evaluator"), series),
-            "event": (series,),
-            "learn": (TextView(learner), CurveView(curves, "learner")),
-            "vitals": (TextView(evaluator), CurveView(curves, "vitals"), series),
-            "weights": (pages,),
-            "actions": (pages,),
-            "film": (pages,),
-            "callback": (TextView(evaluator), CurveView(curves, "callback"), series),
-        },
-        writers=(curves,),
-        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, has_tasks, resumed),
-        timers_file=run.timers,
-        series=file,
-    )
-
-
-def learner_logbook(run: RunFolder, *, resumed: Counters | None = None) -> Logbook:
-    """Open what a learner worker writes."""
-    log, curves = TextLog(run.learner_log), EventWriter(run.learner_tb, resumed=resumed)
-    views: dict[Topic, Sequence[View]] = {
-        "learn": (TextView(log), CurveView(curves, "learner")),
-        "weights": (PageView(curves),),
-    }
-    return Logbook({"learner": log}, views, (curves,))
-
-
-def collector_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
-    """Open what a collector worker writes."""
-    log = TextLog(run.collector_log(uuid, incarnation))
-    return Logbook({"collector": log}, {"collect": (TextView(log),)})
-
-
-def evaluator_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
-    """Open what an evaluator worker writes."""
-    log = TextLog(run.evaluator_log(uuid, incarnation))
-    return Logbook({"evaluator": log}, {"episode": (TextView(log),), "evaluation": (TextView(log),)})
-
-
-def reanalyzer_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
-    """Open what a reanalyzer worker writes, in a folder that is there only in runs with reanalyzers."""
-    path = run.reanalyzer_log(uuid, incarnation)
-    path.parent.mkdir(exist_ok=True)
-    return Logbook({"reanalyzer": TextLog(path)}, {})
-
-
-def commander_logbook(
-    run: RunFolder,
-    loss_columns: Sequence[str],
-    *,
-    episode_info: Sequence[str] = (),
-    collected: Sequence[str] = (),
-    evaluates: bool = True,
-    has_tasks: bool = False,
-    resumed: Counters | None = None,
-) -> Logbook:
-    """Open what the coordinator writes for one experiment.
-
-    The evaluation as a whole stands in the commander's log and in the curves; each evaluator's share of it in the
-    commander's evaluator log.
-    """
-    buffer, commander = TextLog(run.buffer_log), TextLog(run.commander_log)
-    collectors, evaluators = TextLog(run.commander_collector_log), TextLog(run.commander_evaluator_log)
-    curves = EventWriter(run.commander_tb, resumed=resumed)
-    buffer_curves, file = EventWriter(run.buffer_tb, resumed=resumed), SeriesFile(run.series, resumed=resumed)
-    series = SeriesView(file)
-    return Logbook(
-        logs={
-            "coordinator": TextLog(run.coordinator_log),
-            "commander": commander,
-            "commander_collector": collectors,
-            "commander_evaluator": evaluators,
-            "buffer": buffer,
-        },
-        views={
-            "buffer_sample": (TextView(buffer), CurveView(buffer_curves, "buffer")),
-            "buffer_throughput": (TextView(buffer), CurveView(buffer_curves, "buffer"), series),
-            "collector_worker": (TextView(collectors), CurveView(curves, "collector"), series),
-            "evaluator_worker": (TextView(evaluators),),
-            "evaluation": (TextView(commander), CurveView(curves, "evaluator"), series),
-            "event": (series,),
-            "vitals": (TextView(commander), CurveView(curves, "vitals"), series),
-            "actions": (PageView(curves),),
-            "film": (PageView(curves),),
-            "callback": (TextView(commander), CurveView(curves, "callback"), series),
-        },
-        writers=(curves, buffer_curves),
-        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, has_tasks, resumed),
-        timers_file=run.timers,
-        series=file,
-    )
-
-
-def _progress(
-    run: RunFolder,
-    loss_columns: Sequence[str] | None,
-    episode_info: Sequence[str],
-    collected: Sequence[str],
-    evaluates: bool,
-    has_tasks: bool,
-    resumed: Counters | None,
-) -> ProgressFile:
-    step = None if resumed is None else resumed.env_step
-    return ProgressFile(
-        run.progress,
-        loss_columns,
-        episode_info=episode_info,
-        collected=collected,
-        evaluates=evaluates,
-        has_tasks=has_tasks,
-        resumed_env_step=step,
-    )

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from remuda.logbook.grid_format import Value, grid, lines
-from remuda.logbook.lines import one_line
+from remuda.logbook.lines import Value, grid, lines, one_line
 from remuda.logbook.reports import Report, Topic
 from remuda.logbook.statistics import episode_statistics, ratio
 

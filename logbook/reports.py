@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
 
-from remuda.logbook.grid_format import Value
+from msgspec.structs import asdict
+from tabulate import tabulate
+
+from remuda.config.declaration import BESIDES_MEAN
+from remuda.logbook.lines import Value, grid
+from remuda.logbook.series import EventKind, Usage
+from remuda.wire.messages import Film, Histogram, LedgerCounts
 
 Topic = Literal[
     "collect",
@@ -48,3 +57,266 @@ class Report(ABC):
     @abstractmethod
     def text(self) -> str:
         """Write it for a text log."""
+
+
+class Written(Protocol):
+    """Something that is written piece by piece."""
+
+    @property
+    def path(self) -> Path:
+        """Where."""
+        ...
+
+
+class View(Protocol):
+    """Shows reports in one file."""
+
+    @property
+    def file(self) -> Written:
+        """Path of the file."""
+        ...
+
+    def show(self, report: Report) -> None:
+        """Write the report there. Raises OSError if that fails."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistogramReport(Report):
+    """Histograms of the weights of a checkpoint, or of the actions of its evaluation."""
+
+    of: Literal["weights", "actions"]
+    histograms: Mapping[str, Histogram]
+    """By layer, or by the action's number."""
+
+    @property
+    def topic(self) -> Topic:
+        return self.of
+
+    def fields(self) -> dict[str, Value]:
+        return {name: sum(histogram.counts) for name, histogram in self.histograms.items()}
+
+    def text(self) -> str:
+        return f"histograms of {self.of}: {', '.join(self.histograms)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilmReport(Report):
+    """The first episode of a checkpoint's evaluation as a film."""
+
+    film: Film
+
+    @property
+    def topic(self) -> Topic:
+        return "film"
+
+    def fields(self) -> dict[str, Value]:
+        return {"height": self.film.height, "width": self.film.width, "bytes": len(self.film.gif)}
+
+    def text(self) -> str:
+        return f"a film of {len(self.film.gif)} bytes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventReport(Report):
+    """A worker joined or left, the run was held up, and the like."""
+
+    wall_s: float
+    """Seconds since the run began."""
+    kind: EventKind
+    what: str
+    """In words."""
+    role: str | None = None
+    """The role of the worker that it is about; None if it is about none, and then `worker` is None too."""
+    worker: str | None = None
+    """Its UUID."""
+
+    @property
+    def topic(self) -> Topic:
+        return "event"
+
+    def fields(self) -> dict[str, Value]:
+        return {"event": self.kind, "role": self.role or "", "worker": self.worker or ""}
+
+    def text(self) -> str:
+        return self.what
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnReport(Report):
+    """The algorithm's metrics since the last report."""
+
+    variables: Mapping[str, float]
+    """The average of each metric by its name; of some metrics the other statistics too, as `total_loss_max` of
+    `total_loss`."""
+    settings: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Numbers of the config that may change, as they are now, by dotted key."""
+    world_size: int = 1
+    """The ranks that learned together; shown if there are several."""
+
+    @property
+    def topic(self) -> Topic:
+        return "learn"
+
+    def fields(self) -> dict[str, Value]:
+        ranks: dict[str, Value] = {"world_size": self.world_size} if self.world_size > 1 else {}
+        variables: dict[str, Value] = {self._shown(name): value for name, value in self.variables.items()}
+        return ranks | variables | {f"settings/{key}": value for key, value in self.settings.items()}
+
+    def text(self) -> str:
+        return f"=== Training Iteration {self.train_iter} Result ===\n{grid(self.fields())}"
+
+    def _shown(self, name: str) -> str:
+        metric, _, statistic = name.rpartition("_")
+        return name if statistic in BESIDES_MEAN and metric in self.variables else f"{name}_avg"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallbackReport(Report):
+    """Numbers that a callback of the user logs."""
+
+    callback: str
+    """Its class."""
+    wall_s: float
+    """Seconds since the run began."""
+    numbers: Mapping[str, float]
+
+    @property
+    def topic(self) -> Topic:
+        return "callback"
+
+    def fields(self) -> dict[str, Value]:
+        return dict(self.numbers)
+
+    def text(self) -> str:
+        return f"=== Callback {self.callback} at env_step {self.env_step} ===\n{grid(self.fields())}"
+
+    def record(self) -> dict[str, float]:
+        """The numbers as a row for experiment trackers."""
+        return {"env_step": float(self.env_step), **{f"callback/{name}": n for name, n in self.numbers.items()}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferSampleReport(Report):
+    """Statistics of the rows drawn since the last report."""
+
+    sample_count: int
+    """Batches drawn since the run began."""
+    use_avg: float
+    """How often a drawn row was drawn until now; nan if none was drawn, like all below."""
+    use_max: float
+    priority_avg: float
+    priority_max: float
+    priority_min: float
+    staleness_avg: float
+    """Age in gradient updates: the learner's train_iter less that of the policy that acted."""
+    staleness_max: float
+
+    @property
+    def topic(self) -> Topic:
+        return "buffer_sample"
+
+    def fields(self) -> dict[str, Value]:
+        return {
+            "use_avg": self.use_avg,
+            "use_max": self.use_max,
+            "priority_avg": self.priority_avg,
+            "priority_max": self.priority_max,
+            "priority_min": self.priority_min,
+            "staleness_avg": self.staleness_avg,
+            "staleness_max": self.staleness_max,
+        }
+
+    def text(self) -> str:
+        return f"=== Sample data {self.sample_count} Times ===\n{grid(self.fields())}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferThroughputReport(Report):
+    """The number of rows that went through the replay index in the past seconds."""
+
+    wall_s: float
+    """Seconds since the run began; the x of its curves."""
+    past_s: float
+    """Seconds it covers."""
+    pushed_in: int
+    sampled_out: int
+    removed: int
+    current_have: int
+    """Rows in the index now."""
+    samples_per_insert: float = math.nan
+    """How often a row was sampled on average since the run began; nan before training."""
+    policy_lag: int = 0
+    """Versions between the newest policy and the one that collected the newest chunk."""
+    ledger: LedgerCounts | None = None
+    """How the chunks of the run fared, only in the time series."""
+    num_transitions: int = 0
+    """Environment steps that the rows in the index hold: one each, or those of a segment."""
+    num_collected_episodes: int = 0
+    """Episodes since the run began."""
+    payload_bytes: int = 0
+    """Bytes of the experience that the rows in the index belong to, and of what the learner has still to load."""
+    reanalyze_time_ms: float | None = None
+    """How long reanalyzers took for a chunk on average, of those that came in the past seconds; nan if none came, None
+    in runs without reanalyzers."""
+
+    @property
+    def topic(self) -> Topic:
+        return "buffer_throughput"
+
+    def fields(self) -> dict[str, Value]:
+        fields: dict[str, Value] = {
+            "pushed_in": self.pushed_in,
+            "sampled_out": self.sampled_out,
+            "removed": self.removed,
+            "current_have": self.current_have,
+            "samples_per_insert": self.samples_per_insert,
+            "policy_lag": self.policy_lag,
+            "num_transitions": self.num_transitions,
+            "num_collected_episodes": self.num_collected_episodes,
+            "memory_usage_mb/buffer": self.payload_bytes / 2**20,
+        }
+        return fields if self.reanalyze_time_ms is None else {**fields, "reanalyze_time_ms": self.reanalyze_time_ms}
+
+    def text(self) -> str:
+        past = f"{round(self.past_s, 1):g}"
+        return f"In the past {past} seconds, buffer statistics is as follows:\n{grid(self.fields())}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VitalsReport(Report):
+    """All roles of a run over the past seconds."""
+
+    wall_s: float
+    """Seconds since the run began; the x of its curves."""
+    past_s: float
+    """Seconds it covers."""
+    roles: Sequence[Usage]
+    workers: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
+    """The same for each worker by its UUID, for a limited number of them; only in the time series."""
+    episode: int = 0
+    policy_version: int = 0
+
+    @property
+    def topic(self) -> Topic:
+        return "vitals"
+
+    def fields(self) -> dict[str, Value]:
+        found: dict[str, Value] = {}
+        for vitals in self.roles:
+            found |= {f"{vitals.role}_{name}": value for name, value in asdict(vitals).items() if name != "role"}
+        return found
+
+    def text(self) -> str:
+        names = Usage.__struct_fields__
+        heads, *rows = [[name, *(_cell(name, getattr(vitals, name)) for vitals in self.roles)] for name in names]
+        table = tabulate(rows, headers=heads, tablefmt="grid", disable_numparse=True)
+        return f"Where the past {round(self.past_s, 1):g} seconds went:\n{table}"
+
+
+def _cell(name: str, value: str | float) -> str:
+    if isinstance(value, str | int):
+        return str(value)
+    if name == "cpu_cores":
+        return f"{value:.2f}"
+    return f"{value:.0f}" if name == "rss_mib" else f"{100 * value:.1f} %"

@@ -15,11 +15,10 @@ from remuda.config.custom import sink_reference
 from remuda.config.recording import SinkName
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
-from remuda.logbook.background import BackgroundSink, Service
 from remuda.logbook.book import Logbook, RowSink
-from remuda.logbook.file_sinks import CsvSink, JsonLinesSink
-from remuda.logbook.services import mlflow_run, require, wandb_run
 from remuda.logbook.sink_process import ProcessService
+from remuda.logbook.tables import CsvSink, JsonLinesSink
+from remuda.logbook.trackers import BackgroundSink, Service, mlflow_run, require, wandb_run
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Counters
 

@@ -1,8 +1,4 @@
-"""The run's time series, log/series.msgpack: its records, and how to read them, also during the run.
-
-A record is a map; its `kind` says which of the types below it is. Later versions may add kinds and keys: readers skip
-those that they do not know.
-"""
+"""The run's time series, log/series.msgpack: its records, and how to read them, also during the run."""
 
 from __future__ import annotations
 
@@ -14,13 +10,11 @@ from typing import Final, Literal, get_args
 import msgspec
 from msgspec import Struct
 
-from remuda.logbook.usage import Usage, WorkerUsage
 from remuda.storage.record_file import ends_of_records, packed, read_records
 
 FORMAT = 1
 """Increased when a reader of the former format would misread the file."""
 _KIND: Final = "kind"
-
 EventKind = Literal[
     "worker_joined",
     "worker_back",
@@ -35,6 +29,44 @@ EventKind = Literal[
 ]
 """What an event tells of; `evaluated_by_training`: a checkpoint got the mean return of training episodes.
 Evaluations have records of their own."""
+
+
+class Usage(Struct, frozen=True):
+    """What the processes of one role used since the last report, and the shares of their time. Shares add up to 1."""
+
+    role: str
+    """collector, evaluator, learner or coordinator; serial where all are one process."""
+    processes: int
+    cpu_cores: float
+    """Processor time of all of them per second; child processes of vectors not included."""
+    rss_mib: float
+    """Resident memory of all of them; pages that they share are counted in each."""
+    work: float
+    """Neither waiting nor in the environment."""
+    env: float
+    """In the environment's step and reset."""
+    wait_data: float
+    """Waiting for batches, or for an evaluation to play."""
+    wait_policy: float
+    """Waiting for a policy to load or to be published."""
+    wait_credit: float
+    """Waiting for credit: the learner is slower, or a new policy has to come first."""
+    wait_other: float
+    """Waiting for acknowledgements or for the end; the coordinator: for messages."""
+
+    @property
+    def wait(self) -> float:
+        """The share of all waits."""
+        return self.wait_data + self.wait_policy + self.wait_credit + self.wait_other
+
+
+class WorkerUsage(Usage, frozen=True, kw_only=True):
+    """The same of one worker."""
+
+    worker: str
+    """Its UUID."""
+    env_steps: int | None = None
+    """Steps that a collector has reported within the interval; None for other roles."""
 
 
 class SeriesError(Exception):
@@ -145,7 +177,11 @@ class Logged(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="callback")
 
 
 Moment = Interval | Evaluation | Event | Logged
+
+
 _ANY = Begin | Moment
+
+
 _KINDS = frozenset(str(type_.__struct_config__.tag) for type_ in get_args(_ANY))
 
 
@@ -237,7 +273,15 @@ class _Place(Struct, frozen=True):
 
 _REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
 """What decoding raises for bytes that are no record."""
+
+
 _PLACE = msgspec.msgpack.Decoder(_Place)
+
+
 _ONE: msgspec.msgpack.Decoder[Begin | Moment] = msgspec.msgpack.Decoder(_ANY)
+
+
 _MANY: msgspec.msgpack.Decoder[list[Begin | Moment]] = msgspec.msgpack.Decoder(list[_ANY])
+
+
 # Several threads read series, and msgspec must not find out about a class in two at once: it has by now.

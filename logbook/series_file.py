@@ -1,20 +1,45 @@
-"""The writer of a run's time series: appends records, and continues the file of a resumed run."""
+"""Writes the run's time series: appends records, continues the file of a resumed run, and sums up frequent reports."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
-from remuda.logbook.series import FORMAT, Begin, Interval, Moment, read_whole
+from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
+from remuda.logbook.reports import BufferThroughputReport, CallbackReport, EventReport, Report, VitalsReport, Written
+from remuda.logbook.series import (
+    FORMAT,
+    Begin,
+    Evaluation,
+    Event,
+    Interval,
+    Ledger,
+    Logged,
+    Moment,
+    Usage,
+    WorkerUsage,
+    read_whole,
+)
 from remuda.storage.appended import AppendedFile
 from remuda.storage.atomic import replacing
 from remuda.storage.record_file import packed
 from remuda.wire.messages import Counters
+
+EVENTS_PER_INTERVAL = 100
+"""Events and evaluations that one interval keeps; more are only counted, so that the file grows slowly."""
+LOGGED_PER_INTERVAL = 1_000
+"""Records of callbacks that one interval keeps; TensorBoard has all."""
+LONGEST_TEXT = 300
+"""Characters of an event's text: the first line of it; the commander's log has the rest."""
 
 
 class SeriesFile:
@@ -93,3 +118,139 @@ def _keep(path: Path, pieces: list[tuple[int, int]]) -> None:
         for begin, end in pieces:
             whole.seek(begin)
             file.write(whole.read(end - begin))
+
+
+@dataclass
+class _Sums:
+    """Since the last interval."""
+
+    episodes: int = 0
+    returns: float = 0.0
+    """Their sum."""
+    env_steps: Counter[str] = field(default_factory=Counter[str])
+    """By worker."""
+    events: int = 0
+    logged: int = 0
+
+    def add(self, episodes: int, return_mean: float) -> None:
+        if episodes and math.isfinite(return_mean):
+            self.episodes += episodes
+            self.returns += episodes * return_mean
+
+
+class SeriesView:
+    """Shows reports of several topics in one file."""
+
+    def __init__(self, series: SeriesFile) -> None:
+        self._series = series
+        self._sums = _Sums()
+        self._buffer: BufferThroughputReport | None = None
+        """The newest table of the replay index."""
+
+    @property
+    def file(self) -> Written:
+        """Which file."""
+        return self._series
+
+    def show(self, report: Report) -> None:
+        """Append a record, or keep the report for the record of the present interval. Raises OSError."""
+        match report:
+            case CollectReport():
+                self._sums.add(len(report.window.episode_returns), report.window.statistics()["reward_mean"])
+            case WorkerReport():
+                self._sums.add(report.episode_count, report.reward_mean)
+                self._sums.env_steps[report.worker] += report.step_count
+            case BufferThroughputReport():
+                self._buffer = report
+            case VitalsReport():
+                self._interval(report)
+            case EvaluationReport():
+                self._once(self._evaluation(report))
+            case EventReport():
+                self._once(self._event(report))
+            case CallbackReport():
+                self._logged(report)
+            case _:
+                pass
+
+    def _once(self, record: Evaluation | Event) -> None:
+        self._sums.events += 1
+        if self._sums.events <= EVENTS_PER_INTERVAL:
+            self._series.append(record)
+
+    def _logged(self, report: CallbackReport) -> None:
+        self._sums.logged += 1
+        numbers = {name: value for name, value in report.numbers.items() if math.isfinite(value)}
+        if numbers and self._sums.logged <= LOGGED_PER_INTERVAL:
+            at = {"env_step": report.env_step, "train_iter": report.train_iter}
+            now_s = self._series.now_s()
+            record = Logged(time_s=now_s, wall_s=report.wall_s, **at, callback=report.callback, numbers=numbers)
+            self._series.append(record)
+
+    def _interval(self, report: VitalsReport) -> None:
+        sums, before, buffer = self._sums, self._series.newest, self._buffer
+        wall_s = report.wall_s - (0.0 if before is None else before.wall_s)
+        env_steps = report.env_step - (0 if before is None else before.env_step)
+        train_iters = report.train_iter - (0 if before is None else before.train_iter)
+        self._series.append(
+            Interval(
+                time_s=self._series.now_s(),
+                wall_s=report.wall_s,
+                past_s=report.past_s,
+                env_step=report.env_step,
+                train_iter=report.train_iter,
+                episode=report.episode,
+                policy_version=report.policy_version,
+                env_steps_per_s=_per_s(env_steps, wall_s),
+                train_iters_per_s=_per_s(train_iters, wall_s),
+                episodes=sums.episodes,
+                return_mean=sums.returns / sums.episodes if sums.episodes else None,
+                buffer_rows=None if buffer is None else buffer.current_have,
+                policy_lag=None if buffer is None else buffer.policy_lag,
+                samples_per_insert=None if buffer is None else _finite(buffer.samples_per_insert),
+                ledger=None if buffer is None or buffer.ledger is None else Ledger(**structs.asdict(buffer.ledger)),
+                events_left_out=max(sums.events - EVENTS_PER_INTERVAL, 0),
+                roles=list(report.roles),
+                workers=[self._worker_usage(name, vitals) for name, vitals in report.workers.items()],
+            )
+        )
+        self._sums = _Sums()
+
+    def _worker_usage(self, name: str, vitals: Usage) -> WorkerUsage:
+        env_steps = self._sums.env_steps[name] if vitals.role == "collector" else None
+        return WorkerUsage(worker=name, env_steps=env_steps, **structs.asdict(vitals))
+
+    def _evaluation(self, report: EvaluationReport) -> Evaluation:
+        statistics = report.statistics()
+        return Evaluation(
+            time_s=self._series.now_s(),
+            wall_s=report.wall_s,
+            env_step=report.env_step,
+            train_iter=report.train_iter,
+            checkpoint=report.ckpt_name,
+            episodes=len(report.returns),
+            return_mean=_finite(statistics["reward_mean"]),
+            return_std=_finite(statistics["reward_std"]),
+            duration_s=report.duration_s,
+            best=report.best,
+        )
+
+    def _event(self, report: EventReport) -> Event:
+        return Event(
+            time_s=self._series.now_s(),
+            wall_s=report.wall_s,
+            env_step=report.env_step,
+            train_iter=report.train_iter,
+            event=report.kind,
+            role=report.role,
+            worker=report.worker,
+            text=report.what.partition("\n")[0][:LONGEST_TEXT],
+        )
+
+
+def _per_s(count: int, seconds: float) -> float:
+    return max(count, 0) / seconds if seconds > 0 else 0.0
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

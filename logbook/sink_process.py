@@ -21,7 +21,7 @@ from pydantic import JsonValue
 
 from remuda.config.exits import NoExit
 from remuda.config.user_code import user_object
-from remuda.logbook.background import Service, SinkError
+from remuda.logbook.trackers import Service, SinkError
 from remuda.wire.child_end import end_within, ended
 
 BROKEN_S = 5.0

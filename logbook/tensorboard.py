@@ -1,11 +1,4 @@
-"""TensorBoard's view: one event file per folder, every value over train_iter and over env_step.
-
-Histograms and films stand over train_iter alone, by which checkpoints are named.
-
-A resumed run must show each step once, but TensorBoard's own mark for that (purge all above a step) knows one axis
-and these curves have three. So what lies beyond the point from which a run continues is taken out of the file, each
-group of curves cut on its own axis; see curve_file.
-"""
+"""TensorBoard's view: one event file per folder, every value over train_iter and over env_step."""
 
 from __future__ import annotations
 
@@ -15,16 +8,20 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pydantic import JsonValue
+
+from remuda.config.flat import flat
 from remuda.logbook.curve_file import CurveFile
-from remuda.logbook.event_file import scalar_event, summary_event
-from remuda.logbook.event_messages import Summaries, event_messages
-from remuda.logbook.grid_format import Value
-from remuda.logbook.histogram import trimmed
-from remuda.wire.messages import Counters, Film, Histogram
+from remuda.logbook.event_file import Summaries, event_messages, scalar_event, summary_event
+from remuda.logbook.lines import Value
+from remuda.logbook.statistics import trimmed
+from remuda.wire.messages import Counters, ExperimentStatus, Film, Histogram
 
 _FLOAT32_MAX = 3.4028234e38
 _CONFIG, _RESULTS, _HPARAMS = "config", "results", "_hparams_"
 """Groups of tags that are no curves; the page of hyperparameters asks for the last name."""
+_NOT_COMPARED = ("name", "exp_name", "log", "limits", "launch", "checkpoint", "source_dir", "affinity")
+"""Settings that do not affect how well a run learns."""
 
 
 class EventWriter:
@@ -152,3 +149,34 @@ class EventWriter:
                 for group, step in steps.items()
             )
             self._file.append(b"".join(events), steps)
+
+
+def as_markdown(settings: Mapping[str, JsonValue]) -> str:
+    """The settings as a block of YAML."""
+    import yaml  # not above: workers import this module too, and never call this
+
+    text = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True)
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def hyperparameters(settings: Mapping[str, JsonValue]) -> dict[str, object]:
+    """Dotted names and values of the settings that are compared between runs: numbers, booleans and text."""
+    compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
+    return {name: value for name, value in listed(compared) if value is not None}
+
+
+def listed(settings: Mapping[str, JsonValue]) -> list[tuple[str, JsonValue]]:
+    """Dotted names and values; lists as text."""
+    return [(name, str(value) if isinstance(value, list | dict) else value) for name, value in flat(settings).items()]
+
+
+def results_of(status: ExperimentStatus) -> dict[str, float]:
+    """How a run ended, in numbers."""
+    results = {
+        "best_return": status.best_return,
+        "last_return": status.last_return,
+        "env_step": status.env_step,
+        "train_iter": status.train_iter,
+        "wall_s": status.wall_s,
+    }
+    return {name: float(value) for name, value in results.items() if value is not None and math.isfinite(value)}

@@ -1,4 +1,4 @@
-"""What operators may do by the page: each action is that of a command, with the same checks and the same messages."""
+"""Actions of operators: each is that of a command, with the same checks and the same messages."""
 
 from __future__ import annotations
 
@@ -10,24 +10,34 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
+from remuda.config.errors import ConfigError
+from remuda.config.load import LoadedConfig, load_text
 from remuda.coordinator.rights import MAY_SAY
-from remuda.page.checking import NAME, Checked, ConfigProblemsError, checked, problem, valid
-from remuda.page.commands import BrokenOffError, Commands
+from remuda.page.commands import AskedEvaluation, BrokenOffError, Commands
 from remuda.page.coordinator_link import NoCoordinatorError
-from remuda.page.evaluations import AskedEvaluation
-from remuda.page.on_page import on_page
-from remuda.page.query import InvalidError
+from remuda.page.process import PageRight
 from remuda.page.run_ids import whole_run
-from remuda.page.tokens import PageRight
 from remuda.page.views import Views
 from remuda.storage.notes import Notes, NotesError, valid_notes, write_notes
 from remuda.wire.messages import AnyMessage, Prioritize, Priority, StopExperiment, Submit
 
+_CHOICES = (
+    (r" \(in Python: [^)]*\)", ""),
+    (r" \(--on-exists rename\)", " (“rename”)"),
+    (r"--on-exists rename", "“rename”"),
+    (r"--resume\b", "“resume”"),
+    (r"--force\b", "“force”"),
+    (r"with --initialize-from", "by `remuda submit --initialize-from`"),
+    (r"another (run )?folder( \(--run-dir\))?", "another name"),
+)
+_HINT = "; these are choices of “If its run folder exists” under Submit"
+NAME = "config.yaml"
+_PLACE = re.compile(rf"{re.escape(NAME)}(?::(\d+))?: (.*)", re.DOTALL)
+_KEY = re.compile(r"([A-Za-z_][\w.\[\]-]*): ")
 LONGEST_BODY_BYTES = 256 << 10
 NEEDS: Mapping[str, type[AnyMessage]] = {
     "submit": Submit,
@@ -44,12 +54,71 @@ SUBMIT_S = 300.0
 """How long a submission may take; the environment is built once."""
 _AT_ONCE = 2
 _REFUSED = 3
-_Body = TypeVar("_Body", bound=Struct)
 _WRONG_INPUT = 2
-
 _Text = Annotated[str, Meta(max_length=200_000)]
 _Short = Annotated[str, Meta(max_length=1_000)]
 _Sets = Annotated[list[_Short], Meta(max_length=100)]
+
+
+def on_page(text: str) -> str:
+    """The text of a refusal without options of the command line, which nobody can give here."""
+    found = text
+    for option, choice in _CHOICES:
+        found = re.sub(option, choice, found)
+    return found + _HINT if "“" in found and "“" not in text else found
+
+
+class Problem(Struct, frozen=True):
+    """One problem of a config."""
+
+    line: int | None
+    key: str | None
+    """The dotted name of the setting that it is about."""
+    message: str
+
+
+class Checked(Struct, frozen=True):
+    """Whether a config can be submitted."""
+
+    valid: bool
+    name: str | None
+    problems: list[Problem]
+
+
+class ConfigProblemsError(Exception):
+    """The config has problems."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("the config has problems")
+        self.problems = list(problems)
+
+
+def checked(text: str, sets: Sequence[str], folder: Path) -> Checked:
+    """Check a config as YAML, with settings that beat it; relative paths begin in `folder`."""
+    try:
+        loaded = valid(text, sets, folder)
+    except ConfigProblemsError as error:
+        return Checked(False, None, error.problems)
+    return Checked(True, loaded.config.name, [])
+
+
+def valid(text: str, sets: Sequence[str], folder: Path) -> LoadedConfig:
+    """The config. Raises ConfigProblemsError."""
+    try:
+        loaded = load_text(text, folder=folder, overrides=sets, name=NAME, import_algorithm=False)
+        loaded.require_numbers("the workers may be on other machines")
+        return loaded
+    except ConfigError as error:
+        raise ConfigProblemsError([problem(each) for each in error.problems]) from error
+
+
+def problem(text: str) -> Problem:
+    """The parts of a line of a ConfigError."""
+    place = _PLACE.fullmatch(text)
+    if place is None:
+        return Problem(None, None, text)
+    key = _KEY.match(place[2])
+    return Problem(None if place[1] is None else int(place[1]), None if key is None else key[1], place[2])
 
 
 class Check(Struct, frozen=True, forbid_unknown_fields=True):
@@ -245,11 +314,3 @@ class Actions:
 def command(*arguments: str) -> list[str]:
     """A command of Remuda, as a separate process: the code of a config or an environment stays out of this one."""
     return [sys.executable, "-P", "-m", "remuda.cli", *arguments]
-
-
-def body_of(content: bytes, kind: type[_Body]) -> _Body:
-    """The body of a request. Raises InvalidError."""
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidError(f"the body: {error}") from None

@@ -1,11 +1,11 @@
-"""The page's server as an application of Starlette: files of the browser side, JSON, films, and the event stream."""
+"""The page's server as an application of Starlette, behind a guard that asks for a token."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import traceback
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -14,25 +14,48 @@ from typing import TypeVar, cast
 import anyio
 import anyio.to_thread
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from remuda.page.actions import LONGEST_BODY_BYTES, Actions, allowed
-from remuda.page.answers import failure, json, told
 from remuda.page.curves import Quantity
-from remuda.page.guard import RIGHT, Guard
-from remuda.page.query import Query
-from remuda.page.reads import READS, Read
+from remuda.page.process import PageRight, Tokens
+from remuda.page.requests import READS, WRITES, Query, Read, Write, failure, json, told
 from remuda.page.run_ids import UnknownRunError
-from remuda.page.stream import Follower, Position, Wishes
-from remuda.page.stream_messages import Message, batch
-from remuda.page.tokens import PageRight, Tokens
+from remuda.page.stream import Follower, Position, Wishes, batch
 from remuda.page.views import MOST_CURVES, Session, Views
-from remuda.page.writes import WRITES, Write
 
+API = "/api/"
+RIGHT = "remuda_page_right"
+"""The key under which a request's scope has the right of its token."""
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob: data:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "manifest-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS: Sequence[tuple[str, str]] = (
+    ("Content-Security-Policy", _POLICY),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+"""Of every answer. Nothing is loaded from elsewhere, no text becomes a program, and no other site gets at an answer."""
 STATIC = Path(__file__).resolve().parent / "static"
 """The files of the browser side."""
 MOST_STREAMS = 64
@@ -45,6 +68,38 @@ KEEP_ALIVE_S = 15.0
 _THREADS = 8
 """Requests that read files at the same time."""
 _T = TypeVar("_T")
+
+
+class Guard:
+    """Passes on requests for files of the browser side, which hold no data, and those for data that show a token."""
+
+    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
+        self._app = app
+        self._tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI calls it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_data = str(scope["path"]).startswith(API)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=list(message.get("headers", ())))
+                for name, value in HEADERS:
+                    headers[name] = value
+                headers["Cache-Control"] = "no-store" if is_data else "no-cache"
+                message = {**message, "headers": headers.raw}
+            await send(message)
+
+        app = self._app
+        if is_data:
+            right = self._tokens.right(Headers(scope=scope).get("authorization"))
+            scope[RIGHT] = right
+            if right is None:
+                app = failure(HTTPStatus.UNAUTHORIZED, "token", "this link's token is missing or no longer valid")
+        await app(scope, receive, send_with_headers)
 
 
 class Page:
@@ -154,7 +209,7 @@ class Page:
         try:
             silent_s = 0.0
             while not self._ending.is_set():
-                messages = await self._in_thread(lambda: list[Message](follower.news()))
+                messages = await self._in_thread(lambda: list(follower.news()))
                 if messages:
                     yield batch(messages)
                 elif silent_s >= KEEP_ALIVE_S:

@@ -2,15 +2,142 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from msgspec import Struct
 
-from remuda.page.evaluations import AskedEvaluation
-from remuda.page.films import Films, FilmView
-from remuda.page.numbers import finite
+from remuda.logbook.event_file import event_messages
+from remuda.page.commands import AskedEvaluation
+from remuda.page.growing import Mark, finite, look, moved
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
+from remuda.storage.untrusted import open_regular
+from remuda.wire.messages import MOST_FILM_BYTES
+
+MOST_FILMS = 10_000
+_TAG = b"film_iter/first_episode"
+_TAG_WITHIN = 256
+"""Bytes of a record in which its tag stands."""
+_HEADER_BYTES, _CRC_BYTES = 12, 4
+_BLOCK_BYTES = 1 << 20
+_LARGEST_RECORD = 16 << 20
+_GIF = (b"GIF87a", b"GIF89a")
+
+
+class NoFilmError(Exception):
+    """There is no film of this checkpoint."""
+
+
+class FilmView(Struct, frozen=True):
+    """A film of the first episode of the evaluation of one checkpoint."""
+
+    train_iter: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class _Place:
+    path: Path
+    begin: int
+    size: int
+
+
+class Films:
+    """The films of one run. For any thread."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._path: Path | None = None
+        self._mark = Mark()
+        self._found: dict[int, _Place] = {}
+
+    def all(self) -> list[FilmView]:
+        """All films, in order of their checkpoints. Raises OSError."""
+        with self._lock:
+            self._read_on()
+            return [FilmView(train_iter, self._found[train_iter].size) for train_iter in sorted(self._found)]
+
+    def gif(self, train_iter: int) -> bytes:
+        """The film of a checkpoint. Raises NoFilmError, OSError."""
+        with self._lock:
+            self._read_on()
+            place = self._found.get(train_iter)
+        if place is None:
+            raise NoFilmError(f"there is no film of iteration {train_iter}")
+        with open_regular(place.path, follow_link=False) as file:
+            content = os.pread(file.fileno(), place.size, place.begin)
+        gif = _gif(content, train_iter)
+        if gif is None:  # the file was written again meanwhile
+            raise NoFilmError(f"there is no film of iteration {train_iter} any more")
+        return gif
+
+    def _read_on(self) -> None:
+        path = _event_file(self._folder)
+        if path is None:
+            return
+        now = look(path, self._mark if path == self._path else Mark())
+        if not now.is_same:
+            self._path, self._mark, self._found = path, now.mark, {}
+        offset = self._mark.offset
+        with open_regular(path, follow_link=False) as file:
+            descriptor = file.fileno()
+            while True:
+                read = self._read_block(path, descriptor, offset)
+                if not read:
+                    break
+                offset += read
+        if offset > self._mark.offset:
+            self._mark = moved(path, self._mark, offset)
+
+    def _read_block(self, path: Path, descriptor: int, offset: int) -> int:
+        """Look through whole records from there on; returns how many bytes they have."""
+        block, position = os.pread(descriptor, _BLOCK_BYTES, offset), 0
+        while position + _HEADER_BYTES <= len(block):
+            length = int.from_bytes(block[position : position + 8], "little")
+            if length > _LARGEST_RECORD:
+                return 0  # damaged: what follows cannot be found
+            end = position + _HEADER_BYTES + length + _CRC_BYTES
+            if end > len(block):
+                if position or len(block) < _BLOCK_BYTES:
+                    break
+                block = os.pread(descriptor, end, offset)  # a record that is longer than a block
+                if len(block) < end:
+                    return 0
+            begin = position + _HEADER_BYTES
+            if _TAG in block[begin : begin + min(length, _TAG_WITHIN)]:
+                self._note(path, offset + begin, block[begin : begin + length])
+            position = end
+        return position
+
+    def _note(self, path: Path, begin: int, content: bytes) -> None:
+        event = event_messages().parsed(content)
+        if event is not None and len(self._found) < MOST_FILMS:
+            self._found[int(event.step)] = _Place(path, begin, len(content))
+
+
+def _gif(content: bytes, train_iter: int) -> bytes | None:
+    event = event_messages().parsed(content)
+    if event is None or int(event.step) != train_iter or not event.summary.value:
+        return None
+    gif = event.summary.value[0].image.encoded_image_string
+    return gif if gif.startswith(_GIF) and len(gif) <= MOST_FILM_BYTES else None
+
+
+def _event_file(folder: RunFolder) -> Path | None:
+    """The newest event file of the commander, or of a serial run."""
+    for place in (folder.commander_tb, folder.serial_tb):
+        try:
+            names = sorted(name for name in os.listdir(place) if name.startswith("events.out.tfevents."))
+        except OSError:
+            continue
+        if names:
+            return place / names[-1]
+    return None
 
 
 class CheckpointView(Struct, frozen=True, kw_only=True):

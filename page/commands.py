@@ -1,4 +1,4 @@
-"""Commands that requests wait for. The end of the page breaks them off, so that none of them outlives it."""
+"""Commands that operators start by the page: submissions, which a request waits for, and evaluations."""
 
 from __future__ import annotations
 
@@ -6,9 +6,30 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import threading
-from collections.abc import Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import IO, Literal, cast
+
+from msgspec import Struct, structs
+
+from remuda.page.growing import finite
+from remuda.storage.untrusted import json_of
+from remuda.wire.child_end import KILLED_S, end_within
+
+AT_ONCE = 2
+KEPT = 100
+"""The newest are remembered."""
+LONGEST_S = 3_600.0
+MOST_RETURNS = 1_000
+MOST_OUTPUT_BYTES = 16 << 20
+_MOST_ERROR_BYTES = 64 << 10
+"""Of the end of what it says."""
+_TAIL_LINES = 3
 
 
 class BrokenOffError(Exception):
@@ -68,3 +89,158 @@ def kill_group(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None
     """Kill a process that leads a group, with all that it has started there."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+class AskedEvaluation(Struct, frozen=True, kw_only=True):
+    """One of them."""
+
+    id: str
+    run: str
+    train_iter: int | str
+    episodes: int
+    deterministic: bool
+    state: Literal["running", "done", "failed"] = "running"
+    began_s: float
+    return_mean: float | None = None
+    return_std: float | None = None
+    returns: list[float | None] = []
+    length_mean: float | None = None
+    message: str | None = None
+    """Why it failed."""
+
+
+class Evaluations:
+    """Starts them and waits for them, each by a thread. For any thread; `close` it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: OrderedDict[str, AskedEvaluation] = OrderedDict()
+        self._going_on: dict[str, tuple[subprocess.Popen[bytes], threading.Thread]] = {}
+        self._count = 0
+        self._closed = False
+
+    @property
+    def all(self) -> list[AskedEvaluation]:
+        """The newest first."""
+        with self._lock:
+            return list(reversed(self._all.values()))
+
+    def of(self, run: str) -> list[AskedEvaluation]:
+        """Those of one run, the newest first."""
+        return [each for each in self.all if each.run == run]
+
+    def begin(
+        self, run: str, train_iter: int | str, episodes: int, deterministic: bool, command: Sequence[str]
+    ) -> AskedEvaluation | None:
+        """Start one; None if too many go on, or if this is closed. Raises OSError if it cannot be started."""
+        with self._lock, ExitStack() as opened:
+            if len(self._going_on) >= AT_ONCE or self._closed:
+                return None
+            self._count += 1
+            found = AskedEvaluation(
+                id=f"e{self._count}",
+                run=run,
+                train_iter=train_iter,
+                episodes=episodes,
+                deterministic=deterministic,
+                began_s=time.time(),
+            )
+            # files: an output of any size takes no memory here
+            output, errors = (opened.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+            )
+            self._all[found.id] = found
+            while len(self._all) > KEPT:
+                self._all.popitem(last=False)
+            thread = threading.Thread(
+                target=self._wait_for,
+                args=(found, process, output, errors, opened.pop_all()),
+                name=f"remuda-page-{found.id}",
+                daemon=True,
+            )
+            self._going_on[found.id] = process, thread
+            thread.start()
+        return found
+
+    def close(self) -> None:
+        """End those that go on, and begin no other. May be called again."""
+        with self._lock:
+            self._closed = True
+            going_on = list(self._going_on.values())
+        for process, _ in going_on:
+            kill_group(process)
+        for _, thread in going_on:
+            thread.join(KILLED_S)
+
+    def _wait_for(
+        self,
+        evaluation: AskedEvaluation,
+        process: subprocess.Popen[bytes],
+        output: IO[bytes],
+        errors: IO[bytes],
+        opened: ExitStack,
+    ) -> None:
+        with opened:
+            try:
+                code = process.wait(LONGEST_S)
+                found = _outcome(evaluation, code, output, errors)
+            except subprocess.TimeoutExpired:
+                kill_group(process)
+                end_within(process, 0.0)
+                found = structs.replace(evaluation, state="failed", message=f"it took longer than {LONGEST_S:g} s")
+        with self._lock:
+            del self._going_on[evaluation.id]
+            if evaluation.id in self._all:
+                self._all[evaluation.id] = found
+
+
+def _outcome(evaluation: AskedEvaluation, code: int, output: IO[bytes], errors: IO[bytes]) -> AskedEvaluation:
+    if output.seek(0, os.SEEK_END) > MOST_OUTPUT_BYTES:
+        text = f"the command printed more than {MOST_OUTPUT_BYTES >> 20} MiB"
+        return structs.replace(evaluation, state="failed", message=text)
+    output.seek(0)
+    errors.seek(max(errors.seek(0, os.SEEK_END) - _MOST_ERROR_BYTES, 0))
+    return outcome(evaluation, code, output.read().decode("utf-8", "replace"), errors.read().decode("utf-8", "replace"))
+
+
+def outcome(evaluation: AskedEvaluation, code: int, output: str, errors: str) -> AskedEvaluation:
+    """The evaluation with what `remuda evaluate --json` has printed."""
+    try:
+        content = json_of(output) if code == 0 else None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:]) or f"the command ended with {code}"
+        return structs.replace(evaluation, state="failed", message=tail)
+    told = cast("dict[str, object]", content)
+    if isinstance(told.get("policies"), dict):
+        return _of_policies(evaluation, cast("dict[str, dict[str, object]]", told["policies"]))
+    each = [cast("dict[str, object]", one) for one in _list(told.get("each")) if isinstance(one, dict)]
+    returns = [_number(one.get("return")) for one in each]
+    return structs.replace(
+        evaluation,
+        state="done",
+        return_mean=_number(told.get("reward_mean")),
+        return_std=_number(told.get("reward_std")),
+        returns=returns[:MOST_RETURNS],
+        length_mean=_number(told.get("avg_envstep_per_episode")),
+    )
+
+
+def _of_policies(evaluation: AskedEvaluation, told: Mapping[str, Mapping[str, object]]) -> AskedEvaluation:
+    """Of several policies that have played together: the mean of their returns, and each in words."""
+    means = {name: _number(its.get("reward_mean")) for name, its in told.items()}
+    text = ", ".join(f"{name} {'–' if mean is None else format(mean, '.4g')}" for name, mean in means.items())
+    known = [mean for mean in means.values() if mean is not None]
+    return structs.replace(
+        evaluation, state="done", return_mean=sum(known) / len(known) if known else None, message=f"returns: {text}"
+    )
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _number(value: object) -> float | None:
+    return finite(float(value)) if isinstance(value, int | float) else None

@@ -1,14 +1,25 @@
-"""How far a file that grows was read, and whether it is still the same file."""
+"""Files that grow: how far each was read, and any number of rows in a bounded number of buckets."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from remuda.storage.untrusted import open_regular
 
 _TAIL_BYTES = 64
+FloatArray = NDArray[np.float64]
+Reduction = Literal["first", "last", "min", "max", "sum"]
+"""How the values of a bucket become one. A nan is no number: `last` is the last number, `sum` that of all numbers. A
+bucket without any number has nan; its sum is 0."""
+MOST_BUCKETS = 1_024
 
 
 @dataclass(frozen=True)
@@ -46,3 +57,127 @@ def moved(path: Path, mark: Mark, offset: int) -> Mark:
     with open_regular(path, follow_link=False) as file:
         length = min(_TAIL_BYTES, offset)
         return Mark(mark.inode, offset, os.pread(file.fileno(), length, offset - length))
+
+
+class Pyramid:
+    """Keeps rows of numbers in buckets of the same number of rows each; the last bucket may have fewer.
+
+    Beyond `most_buckets` each two neighbours become one. So no extreme is lost, the memory does not grow, and a row
+    costs the same however many there are.
+    """
+
+    def __init__(self, reductions: Sequence[Reduction], *, most_buckets: int = MOST_BUCKETS) -> None:
+        """One reduction for each column. `most_buckets` is even and at least 2; half as many are kept at least, once
+        there are as many rows. Raises ValueError."""
+        if most_buckets < 2 or most_buckets % 2:
+            raise ValueError(f"{most_buckets} buckets: give an even number of at least 2")
+        self._reductions = tuple(reductions)
+        self._columns: dict[Reduction, list[int]] = {
+            kind: [at for at, one in enumerate(reductions) if one == kind] for kind in set(reductions)
+        }
+        self._most = most_buckets
+        self._width = 1
+        self._full = np.empty((0, len(reductions)))
+        self._open = np.empty((0, len(reductions)))
+        """The bucket with less than `_width` rows, as one row; without a row there is none."""
+        self._in_open = 0
+        self._rows = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows were added."""
+        return self._rows
+
+    @property
+    def width(self) -> int:
+        """How many rows a full bucket has: a power of 2."""
+        return self._width
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its arrays."""
+        return self._full.nbytes + self._open.nbytes
+
+    def extend(self, rows: FloatArray) -> None:
+        """Add rows: float64 [n, columns]. Raises ValueError for another number of columns."""
+        if rows.ndim != 2 or rows.shape[1] != len(self._reductions):
+            raise ValueError(f"rows of shape {rows.shape} for {len(self._reductions)} columns")
+        while len(rows):
+            room = (self._most - len(self._full)) * self._width - self._in_open
+            self._take(rows[:room])
+            rows = rows[room:]
+            if len(self._full) == self._most:
+                self._full = self._reduced(self._full, 2)
+                self._width *= 2
+
+    def buckets(self, most: int | None = None) -> FloatArray:
+        """float64 [buckets, columns] in the order of the rows, at most `most` (at least 1; None: all that are kept)."""
+        found = np.concatenate([self._full, self._open])
+        if most is None or len(found) <= most:
+            return found
+        size = -(-len(found) // most)
+        whole = len(found) // size * size
+        parts = [self._reduced(found[:whole], size)]
+        if whole < len(found):
+            parts.append(self._reduced(found[whole:], len(found) - whole))
+        return np.concatenate(parts)
+
+    def _take(self, rows: FloatArray) -> None:
+        """Add rows that do not fill more than all buckets."""
+        self._rows += len(rows)
+        if self._in_open:
+            head, rows = rows[: self._width - self._in_open], rows[self._width - self._in_open :]
+            self._in_open += len(head)
+            together = np.concatenate([self._open, head])
+            self._open = self._reduced(together, len(together))
+            if self._in_open == self._width:
+                self._full = np.concatenate([self._full, self._open])
+                self._close()
+        whole = len(rows) // self._width * self._width
+        if whole:
+            self._full = np.concatenate([self._full, self._reduced(rows[:whole], self._width)])
+        if whole < len(rows):
+            self._in_open = len(rows) - whole
+            self._open = self._reduced(rows[whole:], self._in_open)
+
+    def _close(self) -> None:
+        self._open, self._in_open = self._open[:0], 0
+
+    def _reduced(self, rows: FloatArray, size: int) -> FloatArray:
+        """Each `size` neighbours as one; their number is a multiple of it."""
+        groups = rows.reshape(-1, size, rows.shape[1])
+        found = np.empty((len(groups), rows.shape[1]))
+        for kind, columns in self._columns.items():
+            found[:, columns] = _reduce(groups[:, :, columns], kind)
+        return found
+
+
+def _reduce(groups: FloatArray, kind: Reduction) -> FloatArray:
+    """float64 [groups, size, columns] to [groups, columns]."""
+    if kind == "sum":
+        total: FloatArray = np.nansum(groups, axis=1)
+        return total
+    if kind == "min":
+        least: FloatArray = np.fmin.reduce(groups, axis=1)
+        return least
+    if kind == "max":
+        largest: FloatArray = np.fmax.reduce(groups, axis=1)
+        return largest
+    is_number = ~np.isnan(groups)
+    from_end = groups.shape[1] - 1 - is_number[:, ::-1].argmax(axis=1)
+    at = is_number.argmax(axis=1) if kind == "first" else from_end
+    taken: FloatArray = np.take_along_axis(groups, at[:, None, :], axis=1)[:, 0]
+    return taken
+
+
+def listed(values: FloatArray) -> list[float | None]:
+    """A float64 [n] as a list; nan and infinities are None."""
+    found: list[float | None] = values.tolist()
+    for at in np.flatnonzero(~np.isfinite(values)).tolist():
+        found[at] = None
+    return found
+
+
+def finite(value: float | None) -> float | None:
+    """The number; None if there is none, or if it is not finite."""
+    return value if value is not None and math.isfinite(value) else None

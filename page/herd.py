@@ -1,20 +1,214 @@
-"""The view of a herd: its coordinator, its hosts, its workers, and who failed."""
+"""Views of a herd: its coordinator, hosts and workers, its queue, failures, and the fate of the chunks."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from remuda.logbook.series import Event
-from remuda.page.waits import Wait, waits_for
-from remuda.wire.messages import CoordinatorStatus, Role, Status, WorkerState, WorkerStatus
+from remuda.logbook.series import Event, Ledger
+from remuda.wire.messages import (
+    OVER,
+    ROLES,
+    CoordinatorStatus,
+    ExperimentState,
+    ExperimentStatus,
+    LedgerCounts,
+    Role,
+    Status,
+    WorkerState,
+    WorkerStatus,
+)
 
+Wait = Literal["credit", "batches", "policy", "disk", "workers", "other"]
+OF_ACTIVITY: dict[str, Wait] = {
+    "waiting for credit": "credit",
+    "waiting for batches": "batches",
+    "waiting for an evaluation": "batches",
+    "waiting for chunks": "batches",
+}
+"""By what a worker says that it does. Other activities that begin with `waiting` are `other`."""
+OF_USAGE: dict[str, Wait] = {
+    "wait_credit": "credit",
+    "wait_data": "batches",
+    "wait_policy": "policy",
+    "wait_other": "other",
+}
+"""By the name of its share in the time series. The other two follow from events."""
+_WORDS = {
+    "work": ("works", ""),
+    "env": ("steps environments", ""),
+    "wait_credit": ("waits for credit", "the learner is slower, or a new policy has to come first"),
+    "wait_batches": ("waits for batches", "its collectors are slower; more of them would help"),
+    "wait_policy": ("waits for a policy", "one is loaded or published"),
+    "wait_disk": ("waits for the disk", "the disk of the run takes no writes"),
+    "wait_workers": ("waits for workers", "the herd has none for it"),
+    "wait_other": ("waits for something else", "acknowledgements, or the end"),
+}
+_WORDS_OF = {
+    "evaluator": {"wait_batches": ("waits for an evaluation", "no checkpoint is due")},
+    "reanalyzer": {"wait_batches": ("waits for rows", "there is nothing to compute again")},
+    "coordinator": {"wait_other": ("waits for messages", "it has nothing to do")},
+}
+_PART = re.compile(rf"(\d+) ({'|'.join(ROLES)})s? \((\d+) free([^)]*)\)")
+_BY_NAME: dict[str, Role] = {role: role for role in ROLES}
+MOST_LOST = 2
+"""Chunks that a collector may have which it has not announced: one that it fills, and one on its way."""
 MOST_FAILURES = 200
 FAILURES = frozenset({"worker_died", "worker_failed", "held_up"})
 """Kinds of events that are failures."""
+
+
+def waits_for(activity: str) -> Wait | None:
+    """What a worker that does this waits for; None if it does not wait."""
+    if activity in OF_ACTIVITY:
+        return OF_ACTIVITY[activity]
+    return "other" if activity.startswith("waiting") else None
+
+
+def words(role: str) -> dict[str, tuple[str, str]]:
+    """For each kind of a role's time what it is called, and why somebody waits so."""
+    return {**_WORDS, **_WORDS_OF.get(role, {})}
+
+
+class Lack(Struct, frozen=True):
+    """Workers of one role that an experiment needs to begin."""
+
+    role: Role
+    missing: int
+    """How many it needs that are not free."""
+    needs: int
+    """How many it needs at least."""
+    free: int
+    note: str
+    """More about them, such as that they are kept for another experiment; empty if there is nothing to say."""
+
+
+class Holder(Struct, frozen=True):
+    """An experiment that has workers of a role that another one lacks."""
+
+    experiment: str
+    run: str | None
+    name: str
+    role: Role
+    workers: int
+
+
+class Queued(Struct, frozen=True):
+    """One experiment that is not over."""
+
+    id: str
+    run: str | None
+    name: str
+    state: ExperimentState
+    priority: int | None
+    place: int | None
+    """Its place among those that wait for workers, from 1; None for others."""
+    wall_s: float
+    why: str | None
+    waits_for: list[Lack]
+    held_by: list[Holder]
+
+
+class Queue(Struct, frozen=True):
+    """The whole view."""
+
+    experiments: list[Queued]
+    free: dict[Role, int]
+
+
+def queue(status: Status, runs: Mapping[str, str]) -> Queue:
+    """The view of a status; `runs` are the ids of runs by that of their experiment. Those with the higher priority come
+    first, then those that have begun, then in order of submission."""
+    open_ = [each for each in status.experiments if each.state not in OVER]
+    order = sorted(open_, key=lambda each: (-each.priority, each.state == "queued"))
+    held: Counter[tuple[str, Role]] = Counter(
+        (worker.experiment, worker.role) for worker in status.workers if worker.experiment is not None
+    )
+    free: Counter[Role] = Counter(worker.role for worker in status.workers if worker.state == "idle")
+    places = {each.id: place for place, each in enumerate((e for e in order if e.state == "queued"), start=1)}
+    names = {each.id: each.name for each in open_}
+    return Queue(
+        [_queued(each, places.get(each.id), runs, names, held) for each in order], {role: free[role] for role in ROLES}
+    )
+
+
+def lacks(why: str | None) -> list[Lack]:
+    """The parts of the coordinator's sentence `waits for 1 learner (0 free) and 2 collectors (1 free)`."""
+    if why is None or not why.startswith("waits for "):
+        return []
+    found: list[Lack] = []
+    for count, name, free, note in _PART.findall(why):
+        role = _BY_NAME[name]
+        needs, there = int(count), int(free)
+        found.append(Lack(role, max(needs - there, 0), needs, there, note.removeprefix(", ")))
+    return found
+
+
+def _queued(
+    status: ExperimentStatus,
+    place: int | None,
+    runs: Mapping[str, str],
+    names: Mapping[str, str],
+    held: Mapping[tuple[str, Role], int],
+) -> Queued:
+    lacking = lacks(status.waiting_for)
+    return Queued(
+        id=status.id,
+        run=runs.get(status.id),
+        name=status.name,
+        state=status.state,
+        priority=status.priority,
+        place=place,
+        wall_s=status.wall_s,
+        why=status.waiting_for,
+        waits_for=lacking,
+        held_by=_holders([lack.role for lack in lacking], status.id, runs, names, held),
+    )
+
+
+def _holders(
+    roles: Sequence[Role],
+    waiting: str,
+    runs: Mapping[str, str],
+    names: Mapping[str, str],
+    held: Mapping[tuple[str, Role], int],
+) -> list[Holder]:
+    return [
+        Holder(experiment, runs.get(experiment), names.get(experiment, experiment), role, count)
+        for (experiment, role), count in held.items()
+        if role in roles and experiment != waiting
+    ]
+
+
+class LedgerView(Struct, frozen=True, kw_only=True):
+    """The counts of one run. See LedgerCounts."""
+
+    accepted_chunks: int
+    accepted_env_steps: int
+    repeated_chunks: int
+    refused_chunks: int
+    refused_env_steps: int
+    lost_collectors: int
+    lost_chunks_most: int
+    """At most so many were lost: those that were refused, and what collectors had that ended without handing it in."""
+
+
+def ledger_view(counts: Ledger | LedgerCounts, env_step: int) -> LedgerView:
+    """The view of the counts that belong to this number of environment steps."""
+    return LedgerView(
+        accepted_chunks=counts.accepted,
+        accepted_env_steps=env_step,
+        repeated_chunks=counts.repeated,
+        refused_chunks=counts.refused,
+        refused_env_steps=counts.refused_env_steps,
+        lost_collectors=counts.lost_collectors,
+        lost_chunks_most=counts.refused + MOST_LOST * counts.lost_collectors,
+    )
 
 
 class CoordinatorView(Struct, frozen=True):

@@ -1,34 +1,132 @@
-"""The side of the command that has a page: starts the process that serves it, starts it again if it dies, and ends it.
-
-Nothing here needs the packages of the extra `page`; `is_installed` says whether they are there.
-"""
+"""The page as commands know it: its process, the tokens of its links, and the file with its last address."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import os
+import secrets
 import socket
 import subprocess
 import sys
 import threading
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Meta, Struct
 
 from remuda.coordinator.monitoring.address import is_loopback, listen, url
-from remuda.page.tokens import PageRight, Tokens, link
+from remuda.storage.atomic import write_bytes
+from remuda.storage.private_file import NotPrivateError, read_private
 from remuda.wire.child_end import end_within
+from remuda.wire.keys.pair import KeyPair
+from remuda.wire.messages import Uuid
 from remuda.worker.threads import bounded
 
+PageRight = Literal["viewer", "operator"]
+"""As those of keys: a viewer reads, an operator also acts."""
+_PURPOSE = "remuda: token of the page, right "
+_SCHEME = "bearer"
+_BYTES = 32
+FILE = "page.json"
+_MODE = 0o600
+_MOST_BYTES = 4_096
 INSTALL = "pip install 'remuda[page]'"
 RESTART_S = 10.0
 """Least time between two starts, if it dies."""
 END_S = 5.0
 _LOOK_S = 0.1
 _NEEDED = ("starlette", "uvicorn")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One token for each right; they appear in no text that Python makes of them."""
+
+    viewer: str = field(repr=False)
+    operator: str = field(repr=False)
+
+    @staticmethod
+    def of(key: KeyPair) -> Tokens:
+        """Those that follow from this key."""
+        return Tokens(_token(key, "viewer"), _token(key, "operator"))
+
+    @staticmethod
+    def fresh() -> Tokens:
+        """New ones, from the random numbers of the operating system."""
+        return Tokens(secrets.token_urlsafe(_BYTES), secrets.token_urlsafe(_BYTES))
+
+    def right(self, authorization: str | None) -> PageRight | None:
+        """The right that the header `Authorization: Bearer TOKEN` gives; None for any other text, or none."""
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() != _SCHEME:
+            return None
+        shown = token.strip().encode("utf-8", "surrogateescape")
+        if hmac.compare_digest(shown, self.operator.encode()):
+            return "operator"
+        return "viewer" if hmac.compare_digest(shown, self.viewer.encode()) else None
+
+
+def link(address: str, token: str) -> str:
+    """The link that opens a page. What follows `#` stays in the browser: no server and no log gets it."""
+    return f"{address}/#token={token}"
+
+
+def _token(key: KeyPair, right: PageRight) -> str:
+    digest = hmac.digest(key.secret, f"{_PURPOSE}{right}".encode(), hashlib.sha256)
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+class Address(Struct, frozen=True):
+    """What the file holds."""
+
+    coordinator: Uuid
+    """Whose page it is."""
+    serving: bool
+    """False once it has ended in the usual way."""
+    url: Annotated[str, Meta(pattern=r"^http://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}\Z", max_length=300)]
+
+
+class AddressFile:
+    """The file of one folder of keys. It holds no token."""
+
+    def __init__(self, keys_dir: Path) -> None:
+        self._path = keys_dir / FILE
+
+    @property
+    def address(self) -> Address | None:
+        """None if there is none, or if the file is damaged."""
+        try:
+            return msgspec.json.decode(read_private(self._path, most_bytes=_MOST_BYTES), type=Address)
+        except (OSError, NotPrivateError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+
+    @property
+    def port(self) -> int | None:
+        """The port of the last page, whether it is served or not."""
+        address = self.address
+        try:
+            return None if address is None else urlsplit(address.url).port
+        except ValueError:  # none above 65535
+            return None
+
+    def url_of(self, coordinator: str) -> str | None:
+        """Where this coordinator serves its page; None if it does not."""
+        found = self.address
+        return found.url if found is not None and found.serving and found.coordinator == coordinator else None
+
+    def write(self, url: str, coordinator: str, *, serving: bool) -> None:
+        """Raises OSError."""
+        content = msgspec.json.encode(Address(coordinator, serving, url))
+        write_bytes(self._path, content + b"\n", durable=False, mode=_MODE)
 
 
 def is_installed() -> bool:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from remuda.page.growing import Mark, look, moved
-from remuda.page.pyramid import FloatArray, Pyramid, Reduction
+from remuda.page.growing import FloatArray, Mark, Pyramid, Reduction, look, moved
 from remuda.storage.untrusted import open_regular
 
 X_COLUMNS = {"env_step": "TotalEnvInteracts", "wall_s": "Time"}

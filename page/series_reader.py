@@ -1,4 +1,4 @@
-"""What a page keeps of a run's time series: bounded however long it is, and read on where reading stopped."""
+"""The part of a run's time series that a page keeps: bounded, and read on as the file grows."""
 
 from __future__ import annotations
 
@@ -7,19 +7,37 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from remuda.logbook.series import Begin, Evaluation, Event, Interval, Logged, Moment, decode_records
-from remuda.logbook.usage import Usage
-from remuda.page.growing import Mark, look, moved
-from remuda.page.pyramid import FloatArray, Pyramid, Reduction
-from remuda.page.series_sample import sampled
-from remuda.page.spans import Spans
+from remuda.logbook.series import (
+    Begin,
+    Evaluation,
+    Event,
+    Interval,
+    Logged,
+    Moment,
+    Usage,
+    decode_first,
+    decode_records,
+    marker,
+)
+from remuda.page.growing import FloatArray, Mark, Pyramid, Reduction, look, moved
 from remuda.storage.record_file import LONGEST_BYTES
 from remuda.storage.untrusted import open_regular
 from remuda.training.vitals import ROLES
 
+_WINDOWS_BYTES = (4 << 10, 64 << 10)
+"""How far a record of the kind is looked for behind a place: a little first, and then further."""
+_END_BYTES = (64 << 10, 2 * LONGEST_BYTES)
+"""How far the newest one is looked for before the end."""
+_RecordT = TypeVar("_RecordT", bound=Interval | Evaluation | Logged)
+HELD_UP = "held_up"
+MOST_SPANS = 1_000
+"""Of one kind; the newest are kept."""
+_COMES = ("worker_joined", "worker_back")
+_GOES = ("worker_left", "worker_died", "worker_failed")
 X_NAMES = ("wall_s", "env_step", "train_iter")
 """What curves can stand over."""
 INTERVAL_NAMES = (
@@ -40,7 +58,6 @@ MOST_LOGGED = 100
 """Names of numbers that callbacks log; the first ones are kept."""
 _BLOCK_BYTES = 256 << 10
 """Of the file, read and added to the buckets together."""
-
 _THREE: tuple[Reduction, ...] = ("last", "min", "max")
 _LAST: tuple[Reduction, ...] = ("last",)
 _SUM: tuple[Reduction, ...] = ("sum",)
@@ -65,6 +82,129 @@ _EVALUATION: tuple[Reduction, ...] = (
 _LOGGED: tuple[Reduction, ...] = (*_LAST * len(X_NAMES), *_THREE)
 _THRICE = [*range(len(X_NAMES)), *(len(X_NAMES) + at for at in range(len(EVALUATION_NAMES)) for _ in range(3))]
 """Where each column of `evaluations` comes from: the x, and three of each value."""
+
+
+def sampled(path: Path, kind: type[_RecordT], places: int) -> list[_RecordT]:
+    """Records of one kind in their order, at most so many: one for each of evenly spaced places, and the newest one.
+    Raises OSError."""
+    found: dict[int, _RecordT] = {}
+    with open_regular(path, follow_link=False) as file:
+        descriptor = file.fileno()
+        size = os.fstat(descriptor).st_size
+        for place in np.linspace(0, size, places - 1, endpoint=False, dtype=np.int64).tolist():
+            for window in _WINDOWS_BYTES:
+                if _first(os.pread(descriptor, window, place), place, kind, found):
+                    break
+        _newest(descriptor, size, kind, found)
+    return [found[place] for place in sorted(found)]
+
+
+def newest_interval(path: Path) -> Interval | None:
+    """The newest interval near the end of the file; None if there is none, or no file that can be read."""
+    found: dict[int, Interval] = {}
+    try:
+        with open_regular(path, follow_link=False) as file:
+            _newest(file.fileno(), os.fstat(file.fileno()).st_size, Interval, found)
+    except OSError:
+        return None
+    return next(iter(found.values()), None)
+
+
+def _first(data: bytes, place: int, kind: type[_RecordT], found: dict[int, _RecordT]) -> bool:
+    """Note the first record of the kind in `data`, which lies at this place of the file; whether it is whole."""
+    mark, at = marker(kind), -1
+    while (at := data.find(mark, at + 1)) >= 0:
+        if _note(data, at, place, kind, found):
+            return True
+    return False
+
+
+def _newest(descriptor: int, size: int, kind: type[_RecordT], found: dict[int, _RecordT]) -> None:
+    mark = marker(kind)
+    for window in _END_BYTES:
+        place = max(size - window, 0)
+        data = os.pread(descriptor, window, place)
+        at = len(data)
+        while (at := data.rfind(mark, 0, at)) >= 0:
+            if _note(data, at, place, kind, found):
+                return
+
+
+def _note(data: bytes, at: int, place: int, kind: type[_RecordT], found: dict[int, _RecordT]) -> bool:
+    """Note the record whose kind stands at `at`, if it is one: a text may hold the same bytes."""
+    for header, is_map in ((1, data[at - 1] >> 4 == 0x8), (3, at >= 3 and data[at - 3] == 0xDE)):
+        if at >= header and is_map:
+            begin = at - header
+            record = decode_first(data[begin : begin + LONGEST_BYTES])
+            if isinstance(record, kind):
+                found[place + begin] = record
+                return True
+    return False
+
+
+class Spans:
+    """Takes events in their order, and keeps when each role had nobody, and when the run was held up."""
+
+    def __init__(self) -> None:
+        self._present: dict[str, set[str]] = {}
+        self._since_s: dict[str, float] = {}
+        """Begin of the span that is open, by role or HELD_UP."""
+        self._over: dict[str, deque[tuple[float, float]]] = {}
+        self._ended_s: float | None = None
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles that had a worker."""
+        return list(self._present)
+
+    def take(self, event: Event) -> None:
+        """Note one event."""
+        role, worker = event.role, event.worker
+        if event.event == "run_ends":
+            self._ended_s = event.wall_s
+        elif event.event == HELD_UP:
+            self._since_s.setdefault(HELD_UP, event.wall_s)
+        elif event.event == "goes_on":
+            self._close(HELD_UP, event.wall_s)
+        elif role is not None and worker is not None:
+            self._worker(event, role, worker)
+
+    def lasting(self, kind: str, until_s: float) -> list[tuple[float, float]]:
+        """Begin and end, in seconds since the run began, of each time without a worker of this role, or while the run
+        was HELD_UP; one that goes on ends `until_s`, or with the run."""
+        found = list(self._over.get(kind, ()))
+        end_s = until_s if self._ended_s is None else min(self._ended_s, until_s)
+        since_s = self._since_s.get(kind)
+        if since_s is not None and since_s < end_s:
+            found.append((since_s, end_s))
+        return found
+
+    def _worker(self, event: Event, role: str, worker: str) -> None:
+        if event.event in _COMES:
+            if role not in self._present:  # the first one: nobody was there before
+                self._present[role] = set()
+                self._since_s[role] = 0.0
+            if self._ended_s is not None and event.event == "worker_joined":
+                self._ended_s = None  # it was resumed
+            self._present[role].add(worker)
+            self._close(role, event.wall_s)
+        elif event.event in _GOES and role in self._present:
+            self._present[role].discard(worker)
+            if not self._present[role]:
+                self._since_s.setdefault(role, event.wall_s)
+
+    def _close(self, kind: str, end_s: float) -> None:
+        begin_s = self._since_s.pop(kind, None)
+        if begin_s is not None and end_s > begin_s:
+            self._over.setdefault(kind, deque(maxlen=MOST_SPANS)).append((begin_s, end_s))
+
+
+def covered(spans: list[tuple[float, float]], begin_s: float, end_s: float) -> float:
+    """The share of the time from `begin_s` to `end_s` that the spans, which do not overlap, cover."""
+    if end_s <= begin_s:
+        return 0.0
+    inside = sum(max(min(end_s, end) - max(begin_s, begin), 0.0) for begin, end in spans)
+    return min(inside / (end_s - begin_s), 1.0)
 
 
 class SeriesReader:

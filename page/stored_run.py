@@ -1,8 +1,9 @@
-"""What one run folder says of itself."""
+"""The facts of one run folder, read without a coordinator."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, cast
@@ -12,23 +13,49 @@ from pydantic import JsonValue
 
 from remuda.config.secrets import masked
 from remuda.logbook.tail import policies
-from remuda.page.numbers import finite
-from remuda.page.run_end import ended
+from remuda.page.growing import finite
 from remuda.page.run_ids import of_policy
 from remuda.plotting.runs import Run, described
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError, NewTask
 from remuda.storage.notes import Notes, read_notes
 from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of
 from remuda.storage.untrusted import json_of, open_regular, read_bounded
+from remuda.training.commander.end import ON_REQUEST, REACHED, End
 from remuda.training.commander.together import mean_return
 from remuda.wire.messages import CheckpointRecord, ExperimentState
 
+_RECORD = re.compile(r"^\[\d{4}-\d\d-\d\d [^\]]*\]\[[^\]]*\]\[[A-Z]+\] ", re.MULTILINE)
+_OVER = re.compile(r"the run is over after [0-9.]+ s: (.*)", re.DOTALL)
+_BY_HAND = "a client asked"
+"""Who stops a run by hand gives no other reason."""
+_LAST_RECORDS = 3
+"""Up to two records may follow the one that tells the end, for instance about a file."""
 _MOST_CONFIG_BYTES = 1 << 20
 _TAIL_BYTES = 16 << 10
 Stamp = tuple[tuple[int, int], ...]
-
 StoredState = ExperimentState | Literal["unknown"]
 """unknown: nobody has written how the run ended; it goes on, or was killed."""
+
+
+def ended(tail: str) -> tuple[ExperimentState, str] | None:
+    """State and reason, if one of the last records of the log says that the run is over. A run that was resumed has
+    other records behind that one."""
+    for record in _RECORD.split(tail)[-_LAST_RECORDS:][::-1]:
+        found = _OVER.match(record)
+        if found is not None:
+            reason = _reason(found[1].strip())
+            because = found[1].strip().removeprefix(f"{ON_REQUEST}; ")
+            told = because if reason == ON_REQUEST and not because.startswith(_BY_HAND) else reason
+            return End(reason, "").state, told
+    return None
+
+
+def _reason(text: str) -> str:
+    """The reason in `reason; explanation`. A sentence stands alone; earlier versions wrote it twice."""
+    first = text.partition(";")[0]
+    if first in REACHED or first == ON_REQUEST:
+        return first
+    return text[: len(text) // 2 - 1] if text[: len(text) // 2 - 1] == text[len(text) // 2 + 1 :] else text
 
 
 class PolicyRow(Struct, frozen=True, kw_only=True):

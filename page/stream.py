@@ -1,37 +1,171 @@
-"""The event stream: what each round has to tell, and ids from which any later server goes on."""
+"""The event stream: its messages, and the changes since the last ones."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Struct, structs
 
 from remuda.logbook import tail
-from remuda.page.changes import Changes, row_key, row_summary, worker_summary
+from remuda.page.commands import AskedEvaluation
 from remuda.page.coordinator_link import Presence, Seen
-from remuda.page.evaluations import AskedEvaluation
-from remuda.page.herd import WorkerView, coordinator_view, hosts, worker_view
+from remuda.page.herd import CoordinatorView, HostView, Queue, WorkerView, coordinator_view, hosts, queue, worker_view
 from remuda.page.log_files import known_log
 from remuda.page.run_ids import whole_run
 from remuda.page.run_rows import RunRow, run_ids
-from remuda.page.stream_messages import (
-    HerdNews,
-    LogLines,
-    Message,
-    OfRun,
-    PresenceNews,
-    RunsNews,
-    without_time,
-)
-from remuda.page.views import Session, Views
-from remuda.page.waiting import Queue, queue
+from remuda.page.views import Session, SweepView, Views
 from remuda.storage.run_folder import RunFolder
 
+_Item = TypeVar("_Item")
+_RSS_BITS = 24
+"""Memory counts in steps of 16 MiB."""
+_BEAT_S = 5.0
+"""The age of the last beat counts in steps of so much; a worker that works is never so old."""
 _PIECES = 16
 """Pieces of a log in one round; the rest follows."""
 _ID = re.compile(r"2\.(\d{1,20})\.(\d{1,20})")
+
+
+class Changes(Generic[_Item]):
+    """Remembers, for each key, a summary of what was told; an item is told again when its summary is another."""
+
+    def __init__(self, key: Callable[[_Item], str], summary: Callable[[_Item], Hashable]) -> None:
+        self._key = key
+        self._summary = summary
+        self._told: Mapping[str, Hashable] = {}
+        self.began = False
+        """Whether anything was told."""
+
+    def take(self, items: Iterable[_Item]) -> tuple[list[_Item], list[str]]:
+        """The items that are new or have changed, and the keys that are gone; then all count as told."""
+        told: dict[str, Hashable] = {}
+        changed: list[_Item] = []
+        for item in items:
+            key, summary = self._key(item), self._summary(item)
+            told[key] = summary
+            if key not in self._told or self._told[key] != summary:
+                changed.append(item)
+        gone = [key for key in self._told if key not in told]
+        self._told, self.began = told, True
+        return changed, gone
+
+
+def worker_summary(worker: WorkerView) -> Hashable:
+    """With rounded numbers, since those of every worker change every second."""
+    return (
+        worker.incarnation,
+        worker.state,
+        worker.experiment,
+        worker.activity,
+        int(worker.beat_age_s // _BEAT_S),
+        round(worker.cpu_cores, 1),
+        worker.rss_bytes >> _RSS_BITS,
+        None if worker.work_share is None else round(worker.work_share, 1),
+    )
+
+
+def row_key(row: RunRow) -> str:
+    """What tells one run from the others."""
+    return row.run if row.run is not None else row.experiment or row.name
+
+
+def row_summary(row: RunRow) -> Hashable:
+    """All but the time that passes."""
+    return (
+        row.state,
+        row.reason,
+        row.says,
+        row.priority,
+        row.env_step,
+        row.train_iter,
+        row.episode,
+        row.last_return,
+        row.best_return,
+        row.policy_lag,
+        row.samples_per_insert,
+        row.group,
+        row.live,
+        row.note,
+        *row.tags,
+    )
+
+
+class Message(Struct, frozen=True):
+    """One message of the stream."""
+
+    id: str
+    event: str
+    data: object
+
+    def encoded(self) -> bytes:
+        """As `text/event-stream` has it. JSON holds no end of a line."""
+        return b"id: %s\nevent: %s\ndata: %s\n\n" % (
+            self.id.encode(),
+            self.event.encode(),
+            msgspec.json.encode(self.data),
+        )
+
+
+class HerdNews(Struct, frozen=True):
+    """The herd, or what has changed in it."""
+
+    all: bool
+    coordinator: CoordinatorView
+    hosts: list[HostView]
+    workers: list[WorkerView]
+    gone: list[str]
+
+
+class RunsNews(Struct, frozen=True):
+    """All runs, or those that have changed."""
+
+    all: bool
+    runs: list[RunRow]
+    gone: list[str]
+    complete: bool
+    """Whether there are no other runs."""
+    sweeps: list[SweepView]
+
+
+class LogLines(Struct, frozen=True):
+    """New lines of a log."""
+
+    file: str
+    inode: int
+    begin: int
+    end: int
+    text: str
+    reset: bool
+    """The file was replaced: forget its former lines."""
+
+
+class OfRun(Struct, frozen=True):
+    """Something of this run has changed: ask again."""
+
+    run: str
+
+
+class PresenceNews(Struct, frozen=True):
+    """The coordinator came or went."""
+
+    coordinator: Presence
+    since_s: float | None
+
+
+def without_time(queue: Queue) -> Queue:
+    """The queue, whose numbers of seconds always grow, for a comparison."""
+    return Queue([structs.replace(each, wall_s=0.0) for each in queue.experiments], queue.free)
+
+
+def batch(messages: Sequence[Message]) -> bytes:
+    """All of them as bytes."""
+    return b"".join(message.encoded() for message in messages)
 
 
 @dataclass(frozen=True)

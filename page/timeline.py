@@ -1,16 +1,22 @@
-"""Where each role's time goes over a run: work, environments, and each wait by its name."""
+"""The time of each role over a run: work, environments, and each wait by its name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 
 from remuda.logbook.series import Event
-from remuda.page.numbers import listed
-from remuda.page.pyramid import FloatArray
+from remuda.page.growing import FloatArray, listed
+from remuda.page.herd import OF_USAGE, words
+from remuda.page.library import REQUEST_S, Budget, Library
+from remuda.page.run_ids import RunIds, UnknownRunError
+from remuda.page.run_rows import Shares
 from remuda.page.series_reader import (
+    HELD_UP,
     INTERVAL_NAMES,
     INTERVAL_PAST,
     INTERVAL_ROLES,
@@ -20,9 +26,8 @@ from remuda.page.series_reader import (
     USAGE_COLUMNS,
     USAGE_NAMES,
     SeriesReader,
+    covered,
 )
-from remuda.page.spans import HELD_UP, covered
-from remuda.page.waits import OF_USAGE, words
 from remuda.training.vitals import COORDINATOR, ROLES
 
 SHARES = ("work", "env", "wait_credit", "wait_batches", "wait_policy", "wait_disk", "wait_workers", "wait_other")
@@ -31,6 +36,10 @@ _RECENT_BUCKETS = 20
 _NAMES = {kind: f"wait_{OF_USAGE[kind]}" if kind in OF_USAGE else kind for kind in KINDS}
 _WAITS = ("wait_credit", "wait_batches", "wait_policy", "wait_other")
 """Those that the records name; time that the disk held up was recorded as one of them."""
+LOOK_S = 5.0
+PAST_S = 120.0
+_MOST_RUNS = 100
+"""So many are remembered."""
 
 
 class RoleTimeline(Struct, frozen=True):
@@ -207,3 +216,29 @@ def _merged(rows: FloatArray, most: int) -> FloatArray:
     found[:, 0] = rows[starts, 0]
     found[:, INTERVAL_PAST:] = np.add.reduceat(rows[:, INTERVAL_PAST:], starts, axis=0)
     return found
+
+
+class GoingOn:
+    """For any thread."""
+
+    def __init__(self, library: Library, ids: RunIds, clock: Callable[[], float] = time.monotonic) -> None:
+        self._library = library
+        self._ids = ids
+        self._clock = clock
+        self._known: OrderedDict[str, tuple[float, Shares]] = OrderedDict()
+
+    def shares(self, run: str) -> Shares:
+        """By role, where its time goes; of its first policy, where it has several."""
+        now_s = self._clock()
+        known = self._known.get(run)
+        if known is not None and now_s < known[0]:
+            return known[1]
+        try:
+            with self._library.series(self._ids.each_policy(run)[0], Budget(REQUEST_S)) as reader:
+                found = recent(reader, PAST_S)
+        except (UnknownRunError, OSError):
+            found = {}
+        self._known[run] = (now_s + LOOK_S, found)
+        while len(self._known) > _MOST_RUNS:
+            self._known.popitem(last=False)
+        return found

@@ -15,26 +15,20 @@ from msgspec import Struct
 from pydantic import JsonValue
 
 from remuda.config.stored import FOLDER as EXAMPLES
-from remuda.page import comparing, log_files
-from remuda.page.checkpoints import Checkpoints, checkpoints
+from remuda.page import log_files
+from remuda.page.checkpoints import Checkpoints, Films, checkpoints
+from remuda.page.commands import Evaluations
+from remuda.page.comparing import MOST_RUNS, Comparison, Settings, compared, origins_and_text, side_by_side
 from remuda.page.coordinator_link import CoordinatorLink, Presence
-from remuda.page.curves import Charts, Quantity, curves
-from remuda.page.curves_csv import csv_pieces
-from remuda.page.evaluations import Evaluations
-from remuda.page.films import Films
-from remuda.page.going_on import GoingOn
-from remuda.page.herd import Failure, Herd, failures_of, herd, newest
-from remuda.page.ledger import LedgerView, ledger_view
+from remuda.page.curves import Charts, Quantity, csv_pieces, curves
+from remuda.page.herd import Failure, Herd, LedgerView, Queue, failures_of, herd, ledger_view, newest, queue
 from remuda.page.library import REQUEST_S, Budget, Library
+from remuda.page.process import PageRight
 from remuda.page.run_ids import MOST_DEPTH, RunIds, UnknownRunError, whole_run
 from remuda.page.run_rows import RunRow, run_ids, run_rows, with_headline
-from remuda.page.series_reader import EVALUATION_NAMES, INTERVAL_NAMES
-from remuda.page.series_sample import newest_interval
-from remuda.page.settings import Settings, origins_and_text, side_by_side
+from remuda.page.series_reader import EVALUATION_NAMES, INTERVAL_NAMES, newest_interval
 from remuda.page.stored_runs import StoredRuns
-from remuda.page.timeline import Timeline, timeline
-from remuda.page.tokens import PageRight
-from remuda.page.waiting import Queue, queue
+from remuda.page.timeline import GoingOn, Timeline, timeline
 from remuda.storage.untrusted import json_of, read_bounded
 from remuda.wire.messages import OVER, Status
 
@@ -294,7 +288,7 @@ class Views:
         texts = [text for _, text in told if text is not None and len(runs) == 1]
         return side_by_side(runs, [self.stored.settings(run) for run in runs], [origins for origins, _ in told], texts)
 
-    def compared(self, runs: Sequence[str], sweep: str | None) -> comparing.Comparison:
+    def compared(self, runs: Sequence[str], sweep: str | None) -> Comparison:
         """A table of these runs; of a sweep's, or of all, if none is named."""
         rows = [row for row in run_rows(self.stored.all(), self.link.recent_status(), self.ids) if row.run is not None]
         if runs:
@@ -302,8 +296,8 @@ class Views:
             rows = [row for row in rows if row.run in wanted]
         elif sweep is not None:
             rows = [row for row in rows if row.sweep == sweep]
-        rows = rows[: comparing.MOST_RUNS]
-        return comparing.compared(rows, {row.run: self._settings_of(row.run) for row in rows if row.run is not None})
+        rows = rows[:MOST_RUNS]
+        return compared(rows, {row.run: self._settings_of(row.run) for row in rows if row.run is not None})
 
     def examples(self) -> list[tuple[str, str]]:
         """Names and texts of configs to begin with."""

@@ -12,8 +12,8 @@ from remuda.buffer.reanalysis_file import reanalysis_name
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
-from remuda.logbook.book import reanalyzer_logbook
-from remuda.logbook.printed import end_printed, log_printed
+from remuda.logbook.role_logbooks import reanalyzer_logbook
+from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_reanalyzer, reanalyzed_by_workers
 from remuda.policy.spaces import ActionSpec, ObservationSpec

@@ -16,12 +16,13 @@ from remuda.config.plain import plain
 from remuda.config.recording import SinkName
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
-from remuda.logbook.book import Logbook, serial_logbook
+from remuda.logbook.book import Logbook
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow, EvaluationReport
 from remuda.logbook.progress import ProgressRow
+from remuda.logbook.reports import LearnReport
+from remuda.logbook.role_logbooks import serial_logbook
 from remuda.logbook.row_sinks import SinkContext, attach_sinks
 from remuda.logbook.statistics import Statistics
-from remuda.logbook.training_reports import LearnReport
 from remuda.runner.custom_checkpoint import read_state, write_state
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists, RunFolderError, prepare

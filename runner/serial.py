@@ -22,7 +22,8 @@ from remuda.learner.checkpoint import CheckpointError, CheckpointState, restore_
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import settle_precision
 from remuda.learner.start import continue_from, take_weights
-from remuda.logbook.book import Logbook, serial_logbook
+from remuda.logbook.book import Logbook
+from remuda.logbook.role_logbooks import serial_logbook
 from remuda.logbook.row_sinks import settings_of
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Algorithm

@@ -14,9 +14,9 @@ from remuda.learner.loop import LearnerLoop
 from remuda.learner.settings import LearnerSettings
 from remuda.learner.threads import update_threads
 from remuda.logbook.episode_reports import CollectReport
-from remuda.logbook.pages import results_of
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import settings_of
+from remuda.logbook.tensorboard import results_of
 from remuda.runner.callbacks import SerialCallbacks
 from remuda.runner.checkpoint_journal import SERIAL_WORKER, CheckpointJournal, identity_of, sweep
 from remuda.runner.components import Components, RunHooks

@@ -23,8 +23,7 @@ from remuda.config.suggest import all_keys, kinds_at
 from remuda.environments.episode_info import DISCOUNTED_RETURN
 from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.reports import Report
-from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport
+from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport, Report
 from remuda.policy.algorithms import declaration
 from remuda.tests.names_of_others import FIELD_WORDS, IN_WORDS, NAMES, OTHER_MEANINGS
 from remuda.wire.messages import CheckpointRecord, ExperimentStatus

@@ -12,8 +12,7 @@ from typing import Literal
 
 from remuda.logbook.lines import Place, caller
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.reports import Report
-from remuda.logbook.run_events import EventReport
+from remuda.logbook.reports import EventReport, Report
 from remuda.logbook.series import EventKind
 from remuda.wire.messages import CheckpointRecord, Counters, Role
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import get_args
 
+from remuda.logbook.reports import VitalsReport
+from remuda.logbook.series import Usage
 from remuda.logbook.timers import SEPARATOR, Flat, add, tree
-from remuda.logbook.usage import Usage
-from remuda.logbook.vitals import VitalsReport
 from remuda.wire.messages import Counters, Role, WorkerVitals
 
 MOST_PROCESSES = 200

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from remuda.config.exits import NoExit
-from remuda.logbook.printed import end_printed, keep_printed
+from remuda.logbook.streams import end_printed, keep_printed
 from remuda.logbook.timers import Timers
 from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, Registered, WorkerFailed, shortened

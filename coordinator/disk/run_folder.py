@@ -11,8 +11,9 @@ from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, OfPolicy, RewindCurves
-from remuda.logbook.book import Logbook, commander_logbook
+from remuda.logbook.book import Logbook
 from remuda.logbook.lines import LEVELS, Place, TextLog
+from remuda.logbook.role_logbooks import commander_logbook
 from remuda.logbook.row_sinks import settings_of
 from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError

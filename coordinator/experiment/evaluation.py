@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from remuda.coordinator.effects import SendToLease, Step
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.logbook.episode_reports import WorkerReport
-from remuda.logbook.histogram import put_together
-from remuda.logbook.statistics import episode_statistics, merged
+from remuda.logbook.statistics import episode_statistics, merged, put_together
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Decision, EvaluateByTraining, Save, StartEvaluation
 from remuda.training.commander.end import End

@@ -16,8 +16,8 @@ from remuda.coordinator.experiment.parts import Parts
 from remuda.coordinator.hold import Hold
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.environments.assignment import config_of_policy
-from remuda.logbook.pages import results_of
-from remuda.logbook.run_events import EventReport
+from remuda.logbook.reports import EventReport
+from remuda.logbook.tensorboard import results_of
 from remuda.training.commander.end import ON_REQUEST, End
 from remuda.training.effects import Emit, Happened, LogLine, WriteProgress, WriteTimers
 from remuda.training.identity import Identity

@@ -17,9 +17,8 @@ from remuda.buffer.reanalysis_file import HEADER_AT_MOST_BYTES, reanalysis_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import DeleteChunks, SendToLease, Step
 from remuda.environments.seeding import generator
-from remuda.logbook.reports import Report
+from remuda.logbook.reports import BufferThroughputReport, Report
 from remuda.logbook.statistics import ratio
-from remuda.logbook.training_reports import BufferThroughputReport
 from remuda.policy.algorithms import reanalyzed_by_workers
 from remuda.training.changed_rows import ChangedRows
 from remuda.training.effects import LogLine

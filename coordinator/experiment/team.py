@@ -29,8 +29,8 @@ from remuda.coordinator.experiment.failures import bulkhead
 from remuda.coordinator.experiment.messages import Speaker, refused
 from remuda.coordinator.hold import Hold
 from remuda.coordinator.scheduler import Demand, Holding
-from remuda.logbook.pages import results_of
-from remuda.logbook.run_events import EventReport
+from remuda.logbook.reports import EventReport
+from remuda.logbook.tensorboard import results_of
 from remuda.training.commander.end import ON_REQUEST, End
 from remuda.training.commander.together import all_solved, joined_counters, last_returns, mean_return
 from remuda.training.effects import (

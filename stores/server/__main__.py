@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from remuda.logbook.best_effort import best_effort_stderr
+from remuda.logbook.streams import best_effort_stderr
 from remuda.stores.server.service import StreamServer
 from remuda.wire.keys.folder import KeysFolder
 from remuda.worker.shutdown_guard import ShutdownGuard

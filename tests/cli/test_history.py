@@ -11,8 +11,7 @@ from rich.console import Console
 
 from remuda.cli.history import MOST_EVENTS, MOST_ROWS, history
 from remuda.logbook.series import read_series
-from remuda.logbook.series_file import SeriesFile
-from remuda.logbook.series_view import SeriesView
+from remuda.logbook.series_file import SeriesFile, SeriesView
 from remuda.storage.notes import Notes, write_notes
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.cli.terminal import Terminal

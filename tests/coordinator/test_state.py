@@ -9,7 +9,7 @@ import pytest
 from remuda.coordinator.events import ShutdownRequested
 from remuda.coordinator.experiment import failures
 from remuda.logbook.episode_reports import EvaluationReport, WorkerReport
-from remuda.logbook.training_reports import BufferThroughputReport
+from remuda.logbook.reports import BufferThroughputReport
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Faults, Worker, World
 from remuda.tests.faults.sizes import LONG

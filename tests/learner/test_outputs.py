@@ -13,7 +13,7 @@ from remuda.config.recording import LogConfig
 from remuda.learner.checkpoint import Progress
 from remuda.learner.diverged import DivergedError
 from remuda.learner.outputs import LearnerOutputs
-from remuda.logbook.book import learner_logbook
+from remuda.logbook.role_logbooks import learner_logbook
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.networks.portable import Portable
 from remuda.storage.run_folder import RunFolder

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from remuda.logbook.episode_reports import EvaluationReport, WorkerReport
-from remuda.logbook.run_events import EventReport
-from remuda.logbook.training_reports import BufferThroughputReport, CallbackReport
-from remuda.logbook.usage import Usage
-from remuda.logbook.vitals import VitalsReport
+from remuda.logbook.reports import BufferThroughputReport, CallbackReport, EventReport, VitalsReport
+from remuda.logbook.series import Usage
 from remuda.wire.messages import LedgerCounts
 
 UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.logbook.background import BackgroundSink, Service, SinkError
+from remuda.logbook.trackers import BackgroundSink, Service, SinkError
 from remuda.tests.patience import HANG_S
 
 

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from remuda.logbook.best_effort import WAITING_AT_MOST, BestEffortStream, best_effort_stderr
+from remuda.logbook.streams import WAITING_AT_MOST, BestEffortStream, best_effort_stderr
 from remuda.tests.patience import HANG_S
 
 

@@ -14,14 +14,6 @@ from typing import get_args
 
 import pytest
 
-from remuda.logbook.background import BackgroundSink
-from remuda.logbook.book import (
-    collector_logbook,
-    commander_logbook,
-    evaluator_logbook,
-    learner_logbook,
-    serial_logbook,
-)
 from remuda.logbook.episode_reports import (
     CollectReport,
     CollectTotals,
@@ -30,10 +22,17 @@ from remuda.logbook.episode_reports import (
     EvaluationReport,
     WorkerReport,
 )
-from remuda.logbook.page_reports import FilmReport, HistogramReport
 from remuda.logbook.progress import ProgressRow
+from remuda.logbook.reports import BufferThroughputReport, CallbackReport, FilmReport, HistogramReport, LearnReport
+from remuda.logbook.role_logbooks import (
+    collector_logbook,
+    commander_logbook,
+    evaluator_logbook,
+    learner_logbook,
+    serial_logbook,
+)
 from remuda.logbook.row_sinks import SinkContext, attach_sinks
-from remuda.logbook.training_reports import BufferThroughputReport, CallbackReport, LearnReport
+from remuda.logbook.trackers import BackgroundSink
 from remuda.storage.existing_folder import Mode, prepare
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves, films, histograms

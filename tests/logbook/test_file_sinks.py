@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from remuda.logbook.file_sinks import CsvSink, JsonLinesSink
 from remuda.logbook.progress import ProgressRow
+from remuda.logbook.tables import CsvSink, JsonLinesSink
 
 TEST: dict[str, Any] = {"test_returns": [9.0, 11.0], "test_lengths": [9, 11], "test_env_step": 0}
 FIRST = ProgressRow(epoch=0, env_step=0, **TEST, losses={}, wall_s=0.5)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from remuda.logbook.forwarding_stream import ForwardingStream
+from remuda.logbook.streams import ForwardingStream
 
 
 def test_it_has_descriptor_terminal_and_encoding_of_the_stream_behind_it() -> None:

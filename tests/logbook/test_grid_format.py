@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tabulate import tabulate
 
-from remuda.logbook.grid_format import Value, grid, lines
+from remuda.logbook.lines import Value, grid, lines
 
 
 def test_the_promised_table() -> None:

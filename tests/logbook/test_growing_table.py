@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.logbook.growing_table import Table
+from remuda.logbook.tables import Table
 
 NAMES = st.from_regex(r"[a-z_][a-z0-9_./-]{0,8}", fullmatch=True)
 

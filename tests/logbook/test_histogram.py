@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.logbook.histogram import counted, put_together, spread_evenly, trimmed
+from remuda.logbook.statistics import counted, put_together, spread_evenly, trimmed
 from remuda.wire.messages import Histogram
 
 

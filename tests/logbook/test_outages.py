@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remuda.logbook.outages import RETRY_S, Outages
+from remuda.logbook.book import RETRY_S, Outages
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from remuda.logbook.pages import as_markdown, hyperparameters, listed, results_of
+from remuda.logbook.tensorboard import as_markdown, hyperparameters, listed, results_of
 from remuda.tests.client.statuses import status
 
 SETTINGS: dict[str, JsonValue] = {

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.logbook.book import collector_logbook
-from remuda.logbook.printed import KEPT_AT_MOST, LONGEST, PrintedStream, end_printed, keep_printed, log_printed, printed
+from remuda.logbook.role_logbooks import collector_logbook
+from remuda.logbook.streams import KEPT_AT_MOST, LONGEST, PrintedStream, end_printed, keep_printed, log_printed, printed
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.logbook.rounds import Rounds
+from remuda.logbook.progress import Rounds
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ import pytest
 from remuda.config.environment import EnvConfig
 from remuda.config.recording import LogConfig, SinkName
 from remuda.config.schema import ExperimentConfig
-from remuda.logbook.book import Logbook, serial_logbook
+from remuda.logbook.book import Logbook
 from remuda.logbook.progress import ProgressRow
+from remuda.logbook.role_logbooks import serial_logbook
 from remuda.logbook.row_sinks import attach_configured
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from remuda.logbook.book import commander_logbook
+from remuda.logbook.role_logbooks import commander_logbook
 from remuda.logbook.series import (
     Evaluation,
     Event,
@@ -28,8 +28,7 @@ from remuda.logbook.series import (
     read_series,
     read_whole,
 )
-from remuda.logbook.series_file import SeriesFile
-from remuda.logbook.series_view import EVENTS_PER_INTERVAL, LOGGED_PER_INTERVAL, LONGEST_TEXT, SeriesView
+from remuda.logbook.series_file import EVENTS_PER_INTERVAL, LOGGED_PER_INTERVAL, LONGEST_TEXT, SeriesFile, SeriesView
 from remuda.storage.existing_folder import prepare
 from remuda.storage.record_file import packed
 from remuda.tests.logbook.series_examples import COLLECTOR, ROWS, UUID, collected, evaluation, joined, logged, vitals

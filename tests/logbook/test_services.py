@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from remuda.logbook.background import BackgroundSink
-from remuda.logbook.services import mlflow_run, wandb_run
+from remuda.logbook.trackers import BackgroundSink, mlflow_run, wandb_run
 
 SETTINGS: dict[str, Any] = {"name": "x", "policy": {"type": "dqn", "hidden": [8, 8]}, "env": {"kwargs": {}}}
 ROWS = [{"env_step": 0.0, "evaluator/reward_mean": 9.0}, {"env_step": 10.0, "collector/reward_mean": float("nan")},

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from remuda.logbook import sink_process
-from remuda.logbook.background import SinkError
 from remuda.logbook.sink_process import OUTPUT, ProcessService
+from remuda.logbook.trackers import SinkError
 from remuda.tests.patience import HANG_S, until
 
 SINKS = """

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.logbook.event_file import read_frames, scalar_event, version_event
-from remuda.logbook.grid_format import Value
+from remuda.logbook.lines import Value
 from remuda.logbook.tensorboard import EventWriter
 from remuda.tests.imports import imported_by
 from remuda.tests.logbook.event_reader import Buckets, curves, films, histograms, hyperparameters, texts

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport, LearnReport
+from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport, LearnReport
 
 
 def test_the_learners_table() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remuda.logbook.book import serial_logbook
-from remuda.logbook.usage import Usage
-from remuda.logbook.vitals import VitalsReport
+from remuda.logbook.reports import VitalsReport
+from remuda.logbook.role_logbooks import serial_logbook
+from remuda.logbook.series import Usage
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
 

@@ -11,10 +11,9 @@ from typing import Any
 from remuda.config.dump import write_configs
 from remuda.config.load import load_settings
 from remuda.logbook.lines import TextLog
-from remuda.logbook.series import Evaluation, Event, EventKind, Interval, Logged, Moment
+from remuda.logbook.series import Evaluation, Event, EventKind, Interval, Logged, Moment, Usage
 from remuda.logbook.series_file import SeriesFile
 from remuda.logbook.tensorboard import EventWriter
-from remuda.logbook.usage import Usage
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder

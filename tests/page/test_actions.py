@@ -11,14 +11,13 @@ import pytest
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
 
-from remuda.page.actions import LONGEST_BODY_BYTES, NEEDS, Actions, allowed
+from remuda.page.actions import LONGEST_BODY_BYTES, NEEDS, Actions, Problem, allowed, checked, problem
 from remuda.page.app import make_app
-from remuda.page.checking import Problem, checked, problem
+from remuda.page.commands import AskedEvaluation, outcome
 from remuda.page.coordinator_link import CoordinatorLink
-from remuda.page.evaluations import AskedEvaluation, outcome
-from remuda.page.tokens import Tokens
+from remuda.page.process import Tokens
+from remuda.page.requests import WRITES
 from remuda.page.views import Views
-from remuda.page.writes import WRITES
 from remuda.storage.notes import Notes, read_notes
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import finished_run

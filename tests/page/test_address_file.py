@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.page.address_file import FILE, AddressFile
+from remuda.page.process import FILE, AddressFile
 
 ID = "01234567-89ab-4def-8123-456789abcdef"
 OTHER = "11234567-89ab-4def-8123-456789abcdef"

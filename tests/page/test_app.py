@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from remuda.page.actions import Actions
 from remuda.page.app import make_app
 from remuda.page.coordinator_link import CoordinatorLink
-from remuda.page.reads import READS
-from remuda.page.tokens import Tokens
+from remuda.page.process import Tokens
+from remuda.page.requests import READS
 from remuda.page.views import Views
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import GIF, film, finished_run, logged, run_folder, write_series

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from remuda.page.changes import Changes, worker_summary
 from remuda.page.herd import WorkerView, worker_view
+from remuda.page.stream import Changes, worker_summary
 from remuda.tests.page.statuses import worker
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.logbook.series import Moment
-from remuda.page.curves import Quantity
-from remuda.page.curves_csv import HEADER, csv_pieces
+from remuda.page.curves import HEADER, Quantity, csv_pieces
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import evaluation, interval, logged, run_folder, write_progress, write_series
 

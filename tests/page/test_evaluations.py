@@ -7,8 +7,8 @@ from collections.abc import Generator
 
 import pytest
 
-from remuda.page import evaluations as module
-from remuda.page.evaluations import AskedEvaluation, Evaluations
+from remuda.page import commands as module
+from remuda.page.commands import AskedEvaluation, Evaluations
 from remuda.tests.patience import until
 
 pytestmark = pytest.mark.processes

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from remuda.logbook.tensorboard import EventWriter
-from remuda.page.checkpoints import checkpoints
-from remuda.page.films import Films, NoFilmError
+from remuda.page.checkpoints import Films, NoFilmError, checkpoints
 from remuda.tests.page.folders import GIF, film, finished_run, run_folder
 
 

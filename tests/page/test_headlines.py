@@ -8,8 +8,8 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from remuda.page.headlines import headline
-from remuda.page.waiting import Holder, Lack, Queued
+from remuda.page.herd import Holder, Lack, Queued
+from remuda.page.run_rows import headline
 
 
 class Run(Struct, frozen=True):

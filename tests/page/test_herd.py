@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.page.herd import MOST_FAILURES, failures_of, herd, newest
-from remuda.page.waits import waits_for
+from remuda.page.herd import MOST_FAILURES, failures_of, herd, newest, waits_for
 from remuda.tests.page.folders import WORKER, event
 from remuda.tests.page.statuses import status, uuid, worker
 

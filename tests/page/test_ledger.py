@@ -11,7 +11,7 @@ import pytest
 from remuda.client.client import Client
 from remuda.logbook.series import Ledger
 from remuda.page.coordinator_link import CoordinatorLink
-from remuda.page.ledger import LedgerView, ledger_view
+from remuda.page.herd import LedgerView, ledger_view
 from remuda.page.views import Views
 from remuda.tests.page.folders import EXPERIMENT, evaluation, interval, run_folder, write_series
 from remuda.tests.page.statuses import experiment, status

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.page.on_page import on_page
+from remuda.page.actions import on_page
 from remuda.storage.existing_folder import OnExists, RunFolderError, check
 from remuda.tests.page.folders import run_folder
 

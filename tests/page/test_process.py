@@ -24,9 +24,7 @@ pytest.importorskip("uvicorn")
 
 from remuda.client.client import Client
 from remuda.page import process as page_process
-from remuda.page.address_file import AddressFile
-from remuda.page.process import PageProcess
-from remuda.page.tokens import Tokens
+from remuda.page.process import AddressFile, PageProcess, Tokens
 from remuda.tests.page.folders import finished_run
 from remuda.tests.patience import HANG_S, until, until_ended, until_gone
 from remuda.wire import connection_file

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from remuda.page.growing import MOST_BUCKETS
 from remuda.page.progress_reader import ProgressReader
-from remuda.page.pyramid import MOST_BUCKETS
 
 
 def table(path: Path, rows: list[tuple[object, ...]], header: str = "TotalEnvInteracts\tLossQ\tTime") -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.page.pyramid import FloatArray, Pyramid, Reduction
+from remuda.page.growing import FloatArray, Pyramid, Reduction
 
 ALL: tuple[Reduction, ...] = ("first", "last", "min", "max", "sum")
 NUMBERS = st.floats(-1e6, 1e6) | st.just(math.nan)

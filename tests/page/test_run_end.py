@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.page.run_end import ended
+from remuda.page.stored_run import ended
 from remuda.training.commander.end import End
 from remuda.training.commander.outcomes import Outcomes
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.logbook.series import Moment
-from remuda.logbook.usage import WorkerUsage
+from remuda.logbook.series import Moment, WorkerUsage
 from remuda.page.series_reader import MOST_EVENTS, SeriesReader
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import WORKER, evaluation, event, interval, run_folder, write_series

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.logbook.series import Evaluation, Interval, Moment, marker, read_series
-from remuda.logbook.usage import WorkerUsage
-from remuda.page.series_sample import newest_interval, sampled
+from remuda.logbook.series import Evaluation, Interval, Moment, WorkerUsage, marker, read_series
+from remuda.page.series_reader import newest_interval, sampled
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import WORKER, evaluation, event, interval, run_folder, write_series
 

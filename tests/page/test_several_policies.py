@@ -10,9 +10,9 @@ import pytest
 
 from remuda.config.dump import write_configs
 from remuda.config.load import load_settings
+from remuda.page.commands import AskedEvaluation, outcome
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.curves import Quantity
-from remuda.page.evaluations import AskedEvaluation, outcome
 from remuda.page.log_files import log_files, read_part
 from remuda.page.run_ids import UnknownRunError
 from remuda.page.run_rows import live_row

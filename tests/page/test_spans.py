@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.page.spans import HELD_UP, MOST_SPANS, Spans, covered
+from remuda.page.series_reader import HELD_UP, MOST_SPANS, Spans, covered
 from remuda.tests.page.folders import OTHER_WORKER, WORKER, event
 
 

@@ -76,7 +76,7 @@ def test_the_page_names_only_files_that_are_there() -> None:
 
 
 def test_what_others_have_written_comes_with_its_licence() -> None:
-    licence = (ROOT / "page" / "LICENSE.uPlot").read_text(encoding="utf-8")
+    licence = (ROOT / "page" / "static" / "LICENSE.uPlot").read_text(encoding="utf-8")
     assert "Leon Sorokin" in licence
     assert "MIT License" in licence
     assert "https://github.com/leeoniya/uPlot" in (STATIC / "uPlot.iife.min.js").read_text(encoding="utf-8")[:300]

@@ -10,8 +10,7 @@ import pytest
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.log_files import UnknownLogError
 from remuda.page.run_ids import UnknownRunError
-from remuda.page.stream import Follower, Position, Wishes
-from remuda.page.stream_messages import LogLines, Message, RunsNews
+from remuda.page.stream import Follower, LogLines, Message, Position, RunsNews, Wishes
 from remuda.page.views import Session, Views
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import (

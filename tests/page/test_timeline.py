@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from remuda.logbook.series import Interval
+from remuda.page.herd import words
 from remuda.page.series_reader import KINDS, SeriesReader
 from remuda.page.timeline import SHARES, RoleTimeline, Timeline, recent, shares, timeline
-from remuda.page.waits import words
 from remuda.tests.page.folders import COLLECTOR, LEARNER, WORKER, event, interval, run_folder, write_series
 
 PART = st.floats(0.0, 1e6)

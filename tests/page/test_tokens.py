@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from remuda.page.tokens import Tokens, link
+from remuda.page.process import Tokens, link
 from remuda.wire.keys.pair import new_pair
 
 

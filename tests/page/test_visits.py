@@ -14,10 +14,9 @@ pytest.importorskip("uvicorn")
 from starlette.types import Receive, Scope, Send
 
 from remuda.coordinator.monitoring.address import listen
-from remuda.page.guard import Guard
-from remuda.page.serving import Server
-from remuda.page.tokens import Tokens
-from remuda.page.visits import Visits
+from remuda.page.app import Guard
+from remuda.page.process import Tokens
+from remuda.page.serving import Server, Visits
 from remuda.tests.patience import HANG_S
 
 TOKENS = Tokens.fresh()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.coordinator.scheduler import Demand, Holding, plan
-from remuda.page.waiting import Lack, lacks, queue
+from remuda.page.herd import Lack, lacks, queue
 from remuda.tests.page.statuses import experiment, status, uuid, worker
 
 WHY = "waits for 1 learner (0 free) and 2 collectors (1 free) and 1 evaluator (0 free)"

@@ -24,8 +24,8 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.runs_folder import RunsFolder, known_runs
 from remuda.coordinator.disk.unrecoverable import unrecoverable_run
 from remuda.learner.ranks import parts
-from remuda.logbook.file_sinks import JsonLinesSink
 from remuda.logbook.series import SeriesError, read_series
+from remuda.logbook.tables import JsonLinesSink
 from remuda.plotting.errors import PlotError
 from remuda.plotting.runs import find_runs
 from remuda.policy.files.checkpoint_file import CheckpointError

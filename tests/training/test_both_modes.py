@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.logbook.run_events import EventReport
+from remuda.logbook.reports import EventReport
 from remuda.logbook.series import Event, read_series
 from remuda.runner.serial import Start, run
 from remuda.storage.checkpoint_index import CheckpointIndex

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.logbook.book import Logbook, commander_logbook, serial_logbook
+from remuda.logbook.book import Logbook
+from remuda.logbook.role_logbooks import commander_logbook, serial_logbook
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import Mode, prepare
 from remuda.storage.run_folder import RunFolder

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from remuda.logbook.reports import VitalsReport
+from remuda.logbook.series import Usage
 from remuda.logbook.timers import Flat
-from remuda.logbook.usage import Usage
-from remuda.logbook.vitals import VitalsReport
 from remuda.tests.coordinator.sizes import size_of
 from remuda.training.vitals import MOST_PROCESSES, OTHERS, WORKERS_TOLD, Vitals
 from remuda.wire.messages import Counters, TimedBlock, WorkerVitals

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from remuda.logbook.event_messages import event_messages
+from remuda.logbook.event_file import event_messages
 from remuda.tests.warm import popen
 from remuda.tests.warm.command_line import set_command_line, show_environment
 from remuda.tests.warm.order import LENGTH_BYTES, Order, received

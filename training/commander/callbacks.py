@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from remuda.config.current import Changes
-from remuda.logbook.training_reports import CallbackReport
+from remuda.logbook.reports import CallbackReport
 from remuda.training.commander.commander import Commander, Decision
 from remuda.training.commander.end import BY_CALLBACK, End
 from remuda.training.commander.evaluation import EvaluationResult

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from remuda.config.tasks import without_secrets
 from remuda.logbook.episode_reports import EvaluationReport
-from remuda.logbook.page_reports import FilmReport, HistogramReport
+from remuda.logbook.reports import FilmReport, HistogramReport
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Decision
 from remuda.training.commander.curriculum import Curriculum

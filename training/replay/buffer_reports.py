@@ -7,8 +7,7 @@ import math
 from remuda.buffer.index import ReplayIndex, Sampled
 from remuda.buffer.monitor import BufferMonitor, SampleStatistics, ThroughputStatistics
 from remuda.config.recording import LogConfig
-from remuda.logbook.reports import Report
-from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport
+from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport, Report
 from remuda.policy.row_plan import RowPlan
 from remuda.wire.messages import Counters, LedgerCounts
 

@@ -22,7 +22,7 @@ from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import recovered_run
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.training_reports import BufferSampleReport
+from remuda.logbook.reports import BufferSampleReport
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists
 from remuda.storage.ownership import FolderOwnedError

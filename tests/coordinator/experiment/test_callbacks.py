@@ -10,7 +10,7 @@ import pytest
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.ending import CALLBACKS_LONGEST_S
-from remuda.logbook.training_reports import CallbackReport
+from remuda.logbook.reports import CallbackReport
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import Faults, LearnerWork, Worker, World
 from remuda.tests.faults.sizes import LONG

@@ -5,8 +5,7 @@ from __future__ import annotations
 from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment.evaluation import EvaluationDispatch
 from remuda.coordinator.leases import LeaseBook
-from remuda.logbook.page_reports import FilmReport, HistogramReport
-from remuda.logbook.reports import Report
+from remuda.logbook.reports import FilmReport, HistogramReport, Report
 from remuda.tests.coordinator.holders import holder
 from remuda.tests.training.commander.test_commander import config, record
 from remuda.training.commander.callbacks import CallbackBook

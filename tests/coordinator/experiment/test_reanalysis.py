@@ -15,7 +15,7 @@ from remuda.buffer.reanalysis_file import reanalysis_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.reanalysis import ASKED_AT_ONCE
-from remuda.logbook.training_reports import BufferThroughputReport
+from remuda.logbook.reports import BufferThroughputReport
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Faults, LearnerWork, ReanalyzerWork, Worker, World
 from remuda.tests.faults.sizes import LONG

@@ -5,7 +5,7 @@ from __future__ import annotations
 from remuda.coordinator.events import HeldUp
 from remuda.coordinator.hold import Hold
 from remuda.logbook.episode_reports import EvaluationReport
-from remuda.logbook.run_events import EventReport
+from remuda.logbook.reports import EventReport
 from remuda.tests.coordinator.experiment.test_failures import fail, of, running
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.coordinator.test_state import finished

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.page.writes import WRITES
+from remuda.page.requests import WRITES
 from remuda.tests.page.browser.devtools import Page
 from remuda.tests.page.browser.stage import Stage
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport
+from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport
 from remuda.tests.buffer.chunks import WORKER, meta_of
 from remuda.tests.coordinator.configs import config, on_policy_config
 from remuda.tests.worker.leases import small_config

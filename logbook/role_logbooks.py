@@ -1,0 +1,228 @@
+"""The logbooks of all roles: which files each opens, and which views of them show a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from remuda.logbook.book import Logbook
+from remuda.logbook.lines import TextLog
+from remuda.logbook.progress import ProgressFile
+from remuda.logbook.reports import (
+    BufferThroughputReport,
+    FilmReport,
+    HistogramReport,
+    Report,
+    Topic,
+    View,
+    VitalsReport,
+    Written,
+)
+from remuda.logbook.series_file import SeriesFile, SeriesView
+from remuda.logbook.tensorboard import EventWriter
+from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import Counters
+
+
+@dataclass(frozen=True)
+class TextView:
+    """Shows reports as records of a text log."""
+
+    log: TextLog
+
+    @property
+    def file(self) -> Written:
+        """Path of the file."""
+        return self.log
+
+    def show(self, report: Report) -> None:
+        """Write the report's text."""
+        self.log.info(report.text())
+
+
+@dataclass(frozen=True)
+class CurveView:
+    """Shows the finite numbers of reports as curves, all under one prefix."""
+
+    writer: EventWriter
+    prefix: str
+
+    @property
+    def file(self) -> Written:
+        """Path of the file."""
+        return self.writer
+
+    def show(self, report: Report) -> None:
+        """Add a point per value and axis; throughput and vitals have the seconds as their one axis."""
+        if isinstance(report, BufferThroughputReport | VitalsReport):
+            self.writer.throughput(self.prefix, report.fields(), wall_s=report.wall_s)
+        else:
+            self.writer.scalars(self.prefix, report.fields(), train_iter=report.train_iter, env_step=report.env_step)
+
+
+@dataclass(frozen=True)
+class PageView:
+    """Shows histograms and films, each once per train_iter."""
+
+    writer: EventWriter
+
+    @property
+    def file(self) -> Written:
+        """Path of the file."""
+        return self.writer
+
+    def show(self, report: Report) -> None:
+        """Show the report on the page that is for its kind."""
+        match report:
+            case HistogramReport():
+                self.writer.histograms(report.of, report.histograms, train_iter=report.train_iter)
+            case FilmReport():
+                self.writer.film(report.film, train_iter=report.train_iter)
+            case _:
+                raise TypeError(f"TensorBoard has no other page for {type(report).__name__}")
+
+
+def serial_logbook(
+    run: RunFolder,
+    loss_columns: Sequence[str] | None,
+    *,
+    episode_info: Sequence[str] = (),
+    collected: Sequence[str] = (),
+    evaluates: bool = True,
+    has_tasks: bool = False,
+    resumed: Counters | None = None,
+) -> Logbook:
+    """Open all logs of a serial run. Messages of the commander are in the evaluator's log.
+
+    `episode_info` names further numbers that episodes report, `collected` means over the steps that are collected; they
+    get columns in progress.txt. Evaluations get columns if the run `evaluates`. `resumed` are the counters a resumed
+    run continues from: curves and progress rows beyond them are cut off.
+    """
+    buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
+    evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)
+    curves, file = EventWriter(run.serial_tb, resumed=resumed), SeriesFile(run.series, resumed=resumed)
+    series, pages = SeriesView(file), PageView(curves)
+    return Logbook(
+        logs={
+            "buffer": buffer,
+            "collector": collector,
+            "evaluator": evaluator,
+            "commander": evaluator,
+            "learner": learner,
+        },
+        views={
+            "buffer_sample": (TextView(buffer), CurveView(curves, "buffer")),
+            "buffer_throughput": (TextView(buffer), CurveView(curves, "buffer"), series),
+            "collect": (TextView(collector), CurveView(curves, "collector"), series),
+            "episode": (TextView(evaluator),),
+            "evaluation": (TextView(evaluator), CurveView(curves, "evaluator"), series),
+            "event": (series,),
+            "learn": (TextView(learner), CurveView(curves, "learner")),
+            "vitals": (TextView(evaluator), CurveView(curves, "vitals"), series),
+            "weights": (pages,),
+            "actions": (pages,),
+            "film": (pages,),
+            "callback": (TextView(evaluator), CurveView(curves, "callback"), series),
+        },
+        writers=(curves,),
+        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, has_tasks, resumed),
+        timers_file=run.timers,
+        series=file,
+    )
+
+
+def learner_logbook(run: RunFolder, *, resumed: Counters | None = None) -> Logbook:
+    """Open what a learner worker writes."""
+    log, curves = TextLog(run.learner_log), EventWriter(run.learner_tb, resumed=resumed)
+    views: dict[Topic, Sequence[View]] = {
+        "learn": (TextView(log), CurveView(curves, "learner")),
+        "weights": (PageView(curves),),
+    }
+    return Logbook({"learner": log}, views, (curves,))
+
+
+def collector_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
+    """Open what a collector worker writes."""
+    log = TextLog(run.collector_log(uuid, incarnation))
+    return Logbook({"collector": log}, {"collect": (TextView(log),)})
+
+
+def evaluator_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
+    """Open what an evaluator worker writes."""
+    log = TextLog(run.evaluator_log(uuid, incarnation))
+    return Logbook({"evaluator": log}, {"episode": (TextView(log),), "evaluation": (TextView(log),)})
+
+
+def reanalyzer_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
+    """Open what a reanalyzer worker writes, in a folder that is there only in runs with reanalyzers."""
+    path = run.reanalyzer_log(uuid, incarnation)
+    path.parent.mkdir(exist_ok=True)
+    return Logbook({"reanalyzer": TextLog(path)}, {})
+
+
+def commander_logbook(
+    run: RunFolder,
+    loss_columns: Sequence[str],
+    *,
+    episode_info: Sequence[str] = (),
+    collected: Sequence[str] = (),
+    evaluates: bool = True,
+    has_tasks: bool = False,
+    resumed: Counters | None = None,
+) -> Logbook:
+    """Open what the coordinator writes for one experiment.
+
+    The evaluation as a whole stands in the commander's log and in the curves; each evaluator's share of it in the
+    commander's evaluator log.
+    """
+    buffer, commander = TextLog(run.buffer_log), TextLog(run.commander_log)
+    collectors, evaluators = TextLog(run.commander_collector_log), TextLog(run.commander_evaluator_log)
+    curves = EventWriter(run.commander_tb, resumed=resumed)
+    buffer_curves, file = EventWriter(run.buffer_tb, resumed=resumed), SeriesFile(run.series, resumed=resumed)
+    series = SeriesView(file)
+    return Logbook(
+        logs={
+            "coordinator": TextLog(run.coordinator_log),
+            "commander": commander,
+            "commander_collector": collectors,
+            "commander_evaluator": evaluators,
+            "buffer": buffer,
+        },
+        views={
+            "buffer_sample": (TextView(buffer), CurveView(buffer_curves, "buffer")),
+            "buffer_throughput": (TextView(buffer), CurveView(buffer_curves, "buffer"), series),
+            "collector_worker": (TextView(collectors), CurveView(curves, "collector"), series),
+            "evaluator_worker": (TextView(evaluators),),
+            "evaluation": (TextView(commander), CurveView(curves, "evaluator"), series),
+            "event": (series,),
+            "vitals": (TextView(commander), CurveView(curves, "vitals"), series),
+            "actions": (PageView(curves),),
+            "film": (PageView(curves),),
+            "callback": (TextView(commander), CurveView(curves, "callback"), series),
+        },
+        writers=(curves, buffer_curves),
+        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, has_tasks, resumed),
+        timers_file=run.timers,
+        series=file,
+    )
+
+
+def _progress(
+    run: RunFolder,
+    loss_columns: Sequence[str] | None,
+    episode_info: Sequence[str],
+    collected: Sequence[str],
+    evaluates: bool,
+    has_tasks: bool,
+    resumed: Counters | None,
+) -> ProgressFile:
+    step = None if resumed is None else resumed.env_step
+    return ProgressFile(
+        run.progress,
+        loss_columns,
+        episode_info=episode_info,
+        collected=collected,
+        evaluates=evaluates,
+        has_tasks=has_tasks,
+        resumed_env_step=step,
+    )

@@ -16,10 +16,10 @@ from typing import TextIO
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.config.exits import NoExit
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.films import FilmedEnv, draw_unseen
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
 from remuda.environments.seeding import episode_seed, generator
-from remuda.environments.video import FilmedEnv, draw_unseen
 from remuda.evaluator.checkpoint_player import episode_report
 from remuda.evaluator.evaluate import Episode, EvaluationError, evaluate
 from remuda.evaluator.outcome import outcome

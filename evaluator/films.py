@@ -8,10 +8,9 @@ from collections.abc import Callable
 
 from remuda.config.exits import NoExit
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.gif import PicturedEnv, gif_of
+from remuda.environments.films import PicturedEnv, drawn_unseen, encoder, gif_of
 from remuda.environments.make import make_single
 from remuda.environments.seeding import episode_seed, generator
-from remuda.environments.video import drawn_unseen, encoder
 from remuda.evaluator.evaluate import evaluate
 from remuda.policy.base import Policy
 from remuda.wire.messages import MOST_FILM_BYTES, Film

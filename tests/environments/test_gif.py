@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda.environments import gif
-from remuda.environments.gif import GifError, PicturedEnv, gif_of, smaller
+from remuda.environments import films
+from remuda.environments.films import FilmError, PicturedEnv, gif_of, smaller
 from remuda.tests.environments.gifs import delays_s, pictures_of
 from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH, Painter
 
@@ -45,9 +45,9 @@ def test_a_film_plays_at_the_environments_own_pace_within_bounds() -> None:
     env.begin(every=2)
     assert env.fps == 20.0
     env.begin(every=8)
-    assert env.fps == gif.LEAST_FPS
+    assert env.fps == films.LEAST_FPS
     env.metadata["render_fps"] = 1_000
-    assert env.fps == gif.MOST_FPS
+    assert env.fps == films.MOST_FPS
 
 
 def test_large_pictures_are_made_smaller_by_means_of_squares() -> None:
@@ -58,7 +58,7 @@ def test_large_pictures_are_made_smaller_by_means_of_squares() -> None:
     assert found.shape == (2, 3, 3)
     assert found[..., 0].tolist() == [[25, 0, 0], [0, 0, 200]]
     assert np.array_equal(smaller(picture, 6), picture)
-    assert smaller(np.zeros((600, 400, 3), np.uint8), gif.MOST_SIDE_PIXELS).shape == (300, 200, 3)
+    assert smaller(np.zeros((600, 400, 3), np.uint8), films.MOST_SIDE_PIXELS).shape == (300, 200, 3)
 
 
 def test_a_gif_shows_the_pictures_again_and_again() -> None:
@@ -90,16 +90,16 @@ def test_too_many_bytes_are_brought_down_by_leaving_pictures_out() -> None:
 
 
 def test_what_cannot_be_brought_down_is_an_error() -> None:
-    with pytest.raises(GifError, match=r"8 pictures take \d+ bytes, and the most is 100"):
+    with pytest.raises(FilmError, match=r"8 pictures take \d+ bytes, and the most is 100"):
         gif_of(noise(16), 20.0, most_bytes=100)
 
 
 def test_pictures_that_cannot_be_encoded_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(GifError, match="change their size"):
+    with pytest.raises(FilmError, match="change their size"):
         gif_of([np.zeros((4, 4, 3), np.uint8), np.zeros((4, 5, 3), np.uint8)], 20.0, most_bytes=100_000)
-    with pytest.raises(GifError, match="empty"):
+    with pytest.raises(FilmError, match="empty"):
         gif_of([np.zeros((0, 4, 3), np.uint8)], 20.0, most_bytes=100_000)
     for broken, said in (("/bin/false", "the encoder failed"), ("/nowhere/ffmpeg", "the encoder did not work")):
-        monkeypatch.setattr(gif, "encoder", lambda path=broken: path)
-        with pytest.raises(GifError, match=said):
+        monkeypatch.setattr(films, "encoder", lambda path=broken: path)
+        with pytest.raises(FilmError, match=said):
             gif_of([np.zeros((4, 4, 3), np.uint8)], 20.0, most_bytes=100_000)

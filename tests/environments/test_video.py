@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.video import FilmedEnv
+from remuda.environments.films import FilmedEnv
 from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH, Painter
 from remuda.tests.patience import HANG_S
 

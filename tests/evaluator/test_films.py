@@ -15,7 +15,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.recording import LogConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import EvaluatorConfig
-from remuda.environments import gif
+from remuda.environments import films as pictures
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator import films as evaluator_films
 from remuda.evaluator.checkpoint_player import CheckpointPlayer
@@ -75,7 +75,7 @@ def test_long_episodes_are_seen_in_part_and_every_nth_step(monkeypatch: pytest.M
 
 
 def test_large_pictures_are_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gif, "MOST_SIDE_PIXELS", 25)
+    monkeypatch.setattr(pictures, "MOST_SIDE_PIXELS", 25)
     with opened(config()) as films:
         film = films.film(Still(), env_step=0, steps=LENGTH)
     assert film is not None
@@ -180,6 +180,6 @@ def test_the_episode_is_the_evaluations_own() -> None:
         film = player.films.film(Still(), env_step=0, steps=episode.length)
     assert episode.seed == episode_seed(5, 0)
     assert film is not None
-    assert max(film.height, film.width) <= gif.MOST_SIDE_PIXELS
+    assert max(film.height, film.width) <= pictures.MOST_SIDE_PIXELS
     seen = pictures_of(film.gif, height=film.height, width=film.width)
     assert len(seen) == episode.length + 1

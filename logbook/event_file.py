@@ -1,4 +1,12 @@
-"""The bytes of a TensorBoard event file: framed records, each an Event message of tensorboardX."""
+"""The bytes of a TensorBoard event file: framed records, each an Event message of tensorboardX.
+
+Messages and checksums are those of tensorboardX. Its own writer is not used. Its `purge_step` knows one axis: a run
+resumed at update 4,000 of 5,000 kept 401 of 4,001 points over env_step. Its thread dies unseen on a full disk, and then
+blocks its callers. It writes an event for each scalar: a row of 20 values took 17 times the processor time.
+
+Importing tensorboardX imports torch where it can, which takes seconds and much memory. So torch is hidden from the
+import, which happens at the first use, since few processes write curves.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +14,11 @@ import functools
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from types import ModuleType
-from typing import Any, Protocol, cast
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 from remuda.wire.messages import Film, Histogram
 
@@ -18,138 +26,28 @@ _BYTES = 2
 _NO_FIELD = 15
 _HEADER_BYTES, _CRC_BYTES = 12, 4
 _LONGEST_LEAD_BYTES = 64
-"""What may stand in a record before a note's text: its header, the time, a step, a level, lengths."""
+"""Most bytes in a record before the text of a note: header, time, step, level, lengths."""
 _SMALL_BYTES = 4 << 10
-
-
-class _Image(Protocol):
-    @property
-    def encoded_image_string(self) -> bytes: ...
-
-
-class _Value(Protocol):
-    @property
-    def tag(self) -> str: ...
-
-    @property
-    def image(self) -> _Image: ...
-
-
-class Summaries(Protocol):
-    """A Summary message: what is shown at one step."""
-
-    @property
-    def value(self) -> Sequence[_Value]: ...
-
-
-class _LogMessage(Protocol):
-    @property
-    def message(self) -> str: ...
-
-
-class EventMessage(Protocol):
-    """An Event message."""
-
-    @property
-    def step(self) -> int: ...
-
-    @property
-    def summary(self) -> Summaries: ...
-
-    @property
-    def log_message(self) -> _LogMessage: ...
-
-    def SerializeToString(self) -> bytes: ...  # noqa: N802 - protobuf's name
-
-
-@dataclass(frozen=True)
-class EventMessages:
-    """Makes and reads Event messages, and what TensorBoard's pages show."""
-
-    event: Callable[..., EventMessage]
-    """Takes the fields by name."""
-    session_start: object
-    """The session_log of an event that begins a session."""
-    checksum: Callable[[bytes], int]
-    """Of a record's header or content, as record files have it."""
-    text: Callable[[str, str], Summaries]
-    """Of a tag and Markdown."""
-    hparams: Callable[[Mapping[str, object], Mapping[str, float]], tuple[Summaries, Summaries, Summaries]]
-    """Of hyperparameters and results by tag: the experiment, the session's beginning, its end."""
-    histogram: Callable[[str, Histogram], Summaries]
-    """Of a tag and buckets, of which the outer ones are not empty."""
-    image: Callable[[str, Film], Summaries]
-    """Of a tag and an animated GIF."""
-    parse: Callable[[bytes], EventMessage]
-    malformed: type[Exception]
-
-    def parsed(self, content: bytes) -> EventMessage | None:
-        """The message with this content; None where it is none."""
-        try:
-            return self.parse(content)
-        except self.malformed:
-            return None
-
-
 _loading = threading.Lock()
 
 
 @functools.cache
-def event_messages() -> EventMessages:
-    """Load tensorboardX, once. Raises ImportError."""
-    with _loading, _WithoutTorch():
-        events: Any = import_module("tensorboardX.proto.event_pb2")
-        records: Any = import_module("tensorboardX.record_writer")
-        summaries: Any = import_module("tensorboardX.summary")
-        protobuf: Any = import_module("google.protobuf.message")
-    log = events.SessionLog
-    return EventMessages(
-        event=events.Event,
-        session_start=log(status=log.START),
-        checksum=records.masked_crc32c,
-        text=summaries.text,
-        hparams=summaries.hparams,
-        histogram=lambda tag, histogram: _histogram(summaries, tag, histogram),
-        image=lambda tag, film: _image(summaries, tag, film),
-        parse=events.Event.FromString,
-        malformed=protobuf.DecodeError,
-    )
-
-
-def _histogram(summaries: Any, tag: str, histogram: Histogram) -> Summaries:
-    """TensorBoard takes the least and the largest value for the outer edges of the buckets, so they are these edges."""
-    summary: Summaries = summaries.histogram_raw(
-        tag,
-        min=histogram.left,
-        max=histogram.rights[-1] if histogram.rights else histogram.left,
-        num=sum(histogram.counts),
-        sum=histogram.total,
-        sum_squares=histogram.total_squares,
-        bucket_limits=histogram.rights,
-        bucket_counts=histogram.counts,
-    )
-    return summary
-
-
-def _image(summaries: Any, tag: str, film: Film) -> Summaries:
-    """As tensorboardX's own `video`, which needs moviepy to make the GIF."""
-    message = summaries.Summary
-    image = message.Image(height=film.height, width=film.width, colorspace=3, encoded_image_string=film.gif)
-    summary: Summaries = message(value=[message.Value(tag=tag, image=image)])
-    return summary
-
-
-class _WithoutTorch:
-    """While the body runs torch cannot be imported, unless it is loaded already."""
-
-    def __enter__(self) -> None:
-        self._hidden = "torch" not in sys.modules
-        if self._hidden:
-            sys.modules["torch"] = cast("ModuleType", None)  # an import of it fails at once
-
-    def __exit__(self, *_: object) -> None:
-        if self._hidden:
-            del sys.modules["torch"]
+def tensorboardx() -> Any:
+    """Loads the used parts of tensorboardX, once. Raises ImportError."""
+    with _loading:
+        hidden = "torch" not in sys.modules
+        if hidden:
+            sys.modules["torch"] = cast("ModuleType", None)  # an import of torch fails at once
+        try:
+            return SimpleNamespace(
+                events=import_module("tensorboardX.proto.event_pb2"),
+                checksum=import_module("tensorboardX.record_writer").masked_crc32c,
+                summaries=import_module("tensorboardX.summary"),
+                malformed=import_module("google.protobuf.message").DecodeError,
+            )
+        finally:
+            if hidden:
+                del sys.modules["torch"]
 
 
 @dataclass(frozen=True)
@@ -168,30 +66,69 @@ class Frame:
 
 
 def version_event(wall_time_s: float) -> bytes:
-    """Frame the event that must open a file."""
-    return _frame(event_messages().event(wall_time=wall_time_s, file_version="brain.Event:2"))
+    """Frames the event that must open a file."""
+    return _event(wall_time=wall_time_s, file_version="brain.Event:2")
 
 
 def restart_event(wall_time_s: float) -> bytes:
-    """Frame the event that tells a reader to forget all it has read of this folder: a session starts at step 0."""
-    messages = event_messages()
-    return _frame(messages.event(wall_time=wall_time_s, session_log=messages.session_start))
+    """Frames an event after which readers forget the former events of the folder: a session starts at step 0."""
+    log = tensorboardx().events.SessionLog
+    return _event(wall_time=wall_time_s, session_log=log(status=log.START))
 
 
 def note_event(wall_time_s: float, text: str) -> bytes:
-    """Frame an event that readers of curves pass over: a log message."""
-    return _frame(event_messages().event(wall_time=wall_time_s, log_message={"message": text}))
+    """Frames a log message, an event that readers of curves pass over."""
+    return _event(wall_time=wall_time_s, log_message={"message": text})
 
 
 def scalar_event(wall_time_s: float, step: int, scalars: Mapping[str, float]) -> bytes:
-    """Frame one event with all these scalars, finite in float32, at `step` (not negative)."""
+    """Frames one event with all these scalars, finite in float32, at `step` (not negative)."""
     values = [{"tag": tag, "simple_value": value} for tag, value in scalars.items()]
-    return _frame(event_messages().event(wall_time=wall_time_s, step=step, summary={"value": values}))
+    return _event(wall_time=wall_time_s, step=step, summary={"value": values})
 
 
-def summary_event(wall_time_s: float, step: int, summary: Summaries) -> bytes:
-    """Frame one event with what tensorboardX made for one of TensorBoard's other pages."""
-    return _frame(event_messages().event(wall_time=wall_time_s, step=step, summary=summary))
+def text_event(wall_time_s: float, step: int, tag: str, markdown: str) -> bytes:
+    """Frames a text for the page of texts."""
+    return _event(wall_time=wall_time_s, step=step, summary=tensorboardx().summaries.text(tag, markdown))
+
+
+def hparams_events(
+    wall_time_s: float, step: int, settings: Mapping[str, object], results: Mapping[str, float]
+) -> bytes:
+    """Frames the events for the page of hyperparameters: the experiment, the begin and the end of its session."""
+    made = tensorboardx().summaries.hparams(settings, results)
+    return b"".join(_event(wall_time=wall_time_s, step=step, summary=summary) for summary in made)
+
+
+def histogram_event(wall_time_s: float, step: int, tag: str, histogram: Histogram) -> bytes:
+    """Frames a histogram whose outer buckets are not empty. TensorBoard takes `min` and `max` for the outer edges."""
+    summary = tensorboardx().summaries.histogram_raw(
+        tag,
+        min=histogram.left,
+        max=histogram.rights[-1] if histogram.rights else histogram.left,
+        num=sum(histogram.counts),
+        sum=histogram.total,
+        sum_squares=histogram.total_squares,
+        bucket_limits=histogram.rights,
+        bucket_counts=histogram.counts,
+    )
+    return _event(wall_time=wall_time_s, step=step, summary=summary)
+
+
+def film_event(wall_time_s: float, step: int, tag: str, film: Film) -> bytes:
+    """Frames an animated GIF, like tensorboardX's `video`, which needs moviepy to make it."""
+    image = {"height": film.height, "width": film.width, "colorspace": 3, "encoded_image_string": film.gif}
+    return _event(wall_time=wall_time_s, step=step, summary={"value": [{"tag": tag, "image": image}]})
+
+
+def film_in(content: bytes) -> tuple[int, bytes] | None:
+    """Returns step and GIF of the first value of an event without its frame; None for malformed content."""
+    event = _parsed(content)
+    return (
+        None
+        if event is None
+        else (int(event.step), event.summary.value[0].image.encoded_image_string if event.summary.value else b"")
+    )
 
 
 def blank_frame(frame_bytes: int) -> bytes:
@@ -226,7 +163,7 @@ def read_frames(data: bytes, begin: int = 0, *, checked: bool) -> Iterator[Frame
             return
         content = data[body : end - _CRC_BYTES]
         intact = not checked or _mask(content) == data[end - _CRC_BYTES : end]
-        event = event_messages().parsed(content) if intact else None
+        event = _parsed(content) if intact else None
         if event is None:
             yield Frame(begin, end, False, 0, "", "")
         else:
@@ -245,8 +182,17 @@ def frame_around(data: bytes, position: int) -> Frame | None:
     return None
 
 
-def _frame(event: EventMessage) -> bytes:
-    return _framed(event.SerializeToString())
+def _parsed(content: bytes) -> Any:
+    """Returns the Event message, or None for malformed content."""
+    try:
+        return tensorboardx().events.Event.FromString(content)
+    except tensorboardx().malformed:
+        return None
+
+
+def _event(**fields: object) -> bytes:
+    """Frames an Event message with these fields."""
+    return _framed(tensorboardx().events.Event(**fields).SerializeToString())
 
 
 def _framed(content: bytes) -> bytes:
@@ -256,4 +202,4 @@ def _framed(content: bytes) -> bytes:
 
 def _mask(data: bytes) -> bytes:
     """CRC-32C (Castagnoli), rotated and offset as record files have it, so that a checksum of checksums differs."""
-    return struct.pack("<I", event_messages().checksum(data))
+    return struct.pack("<I", tensorboardx().checksum(data))

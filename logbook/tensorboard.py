@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from remuda.config.flat import flat
 from remuda.logbook.curve_file import CurveFile
-from remuda.logbook.event_file import Summaries, event_messages, scalar_event, summary_event
+from remuda.logbook.event_file import film_event, histogram_event, hparams_events, scalar_event, text_event
 from remuda.logbook.lines import Value
 from remuda.logbook.statistics import trimmed
 from remuda.wire.messages import Counters, ExperimentStatus, Film, Histogram
@@ -86,31 +86,33 @@ class EventWriter:
         """Add `<prefix>_iter/<name>` at train_iter for every histogram, unless the group has some there or beyond."""
         group = f"{prefix}_iter"
         if histograms and self._is_new(group, train_iter):
-            make = event_messages().histogram
-            shown = (make(f"{group}/{name}", trimmed(histogram)) for name, histogram in histograms.items())
-            self._summaries({group: train_iter}, *shown)
+            now_s = self._now_s()
+            events = (
+                histogram_event(now_s, train_iter, f"{group}/{name}", trimmed(histogram))
+                for name, histogram in histograms.items()
+            )
+            self._append(b"".join(events), {group: train_iter})
 
     def film(self, film: Film, *, train_iter: int) -> None:
         """Add a film to `film_iter/first_episode` at train_iter, unless there is one there or beyond."""
         group = "film_iter"
         if self._is_new(group, train_iter):
-            self._summaries({group: train_iter}, event_messages().image(f"{group}/first_episode", film))
+            event = film_event(self._now_s(), train_iter, f"{group}/first_episode", film)
+            self._append(event, {group: train_iter})
 
     def config(self, markdown: str, *, train_iter: int) -> None:
         """Show the settings on the page of texts, unless those from this update on are there."""
         if self.newest_step(_CONFIG) < train_iter:
-            self._summaries({_CONFIG: train_iter}, event_messages().text(_CONFIG, markdown))
+            self._append(text_event(self._now_s(), train_iter, _CONFIG, markdown), {_CONFIG: train_iter})
 
     def results(self, settings: Mapping[str, object], results: Mapping[str, float], *, train_iter: int) -> None:
         """Show finite results beside the settings on the page of hyperparameters, unless they are there."""
         if self.newest_step(_HPARAMS) >= train_iter:
             return
         finite = {f"{_RESULTS}/{key}": value for key, value in results.items() if abs(value) <= _FLOAT32_MAX}
-        self._summaries(
-            {_RESULTS: train_iter, _HPARAMS: train_iter},
-            *event_messages().hparams(settings, finite),
-            before=scalar_event(self._now_s(), train_iter, finite),
-        )
+        now_s = self._now_s()
+        events = scalar_event(now_s, train_iter, finite) + hparams_events(now_s, train_iter, settings, finite)
+        self._append(events, {_RESULTS: train_iter, _HPARAMS: train_iter})
 
     def close(self) -> None:
         """Close the file. May be called again."""
@@ -131,15 +133,11 @@ class EventWriter:
             self._file.cut(lambda group: last_steps.get(group, last_steps.get(group.rpartition("_")[2], math.inf)))
             self._last_steps = {}
 
-    def _summaries(self, steps: Mapping[str, int], *summaries: Summaries, before: bytes = b"") -> None:
-        """Write a step of the other pages; several groups get the same content."""
+    def _append(self, events: bytes, steps: Mapping[str, int]) -> None:
         self._cut_what_is_due()
-        step = max(steps.values())
-        events = (summary_event(self._now_s(), step, summary) for summary in summaries)
-        self._file.append(before + b"".join(events), steps)
+        self._file.append(events, steps)
 
     def _write(self, values: Mapping[str, Value], steps: Mapping[str, int]) -> None:
-        self._cut_what_is_due()
         numeric = {key: float(value) for key, value in values.items() if isinstance(value, numbers.Real)}
         finite = {key: value for key, value in numeric.items() if abs(value) <= _FLOAT32_MAX}
         if finite:
@@ -148,7 +146,7 @@ class EventWriter:
                 scalar_event(now_s, step, {f"{group}/{key}": value for key, value in finite.items()})
                 for group, step in steps.items()
             )
-            self._file.append(b"".join(events), steps)
+            self._append(b"".join(events), steps)
 
 
 def as_markdown(settings: Mapping[str, JsonValue]) -> str:

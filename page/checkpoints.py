@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from remuda.logbook.event_file import event_messages
+from remuda.logbook.event_file import film_in
 from remuda.page.commands import AskedEvaluation
 from remuda.page.growing import Mark, finite, look, moved
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
@@ -115,17 +115,14 @@ class Films:
         return position
 
     def _note(self, path: Path, begin: int, content: bytes) -> None:
-        event = event_messages().parsed(content)
-        if event is not None and len(self._found) < MOST_FILMS:
-            self._found[int(event.step)] = _Place(path, begin, len(content))
+        film = film_in(content)
+        if film is not None and len(self._found) < MOST_FILMS:
+            self._found[film[0]] = _Place(path, begin, len(content))
 
 
 def _gif(content: bytes, train_iter: int) -> bytes | None:
-    event = event_messages().parsed(content)
-    if event is None or int(event.step) != train_iter or not event.summary.value:
-        return None
-    gif = event.summary.value[0].image.encoded_image_string
-    return gif if gif.startswith(_GIF) and len(gif) <= MOST_FILM_BYTES else None
+    step, gif = film_in(content) or (None, b"")
+    return gif if step == train_iter and gif.startswith(_GIF) and len(gif) <= MOST_FILM_BYTES else None
 
 
 def _event_file(folder: RunFolder) -> Path | None:

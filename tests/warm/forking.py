@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from remuda.logbook.event_file import event_messages
+from remuda.logbook.event_file import tensorboardx
 from remuda.tests.warm import popen
 from remuda.tests.warm.command_line import set_command_line, show_environment
 from remuda.tests.warm.order import LENGTH_BYTES, Order, received
@@ -54,7 +54,7 @@ def main() -> None:
     with gc_frozen():
         for module in IMPORTED:
             importlib.import_module(module)
-        event_messages()  # it imports as well
+        tensorboardx()  # it imports as well
     set_command_line([NAME])
     if (ordered := fork_for_orders(control)) is not None:
         be(*ordered)

@@ -1,8 +1,8 @@
-// What an operator may do with a run, each asked for in a dialog.
+// Actions of an operator on a run, and its note and tags: each opens a dialog. Notes are shown as text.
 
+import { runAddress } from "./api.js";
 import { ask, choose, field, settingsIn } from "./dialog.js";
 import { h } from "./dom.js";
-import { runAddress } from "./api.js";
 
 const integer = (value, more) => h("input", { type: "number", step: "1", required: true, value: String(value), ...more });
 
@@ -60,4 +60,24 @@ export async function evaluate({ api, said, go }, { run }, chosen = "best") {
 	if (!done) return;
 	said("It is being evaluated; the result comes under Checkpoints.");
 	go(runAddress(run, "checkpoints"));
+}
+
+const LONGEST = 2000;
+
+// The tags of a run; with `act(tag)` each is a button.
+export const chips = (tags, act = null) => tags.map((tag) => (act ? h("button.chip", { title: `Show the runs with ${tag}`, onclick: () => act(tag) }, tag) : h("span.chip", tag)));
+
+// Resolves to {note, tags} as they are now kept, or to null.
+export async function editNotes({ api, said }, { run, note, tags }) {
+	const text = h("textarea", { rows: "6", maxlength: String(LONGEST), value: note });
+	const words = h("input", { autocomplete: "off", value: tags.join(", "), placeholder: "baseline, lr sweep" });
+	let kept = null;
+	await ask(`Note on ${run}`, {
+		text: "It is kept in the run folder; everybody who may see this page reads it.",
+		fields: [field("Note", text), field("Tags, with commas between them", words)],
+		yes: "Save",
+		act: async () => (kept = await api.post("api/note", { run, note: text.value, tags: words.value.split(",") })),
+	});
+	if (kept) said("The note is saved.");
+	return kept;
 }

@@ -1,10 +1,9 @@
 // The page: which view is open, the one stream that keeps it new, and what is said when nobody answers.
 
-import { Api, load, parsed, query, takeToken, tokenIn } from "./api.js";
+import { Api, follow, load, parsed, query, takeToken, tokenIn } from "./api.js";
+import { listen, shortcuts } from "./dialog.js";
 import { fill, h, say } from "./dom.js";
 import { clock, sentence } from "./format.js";
-import { listen } from "./keys.js";
-import { follow } from "./stream.js";
 import { step } from "./table.js";
 
 const VIEWS = ["queue", "runs", "herd", "compare", "submit", "run"];
@@ -136,7 +135,7 @@ async function begin() {
 }
 
 function help() {
-	if (!document.querySelector("dialog")) import("./dialog.js").then(({ shortcuts }) => shortcuts());
+	if (!document.querySelector("dialog")) shortcuts();
 	return true;
 }
 

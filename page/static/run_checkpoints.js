@@ -1,10 +1,9 @@
 // The checkpoints of a run with their returns, films and evaluations.
 
-import { query } from "./api.js";
 import { evaluate } from "./actions.js";
-import { fill, h, say } from "./dom.js";
+import { query } from "./api.js";
+import { action, badge, fill, h, say } from "./dom.js";
 import { ago, bytes, count, duration, number, spread } from "./format.js";
-import { action, badge } from "./parts.js";
 import { column, table } from "./table.js";
 
 export async function section(context, about) {

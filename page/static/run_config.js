@@ -1,9 +1,8 @@
 // The settings of a run, and what differs from another run.
 
 import { choose } from "./dialog.js";
-import { fill, h, say } from "./dom.js";
+import { fill, h, newest, say, search } from "./dom.js";
 import { plural, written } from "./format.js";
-import { newest, search } from "./parts.js";
 import { column, table } from "./table.js";
 
 const MOST = 500;

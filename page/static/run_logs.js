@@ -1,10 +1,9 @@
 // The logs of a run and all its workers: the end of a file, what comes after, what is before, and a search.
 
-import { choose } from "./dialog.js";
-import { fill, h, say } from "./dom.js";
-import { bytes, count, plural } from "./format.js";
 import { runAddress } from "./api.js";
-import { search } from "./parts.js";
+import { choose } from "./dialog.js";
+import { fill, h, say, search } from "./dom.js";
+import { bytes, count, plural } from "./format.js";
 
 const MOST_LINES = 5000;
 const AFTER_MS = 300;

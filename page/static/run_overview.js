@@ -1,13 +1,12 @@
 // How a run goes: its numbers, where its time goes, its curves, rates and events.
 
+import { address } from "./api.js";
 import { chart } from "./chart.js";
 import { charts } from "./charts.js";
-import { fill, h, say } from "./dom.js";
+import { fact, fill, h, OVER, say } from "./dom.js";
 import { clock, count, digits, duration, number, plural, rate } from "./format.js";
-import { lanes } from "./lanes.js";
-import { OVER, fact } from "./parts.js";
-import { address } from "./api.js";
 import { column, table } from "./table.js";
+import { lanes } from "./timeline.js";
 
 const CALM_MS = 2000;
 const RATES = {

@@ -2,9 +2,8 @@
 
 import { runAddress } from "./api.js";
 import { charts } from "./charts.js";
-import { h } from "./dom.js";
+import { badge, h, runLink } from "./dom.js";
 import { count, digits, duration, plural, spread, written } from "./format.js";
-import { badge, runLink } from "./parts.js";
 import { column, table } from "./table.js";
 
 export async function view({ api }, route) {

@@ -1,9 +1,8 @@
 // The herd: hosts, workers with what they do and use, and what failed last.
 
-import { fill, h, say } from "./dom.js";
-import { age, bytes, clock, count, digits, duration, plural, share } from "./format.js";
-import { badge, fact, runLink, search } from "./parts.js";
 import { runAddress } from "./api.js";
+import { badge, fact, fill, h, runLink, say, search } from "./dom.js";
+import { age, bytes, clock, count, digits, duration, plural, share } from "./format.js";
 import { column, table } from "./table.js";
 
 const MOST = 300;

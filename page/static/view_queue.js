@@ -1,9 +1,8 @@
 // The queue: what has workers, what waits, and why, in one sentence each.
 
-import { h, say } from "./dom.js";
-import { count, duration, list, number, plural, rate } from "./format.js";
-import { OVER, allRuns, badge, newest, ofLaunch, runKey, runLink } from "./parts.js";
 import { runAddress } from "./api.js";
+import { allRuns, badge, h, newest, ofLaunch, OVER, runKey, runLink, say } from "./dom.js";
+import { count, duration, list, number, plural, rate } from "./format.js";
 import { column, table } from "./table.js";
 
 const LATEST = 8;

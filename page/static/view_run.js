@@ -1,11 +1,9 @@
 // One run: its headline, what may be done with it, and its parts.
 
-import { evaluate, prioritise, resume, stop } from "./actions.js";
-import { choose } from "./dialog.js";
-import { fill, h, say } from "./dom.js";
-import { chips, editNotes } from "./notes.js";
-import { OVER, action, badge } from "./parts.js";
+import { chips, editNotes, evaluate, prioritise, resume, stop } from "./actions.js";
 import { load, runAddress } from "./api.js";
+import { choose } from "./dialog.js";
+import { action, badge, fill, h, OVER, say } from "./dom.js";
 
 const PARTS = { "": "Overview", logs: "Logs", checkpoints: "Checkpoints", config: "Config" };
 const module = (part) => load(`run_${part || "overview"}`);

@@ -1,10 +1,9 @@
 // All runs, to look for one or to choose some to compare.
 
-import { fill, h, say } from "./dom.js";
-import { ago, count, duration, number, plural, rate } from "./format.js";
-import { chips } from "./notes.js";
-import { allRuns, badge, newest, runKey, runLink, search } from "./parts.js";
+import { chips } from "./actions.js";
 import { address, runAddress } from "./api.js";
+import { allRuns, badge, fill, h, newest, runKey, runLink, say, search } from "./dom.js";
+import { ago, count, duration, number, plural, rate } from "./format.js";
 import { column, table } from "./table.js";
 
 const MOST = 500;

@@ -1,10 +1,9 @@
 // A new experiment: its config is checked as it is typed, and what is wrong is said at its line.
 
-import { choose, field, settingsIn } from "./dialog.js";
-import { fill, h, say } from "./dom.js";
-import { plural } from "./format.js";
-import { ofLaunch } from "./parts.js";
 import { runAddress } from "./api.js";
+import { choose, field, settingsIn } from "./dialog.js";
+import { fill, h, ofLaunch, say } from "./dom.js";
+import { plural } from "./format.js";
 
 const AFTER_MS = 250;
 const EXISTS = [["error", "refuse"], ["resume", "resume: continue the run"], ["rename", "rename: add a date to the name"], ["force", "force: start over"]];

@@ -193,14 +193,14 @@ def test_the_stream_is_read_wherever_its_pieces_end(modules: Page) -> None:
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
         found = call(
             modules,
-            "stream",
+            "api",
             f"((parser) => {json.dumps(pieces)}.flatMap((piece) => parser.feed(piece)))(new Parser())",
         )
         assert found == whole
 
 
 def test_attempts_come_further_apart_up_to_a_limit(modules: Page) -> None:
-    assert call(modules, "stream", "[1, 2, 3, 4, 5, 50].map(pause)") == [500, 1000, 2000, 4000, 5000, 5000]
+    assert call(modules, "api", "[1, 2, 3, 4, 5, 50].map(pause)") == [500, 1000, 2000, 4000, 5000, 5000]
 
 
 def test_seeds_are_one_line_with_a_band(modules: Page) -> None:
@@ -215,51 +215,51 @@ def test_seeds_are_one_line_with_a_band(modules: Page) -> None:
         ],
     }
     told = json.dumps(answer)
-    found = call(modules, "curves", f"lines({told})")
+    found = call(modules, "chart", f"lines({told})")
     assert [line["name"] for line in found] == ["a (2 seeds)", "b1"]
     assert (found[0]["mean"], found[0]["low"], found[0]["high"]) == ([1.5], [1], [2])
-    assert [line["name"] for line in call(modules, "curves", f"lines({told}, false)")] == ["a1", "a2", "b1"]
-    assert call(modules, "curves", "hasBand({low: [null, 1], high: [null, 1]})") is False
-    assert call(modules, "curves", "hasBand({low: [null, 1], high: [null, 1.5]})") is True
-    assert call(modules, "curves", "hasBand({})") is False
-    assert call(modules, "curves", "summary({mean: [1, 7, 3, null]})") == {"last": 3, "most": 7}
-    assert call(modules, "curves", "summary({mean: [null]})") is None
+    assert [line["name"] for line in call(modules, "chart", f"lines({told}, false)")] == ["a1", "a2", "b1"]
+    assert call(modules, "chart", "hasBand({low: [null, 1], high: [null, 1]})") is False
+    assert call(modules, "chart", "hasBand({low: [null, 1], high: [null, 1.5]})") is True
+    assert call(modules, "chart", "hasBand({})") is False
+    assert call(modules, "chart", "summary({mean: [1, 7, 3, null]})") == {"last": 3, "most": 7}
+    assert call(modules, "chart", "summary({mean: [null]})") is None
 
 
 def test_smoothing_is_a_mean_that_does_not_begin_at_nothing(modules: Page) -> None:
     third = (0.25 * 1 + 0.5 * 3) / 0.75
-    assert call(modules, "curves", "smoothed([0, 1, 2], [4, 4, 4], 0.9)") == pytest.approx([4, 4, 4])
-    assert call(modules, "curves", "smoothed([10, 20], [1, 3], 0.5)") == pytest.approx([1, third])
-    assert call(modules, "curves", "smoothed([0, 1, 2], [5, 7, 1], 0)") == [5, 7, 1]
-    assert call(modules, "curves", "smoothed([7], [5], 0.9)") == [5]
-    alone = call(modules, "curves", "smoothed([0, 1, 2], [1, 3, 8], 0.5)")
-    twice = call(modules, "curves", "smoothed([0, 0, 1, 1, 2, 2], [1, 1, 3, 3, 8, 8], 0.5, 2)")
+    assert call(modules, "chart", "smoothed([0, 1, 2], [4, 4, 4], 0.9)") == pytest.approx([4, 4, 4])
+    assert call(modules, "chart", "smoothed([10, 20], [1, 3], 0.5)") == pytest.approx([1, third])
+    assert call(modules, "chart", "smoothed([0, 1, 2], [5, 7, 1], 0)") == [5, 7, 1]
+    assert call(modules, "chart", "smoothed([7], [5], 0.9)") == [5]
+    alone = call(modules, "chart", "smoothed([0, 1, 2], [1, 3, 8], 0.5)")
+    twice = call(modules, "chart", "smoothed([0, 0, 1, 1, 2, 2], [1, 1, 3, 3, 8, 8], 0.5, 2)")
     assert twice[::2] == pytest.approx(alone), "two seeds with points at the same places are as one"
-    assert call(modules, "curves", "smoothed([0, 1, 2], [1, null, 3], 0.5)") == pytest.approx([1, None, 19 / 7])
+    assert call(modules, "chart", "smoothed([0, 1, 2], [1, null, 3], 0.5)") == pytest.approx([1, None, 19 / 7])
 
 
 def test_what_a_logarithmic_axis_cannot_show_is_left_out_and_counted(modules: Page) -> None:
     line = "{name: 'a', x: [0, 10, 20], mean: [5, -1, 2], low: [4, -2, 1], high: [6, 0, 3]}"
-    plain = call(modules, "curves", f"drawable({line}, {{}})")
+    plain = call(modules, "chart", f"drawable({line}, {{}})")
     assert (plain["mean"], plain["raw"], plain["low"], plain["hidden"]) == ([5, -1, 2], None, [4, -2, 1], 0)
-    both = call(modules, "curves", f"drawable({line}, {{logx: true, logy: true}})")
+    both = call(modules, "chart", f"drawable({line}, {{logx: true, logy: true}})")
     assert (both["x"], both["mean"], both["low"], both["hidden"]) == ([10, 20], [None, 2], [2, 2], 2)
-    smooth = call(modules, "curves", f"drawable({line}, {{logy: true, smooth: 0.5}})")
+    smooth = call(modules, "chart", f"drawable({line}, {{logy: true, smooth: 0.5}})")
     assert (smooth["mean"], smooth["raw"]) == (pytest.approx([5, 1, 11 / 7]), [5, None, 2])
-    assert call(modules, "curves", "isolated([1, undefined, null, 2, undefined, null, 3, 4])") == [0, 3]
+    assert call(modules, "chart", "isolated([1, undefined, null, 2, undefined, null, 3, 4])") == [0, 3]
 
 
 def test_marks_of_all_runs_stand_once_in_their_order(modules: Page) -> None:
     marks = [{"env_step": 9, "text": "hard"}, {"env_step": 5, "text": "easy"}]
     told = json.dumps({"runs": [{"marks": marks}, {"marks": marks[:1]}, {}]})
     shown = [{"at": 5, "text": "easy"}, {"at": 9, "text": "hard"}]
-    assert call(modules, "curves", f"marks({told}, 'env_step')") == shown
-    assert call(modules, "curves", f"marks({told}, 'wall_s')") == []
+    assert call(modules, "chart", f"marks({told}, 'env_step')") == shown
+    assert call(modules, "chart", f"marks({told}, 'wall_s')") == []
 
 
 def test_a_choice_of_charts_comes_back_from_its_address(modules: Page) -> None:
     def choice(asked: str) -> Any:
-        return call(modules, "choice", f"choiceIn(new URLSearchParams({json.dumps(asked)}))")
+        return call(modules, "charts", f"choiceIn(new URLSearchParams({json.dumps(asked)}))")
 
     first = {
         "charts": ["evaluation/return_mean"],
@@ -272,7 +272,7 @@ def test_a_choice_of_charts_comes_back_from_its_address(modules: Page) -> None:
     assert choice("") == choice("chart=x&chart=&log=y&x=epoch&smooth=1&bands=2&run=a") == first
     other = {**first, "charts": ["progress/ü &", "interval/policy_lag"], "log": ["progress/ü &"], "x": "wall_s"}
     other |= {"logx": True, "smooth": 0.9, "bands": False}
-    there = call(modules, "choice", f"withChoice('#/compare?run=a%2Fb&run=c&smooth=0.1', {json.dumps(other)})")
+    there = call(modules, "charts", f"withChoice('#/compare?run=a%2Fb&run=c&smooth=0.1', {json.dumps(other)})")
     assert there.startswith("#/compare?run=a%2Fb&run=c&chart=progress%2F")
     assert choice(there.partition("?")[2]) == other
     many = "&".join(f"chart=progress/{at}" for at in range(20))

@@ -26,7 +26,6 @@ SOME_BYTES = 8 << 20
 """And if there is time, if it is no more than this."""
 _PIECE_S = 0.05
 """How long the thread reads one file before another has its turn."""
-Reader = SeriesReader | ProgressReader
 _R = TypeVar("_R", SeriesReader, ProgressReader)
 
 

@@ -6,15 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from remuda.api.runs import MainThreadError, TrainingFailedError, TrainingResult, launch, train
+    from remuda.client.api import MainThreadError, TrainingFailedError, TrainingResult, launch, train
     from remuda.client.checking import UnusableError
     from remuda.client.client import Client
     from remuda.config.algorithms.base import AlgorithmConfig
-    from remuda.config.changing import MayChange
     from remuda.config.declaration import Declaration, ReanalyzedColumns, Segments, Sequences, Steps, Unrolls
-    from remuda.config.errors import ConfigError, Error
-    from remuda.config.exits import UserExitError
+    from remuda.config.errors import ConfigError, Error, UserExitError
     from remuda.config.schema import ExperimentConfig
+    from remuda.config.section import MayChange
     from remuda.config.user_code import UserCodeError
     from remuda.deploy.launcher import LaunchError
     from remuda.environments.errors import EnvironmentBuildError
@@ -134,8 +133,8 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "JournalError": "training.journal_database",
         "LaunchError": "deploy.launcher",
         "LearnResult": "policy.base",
-        "MainThreadError": "api.runs",
-        "MayChange": "config.changing",
+        "MainThreadError": "client.api",
+        "MayChange": "config.section",
         "NetworkPolicy": "policy.acting.torch_outputs",
         "NoCurveError": "wire.keys.pair",
         "ObservationSpec": "policy.spaces",
@@ -153,8 +152,8 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Started": "wire.messages.callbacks",
         "StateMismatchError": "policy.saved_state",
         "Steps": "config.declaration",
-        "TrainingFailedError": "api.runs",
-        "TrainingResult": "api.runs",
+        "TrainingFailedError": "client.api",
+        "TrainingResult": "client.api",
         "UnknownAlgorithmError": "policy.algorithms",
         "UnreachableError": "wire.conversation",
         "Unrolls": "config.declaration",
@@ -162,13 +161,13 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "UnsupportedSpaceError": "environments.unsupported",
         "UnusableError": "client.checking",
         "UserCodeError": "config.user_code",
-        "UserExitError": "config.exits",
-        "launch": "api.runs",
+        "UserExitError": "config.errors",
+        "launch": "client.api",
         "load_action": "policy.files.functions",
         "load_policy": "policy.files.functions",
         "load_value": "policy.files.functions",
         "run_context": "runner.custom_loop",
-        "train": "api.runs",
+        "train": "client.api",
     }
 
     def __getattr__(name: str) -> object:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
-from typing import NoReturn
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from remuda.deploy.nanny_process import NannyProcess
 
 INTERRUPTED = 130
 
@@ -27,11 +32,9 @@ def main(*, starts_early: bool = False) -> None:
     `starts_early`: a process that this command will need is started before the command line is read."""
     try:
         from remuda.cli.errors import InputError
-        from remuda.cli.former_options import refusal
 
         if said := refusal(sys.argv[1:]):
             raise InputError(said)
-        from remuda.cli.early_nanny import early_nanny
 
         with early_nanny(sys.argv[1:]) if starts_early else nullcontext() as nanny:
             from remuda.cli.app import app  # takes a while, and Ctrl-C may come meanwhile
@@ -49,6 +52,62 @@ def main(*, starts_early: bool = False) -> None:
 
         print(unforgeable(str(error)), file=sys.stderr)
         sys.exit(code)
+
+
+_STARTS_NOTHING = {"-h", "--help", "--dry-run"}
+
+
+@contextmanager
+def early_nanny(arguments: Sequence[str]) -> Generator[NannyProcess | None]:
+    """Yield a nanny that imports what workers need, if these are arguments of a launch, and end it after the body.
+
+    They are not checked yet: a launch that is refused, or goes elsewhere than on this machine, ends it sooner."""
+    if arguments[:1] != ["launch"] or _STARTS_NOTHING & set(arguments):
+        yield None
+        return
+    from remuda.deploy.nanny_process import NannyProcess
+
+    with NannyProcess() as nanny:
+        yield nanny
+
+
+@dataclass(frozen=True)
+class _Former:
+    """The replacement of an option."""
+
+    instead: str
+    verbs: tuple[str, ...] = ()
+    """Commands of Remuda that have an option with this name themselves."""
+
+
+_SAVED = _Former("--set checkpoint.interval_env_steps=N (and checkpoint.keep: how many are kept)")
+_FORMER = {
+    "--len": _Former("`remuda evaluate -l` (--length)"),
+    "--norender": _Former("`remuda evaluate -nr` (--no-render)"),
+    "--itr": _Former("`remuda evaluate -i` (--iteration)"),
+    "--episodes": _Former("`remuda evaluate -n`; in training --set evaluator.episodes=N", ("evaluate",)),
+    "--deterministic": _Former("`remuda evaluate -d`; evaluations in training always are", ("evaluate",)),
+    "--save-freq": _SAVED,
+    "--save_freq": _SAVED,
+    "--epochs": _Former("--set stop.max_env_steps=N"),
+    "--steps_per_epoch": _Former("--set log.progress_interval_env_steps=N"),
+    "--exp_name": _Former("--set name=NAME, or --run-id for the folder alone"),
+    "--data_dir": _Former("--runs-dir"),
+    "--num_runs": _Former("`remuda sweep` with several seeds"),
+}
+
+
+def refusal(arguments: Sequence[str]) -> str | None:
+    """The error for the first such option among the arguments of `remuda`; None if there is none."""
+    verb = next((argument for argument in arguments if not argument.startswith("-")), "")
+    for argument in arguments:
+        if argument == "--":
+            return None
+        option = argument.partition("=")[0]
+        former = _FORMER.get(option)
+        if former is not None and verb not in former.verbs:
+            return f"there is no option {option}; here it is {former.instead}"
+    return None
 
 
 if __name__ == "__main__":

@@ -11,11 +11,9 @@ from typing import Annotated
 import typer
 
 from remuda.cli import (
-    config,
+    configs,
     doctor,
-    env,
     evaluate,
-    examples,
     export,
     keys,
     launch,
@@ -35,7 +33,7 @@ app = new_group(
     example="remuda train examples/cartpole_dqn.yaml --seed 1",
 )
 app.command(epilog=epilog(train.EXAMPLE))(train.train)
-app.command(epilog=epilog(examples.EXAMPLE))(examples.examples)
+app.command(epilog=epilog(configs.EXAMPLES_EXAMPLE))(configs.examples)
 app.command(epilog=epilog(evaluate.EXAMPLE))(evaluate.evaluate)
 app.command(epilog=epilog(export.EXAMPLE))(export.export)
 app.command(epilog=epilog(plot.EXAMPLE))(plot.plot)
@@ -51,8 +49,8 @@ app.command(epilog=epilog(submit.SHUTDOWN_EXAMPLE))(submit.shutdown)
 app.command(epilog=epilog(sweep.EXAMPLE))(sweep.sweep)
 app.command(epilog=epilog(page.EXAMPLE))(page.page)
 app.command(epilog=epilog(doctor.EXAMPLE))(doctor.doctor)
-app.add_typer(config.group, name="config")
-app.add_typer(env.group, name="env")
+app.add_typer(configs.config_group, name="config")
+app.add_typer(configs.env_group, name="env")
 app.add_typer(keys.group, name="keys")
 
 

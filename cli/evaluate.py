@@ -6,7 +6,6 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from remuda.cli.asked_output import asked_output
 from remuda.cli.chosen_policy import check, chosen, several_agents
 from remuda.cli.errors import InputError
 from remuda.cli.evaluate_options import (
@@ -26,6 +25,7 @@ from remuda.cli.evaluate_options import (
     Which,
 )
 from remuda.cli.options import AsJson
+from remuda.cli.output import asked_output
 
 if TYPE_CHECKING:  # what plays imports torch, which --help does not need
     from remuda.config.schema import ExperimentConfig

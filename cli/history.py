@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from remuda.cli.connecting import connected
 from remuda.cli.errors import InputError
-from remuda.cli.table import PLAIN_WIDTH, table
+from remuda.cli.output import PLAIN_WIDTH, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remuda.cli.errors import CommandRefusedError, InputError, RunFailedError
-from remuda.cli.options import LimitOption, Name, Profile, ResolvedRun, RunOptions, named, with_run_options
+from remuda.cli.options import (
+    LimitOption,
+    Name,
+    Profile,
+    ResolvedRun,
+    RunOptions,
+    named,
+    tell_changes,
+    tell_unused,
+    with_run_options,
+)
 from remuda.cli.page import PageSwitch, check_page, launch_page
-from remuda.cli.resuming import tell_changes
-from remuda.cli.unused import tell_unused
 
 if TYPE_CHECKING:
     from remuda.deploy.nanny_process import NannyProcess
@@ -59,8 +67,8 @@ def launch(
     A first Ctrl-C stops the run cleanly: the last checkpoint is saved and evaluated. A second one ends everything at
     once.
     """
-    from remuda.cli.herd_limits import herd_limits
-    from remuda.cli.profiles import profile_folder
+    from remuda.cli.options import herd_limits
+    from remuda.cli.output import profile_folder
     from remuda.worker.gc_freeze import gc_frozen
 
     limits = limit or []
@@ -84,7 +92,7 @@ def launch(
     with profile_folder(profile) as profiles:
         status = _run(resolved, limits, profiles.folder, page, _if_here(context.obj, resolved))
         profiles.keep_in(Path(status.run_dir))
-    from remuda.client.unlearned import nothing_learned  # the run need not wait for what this imports
+    from remuda.client.running import nothing_learned  # the run need not wait for what this imports
 
     unlearned = nothing_learned(resolved.loaded.config, reason=status.reason, train_iter=status.train_iter)
     _tell(status, limits, unlearned)

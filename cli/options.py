@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -16,8 +16,9 @@ import typer
 from remuda.cli.errors import InputError
 from remuda.storage.existing_folder import OnExists
 
-if TYPE_CHECKING:  # loading brings pydantic, which --help does not need
+if TYPE_CHECKING:
     from remuda.config.load import LoadedConfig
+    from remuda.coordinator.limits import Limits
 
 ConfigPath = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="A .yaml or .json file, or a config in the folder of an earlier run.")
@@ -117,7 +118,7 @@ class RunOptions:
 
         Raises InputError for options that contradict each other, and ConfigError.
         """
-        from remuda.client.sizing import as_before
+        from remuda.client.beginning import as_before
 
         choice = resolve_on_exists(self.on_exists, resume=self.resume, force=self.force)
         beginning = resolve_beginning(self.initialize_from, inference=self.inference, resume=choice == "resume")
@@ -212,9 +213,9 @@ def choose(
 
     Raises ConfigError, and InputError if the environment cannot be built.
     """
-    from remuda.cli.asked_output import asked_output
+    from remuda.cli.output import asked_output
     from remuda.client import choosing
-    from remuda.config.override import parse_override
+    from remuda.config.readers import parse_override
     from remuda.environments.errors import EnvironmentBuildError
     from remuda.environments.unsupported import UnsupportedSpaceError
 
@@ -282,3 +283,30 @@ def resolve_on_exists(on_exists: OnExists | None, *, resume: bool, force: bool) 
             f"give only one of --resume, --force and --on-exists: they ask for {' and '.join(sorted(wishes))}"
         )
     return wishes.pop() if wishes else "error"
+
+
+def herd_limits(given: Sequence[str]) -> Limits:
+    """Parse `--limit`. Raises InputError."""
+    from remuda.coordinator.limits import Limits
+
+    try:
+        return Limits.of(given)
+    except ValueError as error:
+        raise InputError(f"--limit {error}") from error
+
+
+def tell_changes(resolved: ResolvedRun) -> None:
+    """Print the changed settings on standard error, if there are any. They are also in the log of the run."""
+    from remuda.config.dump import changed_settings, told
+
+    changed = changed_settings(resolved.run_dir, resolved.loaded.config) if resolved.on_exists == "resume" else []
+    if changed:
+        print(told(changed), file=sys.stderr)
+
+
+def tell_unused(resolved: ResolvedRun) -> None:
+    """Print a line on standard error for each setting that was given and that nothing reads."""
+    from remuda.config.explain import unused_settings
+
+    for line in unused_settings(resolved.loaded.config):
+        print(f"warning: {line}", file=sys.stderr)

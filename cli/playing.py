@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TextIO
 
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.films import FilmedEnv, draw_unseen
 from remuda.environments.make import SingleEnv

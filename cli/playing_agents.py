@@ -13,7 +13,7 @@ from typing import TextIO
 from remuda.cli.chosen_policy import named_checkpoint
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.evaluate_options import EvaluateOptions
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.agents import agents_of
 from remuda.environments.assignment import assigned, policy_config

@@ -14,8 +14,7 @@ import typer
 from remuda.cli.errors import InputError
 
 if TYPE_CHECKING:
-    from remuda.plotting.groups import Group
-    from remuda.plotting.panels import Axes, Panel
+    from remuda.client.plots.panels import Axes, Group, Panel
 
 EXAMPLE = "remuda plot runs/cartpole_dqn runs/cartpole_ppo --smooth 3 -o curves.png"
 
@@ -73,8 +72,8 @@ def plot(
     Runs that differ only in the seed become one curve: their mean, and a band of one standard deviation. Runs need not
     have rows at the same positions. The curve is faint where not all of its runs have a value.
     """
-    from remuda.plotting.errors import PlotError
-    from remuda.plotting.panels import PERFORMANCE, Axes, make_panels
+    from remuda.client.plots.panels import PERFORMANCE, Axes, make_panels
+    from remuda.client.plots.runs import PlotError
 
     axes = Axes(x, y or [PERFORMANCE], smooth, estimator)
     if legend and count:
@@ -96,8 +95,7 @@ def plot(
 
 def _expanded(folders: Sequence[str], *, repeated: bool) -> list[Path]:
     """The folders for the arguments; `repeated`: a repeatable option was given."""
-    from remuda.plotting.errors import PlotError
-    from remuda.plotting.runs import expand
+    from remuda.client.plots.runs import PlotError, expand
 
     try:
         return expand(folders)
@@ -109,8 +107,8 @@ def _expanded(folders: Sequence[str], *, repeated: bool) -> list[Path]:
 def _groups(
     folders: Sequence[Path], legend: Sequence[str], select: Sequence[str], exclude: Sequence[str], *, count: bool
 ) -> list[Group]:
-    from remuda.plotting.groups import by_experiment, by_legend, one_by_one
-    from remuda.plotting.runs import find_runs
+    from remuda.client.plots.panels import by_experiment, by_legend, one_by_one
+    from remuda.client.plots.runs import find_runs
 
     runs = find_runs(folders, select=select, exclude=exclude)
     if legend:
@@ -119,7 +117,7 @@ def _groups(
 
 
 def _draw(panels: Sequence[Panel], output: Path, axes: Axes) -> None:
-    from remuda.plotting.picture import FORMATS, draw
+    from remuda.client.plots.picture import FORMATS, draw
 
     if output.suffix.lower() not in FORMATS:
         raise InputError(f"{output}: the name of the picture must end in one of {', '.join(FORMATS)}")

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.sweep_place import MODES, check_runs, executor, own, refuse_jobs_on_a_herd
-from remuda.cli.sweep_request import Asked
+from remuda.cli.sweep_executor import MODES, Asked, check_runs, executor, own, refuse_jobs_on_a_herd
 
 if TYPE_CHECKING:
-    from remuda.sweeping.grid import Grid
-    from remuda.sweeping.record import RunRecord, SweepBook
-    from remuda.sweeping.search.space import Search
-    from remuda.sweeping.search.study import Study, Trial
-    from remuda.sweeping.sweep import Executor, Task
+    from remuda.client.sweeps.grid import Grid
+    from remuda.client.sweeps.record import RunRecord, SweepBook
+    from remuda.client.sweeps.space import Search
+    from remuda.client.sweeps.study import Study, Trial
+    from remuda.client.sweeps.sweep import Executor, Task
     from remuda.worker.shutdown_guard import ShutdownGuard
 
 BEST_SHOWN = 10
@@ -38,7 +37,7 @@ def run_search(grid: Grid, asked: Asked, *, again: str) -> None:
     seeds = len(grid.seeds or (0,))
     print(f"{_described(search, seeds)}; folder {asked.folder}", file=sys.stderr)
     if asked.dry_run:
-        from remuda.sweeping.search.space import described
+        from remuda.client.sweeps.space import described
 
         print("\n".join(f"{one.key}: {described(one.distribution)}" for one in search.settings))
         return
@@ -56,7 +55,7 @@ def run_search(grid: Grid, asked: Asked, *, again: str) -> None:
 
 
 def _search_of(grid: Grid) -> Search:
-    from remuda.sweeping.search.space import Search
+    from remuda.client.sweeps.space import Search
 
     try:
         import optuna  # pyright: ignore[reportUnusedImport]  # noqa: F401  (only whether it is there)
@@ -69,11 +68,11 @@ def _search_of(grid: Grid) -> Search:
 def _tasks_at_the_ends(grid: Grid, search: Search, asked: Asked) -> list[Task]:
     """Check the ends of all ranges and every value of all lists, so that most mistakes are told before anything starts.
     One run for each of what was checked."""
+    from remuda.client.sweeps.plan import plan_trial
+    from remuda.client.sweeps.record import RunRecord
+    from remuda.client.sweeps.space import ends
+    from remuda.client.sweeps.sweep import Task
     from remuda.config.errors import ConfigError
-    from remuda.sweeping.plan import plan_trial
-    from remuda.sweeping.record import RunRecord
-    from remuda.sweeping.search.space import ends
-    from remuda.sweeping.sweep import Task
 
     values = {one.key: ends(one.distribution) for one in search.settings}
     most = max(len(some) for some in values.values())
@@ -100,7 +99,7 @@ def _described(search: Search, seeds: int) -> str:
 
 
 def _study(grid: Grid, search: Search, asked: Asked) -> Study:
-    from remuda.sweeping.search.study import FILE, Study
+    from remuda.client.sweeps.study import FILE, Study
 
     if asked.force:
         (asked.folder / FILE).unlink(missing_ok=True)
@@ -111,7 +110,7 @@ def _study(grid: Grid, search: Search, asked: Asked) -> Study:
 
 
 def _book(grid: Grid, asked: Asked) -> SweepBook:
-    from remuda.sweeping.record import SweepBook, SweepFileError
+    from remuda.client.sweeps.record import SweepBook, SweepFileError
 
     try:
         return SweepBook(asked.folder, name=grid.name, mode=MODES[asked.place])
@@ -123,10 +122,10 @@ def _run_trials(
     grid: Grid, search: Search, study: Study, asked: Asked, book: SweepBook, runs_of: Executor, guard: ShutdownGuard
 ) -> list[RunRecord]:
     """Run all trials; returns the newest records of all runs."""
-    from remuda.cli.sweep_view import open_view
-    from remuda.sweeping.plan import plan_trial
-    from remuda.sweeping.search.running import SearchUnderWay
-    from remuda.sweeping.sweep import tasks
+    from remuda.client.sweeps.plan import plan_trial
+    from remuda.client.sweeps.search import SearchUnderWay
+    from remuda.client.sweeps.sweep import tasks
+    from remuda.client.sweeps.views import open_view
 
     mode = MODES[asked.place]
     seeds = len(grid.seeds or (0,))
@@ -167,8 +166,7 @@ def _report_every(grid: Grid, search: Search, asked: Asked) -> int:
 
 
 def _print_results(grid: Grid, study: Study, records: Sequence[RunRecord], asked: Asked, *, again: str | None) -> None:
-    from remuda.sweeping.search.picture import draw
-    from remuda.sweeping.search.results import best_of, failures, results_json, trials_table
+    from remuda.client.sweeps.results import best_of, draw, failures, results_json, trials_table
     from remuda.training.next_command import plot_command
 
     trials, importances = study.trials, study.importances()

@@ -15,8 +15,7 @@ import typer
 
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import FAILED, InputError, RunFailedError
-from remuda.cli.herd_limits import herd_limits
-from remuda.cli.options import DEFAULT_RUNS_DIR, LimitOption, RunsDir
+from remuda.cli.options import DEFAULT_RUNS_DIR, LimitOption, RunsDir, herd_limits
 from remuda.cli.page import PageAt, PageSwitch, check_page, coordinator_page
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S, spoken
 

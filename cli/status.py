@@ -11,7 +11,7 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connected
 from remuda.cli.errors import InputError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir
-from remuda.cli.table import PLAIN_WIDTH, table
+from remuda.cli.output import PLAIN_WIDTH, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

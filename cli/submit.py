@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remuda.cli.asked_output import asked_output
 from remuda.cli.connecting import ConnectionPath, connected
 from remuda.cli.errors import RunFailedError
-from remuda.cli.options import DEFAULT_RUNS_DIR, Name, RunOptions, RunsDir, named, with_run_options
-from remuda.cli.unused import tell_unused
+from remuda.cli.options import DEFAULT_RUNS_DIR, Name, RunOptions, RunsDir, named, tell_unused, with_run_options
+from remuda.cli.output import asked_output
 
 if TYPE_CHECKING:
     from remuda.client.client import Client
@@ -51,7 +50,7 @@ def submit(
 
     The run folder is made in the coordinator's runs folder; --run-dir names another folder inside it."""
     from remuda.cli.launch import check_input
-    from remuda.client.agents import with_agents
+    from remuda.client.checking import with_agents
 
     resolved = run.resolved(*named(name))
     resolved.loaded.require_numbers("the workers may be on other machines")

@@ -16,13 +16,12 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, Sets
-from remuda.cli.sweep_place import MODES, check_runs, executor, own, refuse_jobs_on_a_herd
-from remuda.cli.sweep_request import Asked, Place
+from remuda.cli.sweep_executor import MODES, Asked, Place, check_runs, executor, own, refuse_jobs_on_a_herd
 
 if TYPE_CHECKING:
-    from remuda.sweeping.plan import PlannedRun
-    from remuda.sweeping.record import RunRecord
-    from remuda.sweeping.sweep import Executor, Task
+    from remuda.client.sweeps.plan import PlannedRun
+    from remuda.client.sweeps.record import RunRecord
+    from remuda.client.sweeps.sweep import Executor, Task
     from remuda.worker.shutdown_guard import ShutdownGuard
 
 EXAMPLE = "remuda sweep examples/sweeps/cartpole.yaml --on local --jobs 2"
@@ -66,8 +65,8 @@ def sweep(
     The same command continues an interrupted sweep: finished runs are kept, others continue. A run that fails does not
     stop the others. Ctrl-C saves and ends the runs under way; a second one ends everything at once.
     """
-    from remuda.sweeping.grid import read_grid
-    from remuda.sweeping.plan import plan
+    from remuda.client.sweeps.grid import read_grid
+    from remuda.client.sweeps.plan import plan
 
     read = read_grid(grid)
     folder = _folder(read.name, sweep_dir, runs_dir, datestamp=datestamp)
@@ -117,7 +116,7 @@ def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: boo
 
 def _place(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int) -> Place:
     """Where the sweep was begun. A new one runs on the herd if there is a coordinator, unless `jobs` is given."""
-    from remuda.sweeping.record import SweepFileError, recorded_mode
+    from remuda.client.sweeps.record import SweepFileError, recorded_mode
 
     try:
         mode = recorded_mode(folder)
@@ -132,8 +131,8 @@ def _place(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int
 
 def _look(folder: Path, name: str, runs: Sequence[PlannedRun], place: Place, *, force: bool) -> _Look:
     """Find out what is to be done; changes nothing."""
-    from remuda.sweeping.record import SweepBook, SweepFileError
-    from remuda.sweeping.sweep import tasks
+    from remuda.client.sweeps.record import SweepBook, SweepFileError
+    from remuda.client.sweeps.sweep import tasks
 
     mode = MODES[place]
     try:
@@ -160,9 +159,9 @@ def _counted(count: int, what: str) -> str:
 
 
 def _carry_out(look: _Look, runs_of: Executor, guard: ShutdownGuard) -> list[RunRecord]:
-    from remuda.cli.sweep_view import open_view
-    from remuda.sweeping.record import SweepBook
-    from remuda.sweeping.sweep import carry_out
+    from remuda.client.sweeps.record import SweepBook
+    from remuda.client.sweeps.sweep import carry_out
+    from remuda.client.sweeps.views import open_view
 
     owned = own(look.folder)
     latest = {record.name: record for record in look.records}
@@ -192,7 +191,7 @@ def _again(folder: Path, *, datestamp: bool) -> str:
 
 
 def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, again: str | None) -> None:
-    from remuda.sweeping.summary import by_variant, runs_table, variants_table
+    from remuda.client.sweeps.results import by_variant, runs_table, variants_table
     from remuda.training.next_command import plot_command
 
     if as_json:
@@ -212,7 +211,7 @@ def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, again: s
 def _json(folder: Path, records: Sequence[RunRecord]) -> str:
     import msgspec
 
-    from remuda.sweeping.summary import by_variant
+    from remuda.client.sweeps.results import by_variant
 
     content = {"folder": str(folder), "runs": records, "variants": by_variant(records)}
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()

@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from remuda.cli.asked_output import asked_output
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.options import AsJson, Name, Profile, ResolvedRun, RunOptions, named, with_run_options
-from remuda.cli.resuming import tell_changes
-from remuda.cli.unused import tell_unused
+from remuda.cli.options import (
+    AsJson,
+    Name,
+    Profile,
+    ResolvedRun,
+    RunOptions,
+    named,
+    tell_changes,
+    tell_unused,
+    with_run_options,
+)
+from remuda.cli.output import asked_output
 
 if TYPE_CHECKING:  # the runner brings torch, which --help does not need
     from remuda.runner.serial import RunResult
@@ -45,7 +53,7 @@ def train(
     score and logs are restored. The episodes under way are lost; new ones begin. Without CONFIG the run keeps all its
     settings: remuda train --resume --run-dir runs/first
     """
-    from remuda.cli.profiles import profile_folder
+    from remuda.cli.output import profile_folder
     from remuda.worker.gc_freeze import gc_frozen
     from remuda.worker.profile import profiled
     from remuda.worker.threads import bound_threads
@@ -120,7 +128,7 @@ def _print_json(result: RunResult, status: ExperimentStatus, output: TextIO) -> 
 
 def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
     """Print how the run ended and what to type next."""
-    from remuda.client.unlearned import nothing_learned
+    from remuda.client.running import nothing_learned
     from remuda.training.next_command import evaluate_command, resume_command
 
     counters, best = result.counters, result.best

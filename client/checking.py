@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.config.changes import changed_settings
+from remuda.config.dump import changed_settings
 from remuda.config.errors import Error
 from remuda.config.launching import KUBERNETES, LOCAL
 from remuda.config.load import LoadedConfig
@@ -140,3 +140,14 @@ def _check_weights(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, obs
 
 def _on_cpu(config: ExperimentConfig) -> ExperimentConfig:
     return config.model_copy(update={"learner": config.learner.model_copy(update={"device": "cpu"})})
+
+
+def with_agents(config: ExperimentConfig) -> ExperimentConfig:
+    """The config with `env.agents`, for `Client.submit`. An environment with several agents is built once. Raises
+    EnvironmentBuildError."""
+    if config.env.kind != "pettingzoo":
+        return config
+    from remuda.environments.agents import agents_of
+
+    agents = agents_of(config.env, source_dir=config.source_dir)
+    return config.model_copy(update={"env": config.env.model_copy(update={"agents": agents})})

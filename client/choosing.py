@@ -14,7 +14,7 @@ from remuda.config.algorithms.base import Spaces
 from remuda.config.custom import asked, settings_class
 from remuda.config.errors import ConfigError
 from remuda.config.load import SETTINGS, LoadedConfig, load_config, load_settings
-from remuda.config.override import Override, apply_overrides
+from remuda.config.readers import Override, apply_overrides
 from remuda.config.user_code import UserCodeError
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

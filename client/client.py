@@ -80,7 +80,7 @@ class Client:
         """Submit an experiment.
 
         Args:
-            config: its settings; those of an environment with several agents name them (remuda.client.agents).
+            config: its settings; those of an environment with several agents name them (remuda.client.checking).
             name: its name with the coordinator; the default is the name in the config.
             run_dir: the run folder, absolute or relative to the coordinator's runs folder; the default is the name in
                 the config.

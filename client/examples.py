@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from remuda.config.stored import FOLDER
-from remuda.config.yaml_source import read_yaml
+from remuda.config.algorithms.base import EXAMPLES
+from remuda.config.readers import read_yaml
 
 _EXTRA = re.compile(r"remuda\[(\w+)\]")
 """In the comment of an example that needs more packages."""
@@ -42,10 +42,10 @@ class Example:
 
 def examples() -> list[Example]:
     """List every example by name: configs, then grids, then scripts."""
-    configs = [_config(file) for file in sorted(FOLDER.glob("*.yaml"))]
-    grids = [_grid(file) for file in sorted(FOLDER.glob("*/*.yaml"))]
+    configs = [_config(file) for file in sorted(EXAMPLES.glob("*.yaml"))]
+    grids = [_grid(file) for file in sorted(EXAMPLES.glob("*/*.yaml"))]
     parts = {file for one in configs for file in _needed(one.file)}
-    return [*configs, *grids, *(_script(file) for file in sorted(FOLDER.glob("*.py")) if file not in parts)]
+    return [*configs, *grids, *(_script(file) for file in sorted(EXAMPLES.glob("*.py")) if file not in parts)]
 
 
 def find(name: str) -> Example:
@@ -65,7 +65,7 @@ def copy(example: Example, folder: Path) -> list[Path]:
     Raises ExampleError before anything is written if one of them is there already, and OSError.
     """
     sources = [example.file, *_needed(example.file)]
-    copies = [folder / source.relative_to(FOLDER) for source in sources]
+    copies = [folder / source.relative_to(EXAMPLES) for source in sources]
     there = [str(target) for target in copies if target.exists()]
     if there:
         raise ExampleError(f"not copied, since a file would be overwritten: {', '.join(there)}")
@@ -97,7 +97,7 @@ def _grid(file: Path) -> Example:
     base = _config((file.parent / str(settings["config"])).resolve())
     search = "a search" if "search" in settings else "a grid"
     return Example(
-        name=file.relative_to(FOLDER).with_suffix("").as_posix(),
+        name=file.relative_to(EXAMPLES).with_suffix("").as_posix(),
         file=file,
         algorithm=base.algorithm,
         environment=base.environment,
@@ -117,12 +117,12 @@ def _section(settings: Mapping[str, JsonValue], name: str) -> Mapping[str, JsonV
 
 
 def _needed(file: Path) -> list[Path]:
-    """The other files of FOLDER that `file` names: its modules, and a grid's config with what that needs."""
+    """The other files of EXAMPLES that `file` names: its modules, and a grid's config with what that needs."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".py":
-        named = [FOLDER / f"{module}.py" for module in _MODULE_IN_PYTHON.findall(text)]
+        named = [EXAMPLES / f"{module}.py" for module in _MODULE_IN_PYTHON.findall(text)]
     else:
-        named = [FOLDER / f"{module}.py" for module in _MODULE_IN_YAML.findall(text)]
+        named = [EXAMPLES / f"{module}.py" for module in _MODULE_IN_YAML.findall(text)]
         config = read_yaml(text).values.get("config")
         named += [(file.parent / config).resolve()] if isinstance(config, str) else []
     direct = [one for one in dict.fromkeys(named) if one.is_file() and one != file]

@@ -11,8 +11,8 @@ from remuda.collector.build import make_agents_rollout, make_rollout
 from remuda.collector.collecting import Collecting, OneRollout
 from remuda.collector.past import PastPlayers
 from remuda.collector.rollout import Rollout
+from remuda.config.current import on_task
 from remuda.config.schema import ExperimentConfig
-from remuda.config.tasks import on_task
 from remuda.environments.agents import AgentsVector, make_agents_vector
 from remuda.environments.check import require_same
 from remuda.environments.record import record_agents, record_environment

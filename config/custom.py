@@ -15,18 +15,15 @@ from pydantic_core import ErrorDetails
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
 from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.registry import BUILT_IN
-from remuda.config.changing import schedules_of
 from remuda.config.declaration import Declaration
-from remuda.config.defaults import filled, of_each_policy, wrong_default
+from remuda.config.defaults import SECTIONS, filled, of_each_policy, wrong_default
 from remuda.config.document import Loc, dotted
-from remuda.config.errors import ConfigError
-from remuda.config.exits import NoExit
+from remuda.config.errors import ConfigError, NoExit
 from remuda.config.learning import LearnerConfig
 from remuda.config.optimizers import BUILT_IN_OPTIMIZERS, own_optimizer
 from remuda.config.recording import BUILT_IN_SINKS
 from remuda.config.schema import ExperimentConfig
-from remuda.config.section import Section
-from remuda.config.several_policies import SECTIONS
+from remuda.config.section import Section, schedules_of
 from remuda.config.user_code import UserCodeError, offered, user_object
 
 GROUP = "remuda.algorithms"

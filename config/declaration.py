@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from remuda.config.bounds import MOST_COLLECTED
-from remuda.config.numbers import Discount, Float, Fraction, Horizon, NonNegative, NSteps, UnrollSteps
-from remuda.config.section import Section
+from remuda.config.numbers import MOST_COLLECTED, Discount, Fraction, Horizon, NSteps, UnrollSteps
+from remuda.config.section import Schedule, Section, value_at
 
 MOST_NAMES = 200
 """Columns, metrics and schedules of an algorithm: every log row and every checkpoint holds them."""
@@ -172,19 +170,6 @@ class Sequences(Section):
 RowShape = Steps | Segments | Unrolls | Sequences
 
 
-def rising(points: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
-    """Refuse points of a schedule that are not in order."""
-    if any(before >= after for (before, _), (after, _) in pairwise(points)):
-        raise ValueError("should name environment steps in rising order, each once")
-    return points
-
-
-Schedule = Annotated[
-    tuple[tuple[NonNegative, Float], ...], Field(min_length=1, max_length=1_000), AfterValidator(rising)
-]
-"""(env_step, value) by rising env_step: straight lines between, constant before the first and after the last."""
-
-
 class ReanalyzedColumns(Section):
     """Columns of stored rows that can be computed again with a newer policy (Reanalyse, Schrittwieser et al. 2021)."""
 
@@ -265,18 +250,3 @@ class Declaration(Section):
     def least_exploration(self) -> Mapping[str, float]:
         """What the schedules end at; also for runs that do not learn."""
         return {name: schedule[-1][1] for name, schedule in self.exploration.items()}
-
-
-def value_at(schedule: tuple[tuple[int, float], ...], env_step: int) -> float:
-    """Follow a schedule to an environment step."""
-    left_step, left = schedule[0]
-    if env_step <= left_step:
-        return left
-    for right_step, right in schedule[1:]:
-        if env_step < right_step:
-            break
-        left_step, left = right_step, right
-    else:
-        return left
-    done = (env_step - left_step) / (right_step - left_step)
-    return (1.0 - done) * left + done * right  # exact at both ends, unlike left + done * (right - left)

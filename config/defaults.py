@@ -16,6 +16,8 @@ from remuda.config.algorithms.registry import BUILT_IN, DEFAULT
 from remuda.config.optimizers import OPTIMIZER, OPTIMIZER_SETTINGS, USUAL_OPTIMIZER
 from remuda.config.section import Section
 
+SECTIONS = ("policy", "learner", "buffer")
+"""What each of several policies has of its own."""
 OF_EACH_POLICY = frozenset({"learner", "buffer"})
 """Sections that each of several policies has of its own. All other sections are shared, and have the defaults of the
 whole config's `policy`."""
@@ -104,3 +106,66 @@ def wrong_default(kind: type[AlgorithmConfig], sections: Mapping[str, type[Secti
         except ValidationError as error:
             return f"{key}: {error.errors(include_url=False)[0]['msg']}"
     return None
+
+
+def with_sections_above(value: object) -> object:
+    """Fill the sections of each of several policies up from those of the whole config, so that they need to name only
+    what differs. A policy of another `type` takes nothing from there. What is not a mapping is left as it is, for the
+    validation to refuse."""
+    if not isinstance(value, Mapping):
+        return value
+    values = dict(cast("Mapping[str, object]", value))
+    policies = values.get("policies")
+    if isinstance(policies, Mapping):
+        named = cast("Mapping[object, object]", policies)
+        values["policies"] = {name: _filled_from_above(one, values) for name, one in named.items()}
+    return values
+
+
+def without_repeated(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The other way round, for all settings of a config: each of several policies names only what differs from the
+    sections of the whole config, so that a change there reaches it. A policy of another `type` is named whole."""
+    policies = values.get("policies")
+    if not isinstance(policies, dict):
+        return dict(values)
+    named: dict[str, JsonValue] = {name: _differing(one, values) for name, one in policies.items()}
+    return {**values, "policies": named}
+
+
+def _differing(one: JsonValue, above: Mapping[str, JsonValue]) -> JsonValue:
+    if not isinstance(one, dict):
+        return one
+    own = dict(one)
+    for section in SECTIONS:
+        outer, inner = above.get(section), own.get(section)
+        if not isinstance(outer, dict) or not isinstance(inner, dict):
+            continue
+        if section == "policy" and inner.get("type") != outer.get("type"):
+            continue
+        own[section] = {name: value for name, value in inner.items() if name not in outer or outer[name] != value}
+        if not own[section]:
+            del own[section]
+    return own
+
+
+def _filled_from_above(one: object, above: Mapping[str, object]) -> object:
+    if not isinstance(one, Mapping):
+        return one
+    own = dict(cast("Mapping[str, object]", one))
+    for section in SECTIONS:
+        outer, inner = _plain(above.get(section, {})), _plain(own.get(section, {}))
+        if isinstance(outer, dict) and isinstance(inner, dict):
+            inner = _merged(section, cast("dict[str, object]", outer), cast("dict[str, object]", inner))
+        own[section] = inner
+    return own
+
+
+def _merged(section: str, outer: dict[str, object], inner: dict[str, object]) -> dict[str, object]:
+    if section != "policy":
+        return {**outer, **inner}
+    kind = outer.get("type", DEFAULT.type)
+    return {"type": kind, **outer, **inner} if inner.get("type", kind) == kind else inner
+
+
+def _plain(value: object) -> object:
+    return value.model_dump(mode="json") if isinstance(value, Section) else value

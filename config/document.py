@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -69,3 +70,15 @@ def require_mapping(value: JsonValue) -> dict[str, JsonValue]:
         kind = "a list" if isinstance(value, list) else "a single value"
         raise UnreadableError(f"the file holds {kind} where a mapping of settings is needed (name: …, env: …)", 1)
     return value
+
+
+def flat(settings: Mapping[str, JsonValue], prefix: str = "") -> dict[str, JsonValue]:
+    """The settings by dotted key; an empty section is a value."""
+    found: dict[str, JsonValue] = {}
+    for key, value in settings.items():
+        name = f"{prefix}.{key}" if prefix else key
+        if isinstance(value, dict) and value:
+            found |= flat(value, name)
+        else:
+            found[name] = value
+    return found

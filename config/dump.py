@@ -1,29 +1,29 @@
-"""Writing a config so that it can be read, edited and run again: each text loads to an equal config."""
+"""Configs as text and in run folders, each of which loads again; changes since a former run; sources of settings."""
 
 from __future__ import annotations
 
 import json
+import os
 import pprint
 import textwrap
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 from pydantic import JsonValue
 
 from remuda.config.auto import with_auto
-from remuda.config.changes import changed_settings, config_mode, keep_former, told
-from remuda.config.descriptions import descriptions
-from remuda.config.document import Loc, dotted
-from remuda.config.load import EXP_NAME, Origin
-from remuda.config.plain import json_text, plain
-from remuda.config.python_source import VARIABLE
+from remuda.config.defaults import without_repeated
+from remuda.config.document import Loc, dotted, flat
+from remuda.config.load import EXP_NAME, LoadedConfig, Origin, load_config
+from remuda.config.plain import holds_secrets, json_text, masked, plain
+from remuda.config.readers import VARIABLE, read_python
 from remuda.config.schema import ExperimentConfig
-from remuda.config.secrets import masked
-from remuda.config.several_policies import without_repeated
-from remuda.config.suggest import section_at
-from remuda.storage.atomic import write_text
+from remuda.config.section import descriptions
+from remuda.config.suggest import keys_of, section_at
+from remuda.storage.atomic import write_bytes, write_text
 from remuda.storage.run_folder import RunFolder
+from remuda.storage.untrusted import json_of, read_bounded
 
 _WIDTH = 120
 
@@ -123,3 +123,134 @@ def _yaml_lines(settings: dict[str, JsonValue], loc: Loc, provenance: Mapping[st
 def _origin(loc: Loc, provenance: Mapping[str, Origin]) -> str:
     origin = provenance.get(dotted(loc), "default")
     return "" if origin == "default" else f"  # {origin}"
+
+
+_MOST_LISTED = 10
+"""Changes that are told one by one."""
+_MOST_CONFIG_BYTES = 16 << 20
+"""Of a config.json, which may be of another program."""
+PRIVATE, SHARED = 0o600, 0o666
+"""Modes of a config.json, before the umask: with a secret in it, and without."""
+
+
+def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
+    """A line for each setting that the run's config.json has otherwise; none where there is no such file.
+
+    Secrets are masked."""
+    former = _former(run_dir)
+    if not former:
+        return []
+    if not config.env.agents:  # nobody has looked up yet which there are
+        _forget_agents(former)
+    return changes(without_repeated(former), without_repeated(cast("dict[str, JsonValue]", plain(config))))
+
+
+def former_settings(run_dir: Path) -> dict[str, JsonValue]:
+    """What the run's config.json has, by dotted key; nothing where there is no such file."""
+    return flat(_former(run_dir))
+
+
+def _former(run_dir: Path) -> dict[str, JsonValue]:
+    try:
+        former = cast("JsonValue", json_of(_content_of(RunFolder(run_dir).config_json)))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(former, dict):
+        return {}
+    former.pop(EXP_NAME, None)
+    return former
+
+
+def _forget_agents(settings: dict[str, JsonValue]) -> None:
+    env = settings.get("env")
+    if isinstance(env, dict):
+        env["agents"] = []
+
+
+def changes(former: dict[str, JsonValue], now: dict[str, JsonValue]) -> list[str]:
+    """`seed is 2 and was 1`, and the like, in the order of the settings."""
+    before, after = flat(former), flat(now)
+    shown_before, shown_after = (flat(cast("dict[str, JsonValue]", masked(each))) for each in (former, now))
+    return [
+        f"{key} is {_json_of(shown_after, key)} and was {_json_of(shown_before, key)}"
+        for key in (*after, *(key for key in before if key not in after))
+        if before.get(key) != after.get(key)
+    ]
+
+
+def told(changed: list[str]) -> str:
+    """All of them in one sentence, the first few by name."""
+    more = f"; and {len(changed) - _MOST_LISTED} more" if len(changed) > _MOST_LISTED else ""
+    return f"goes on with other settings than before: {'; '.join(changed[:_MOST_LISTED])}{more}"
+
+
+def keep_former(run_dir: Path) -> Path:
+    """Keep the run's config.json, which is about to be replaced, as config_1.json, config_2.json, …; returns its place.
+
+    Raises OSError."""
+    former = RunFolder(run_dir).config_json
+    number = 1
+    while os.path.lexists(place := run_dir / f"config_{number}.json"):
+        number += 1
+    content = _content_of(former)
+    write_bytes(place, content, durable=True, mode=config_mode(cast("JsonValue", json_of(content))))
+    return place
+
+
+def config_mode(settings: JsonValue) -> int:
+    """Who may read a config.json with these settings."""
+    return PRIVATE if holds_secrets(settings) else SHARED
+
+
+def _content_of(path: Path) -> bytes:
+    return read_bounded(path, most_bytes=_MOST_CONFIG_BYTES)
+
+
+def _json_of(settings: dict[str, JsonValue], key: str) -> str:
+    return json.dumps(settings[key]) if key in settings else "not set"
+
+
+_ORIGIN_WIDTH = max(map(len, get_args(Origin)))
+
+
+def recorded(run_dir: Path) -> LoadedConfig:
+    """The config of a run, with the origins that stand behind its settings in formatted_total_config.py.
+
+    Raises ConfigError where that is missing or is no config.
+    """
+    loaded = load_config(RunFolder(run_dir).formatted_total_config, masks=True, import_algorithm=False)
+    text = loaded.path.read_text("utf-8")
+    lines = text.splitlines()
+    written = {dotted(loc): lines[line - 1] for loc, line in read_python(text).lines.items()}
+    origins: dict[str, Origin] = {key: _behind(written.get(key, "")) for key in loaded.provenance}
+    return LoadedConfig(loaded.config, loaded.path, origins)
+
+
+def sources_text(loaded: LoadedConfig) -> str:
+    """A line per setting: where it came from, its name and its value as JSON."""
+    return "".join(
+        f"{source['source']:<{_ORIGIN_WIDTH}}  {key} = {json.dumps(source['value'])}\n"
+        for key, source in sources(loaded).items()
+    )
+
+
+def sources(loaded: LoadedConfig) -> dict[str, dict[str, JsonValue]]:
+    """Value and source of every setting, by dotted key."""
+    settings = with_auto(cast("dict[str, JsonValue]", masked(plain(loaded.config))), loaded.auto)
+    found: dict[str, dict[str, JsonValue]] = {}
+    for key, loc in keys_of(loaded.config).items():
+        value: JsonValue = settings
+        for part in loc:
+            assert isinstance(value, dict), "sections of a config are mappings"
+            value = value[str(part)]
+        found[key] = {"value": value, "source": loaded.provenance.get(key, "default")}
+    return found
+
+
+def _behind(line: str) -> Origin:
+    """A setting's line ends with a comma, or behind that with a comment that is its origin."""
+    origins: tuple[Origin, ...] = get_args(Origin)
+    for origin in origins:
+        if line.endswith(f",  # {origin}"):
+            return origin
+    return "default"

@@ -1,8 +1,12 @@
-"""What a user is told about a config that cannot be used."""
+"""Errors that Remuda raises on purpose, and `sys.exit` in user code turned into one of them."""
 
 from __future__ import annotations
 
+import signal
+import sysconfig
+import traceback
 from collections.abc import Sequence
+from types import TracebackType
 
 _LONGEST_PROBLEM = 500
 
@@ -28,3 +32,40 @@ def _one_line(problem: str) -> str:
 def shortened(text: str, longest: int) -> str:
     """`text` in at most `longest` characters."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+_STDLIB = sysconfig.get_path("stdlib")
+
+
+class UserExitError(Error, RuntimeError):
+    """User code tried to end the process; the message says where."""
+
+
+class NoExit:
+    """A context for a user's code: SystemExit and KeyboardInterrupt become UserExitError.
+
+    A KeyboardInterrupt is not changed if Ctrl-C may have raised it, which is so with Python's own signal handler.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, SystemExit | KeyboardInterrupt):
+            return
+        if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            return
+        raise UserExitError(
+            f"{error!r} was raised{_place(trace)}: user code must not end the process that it runs in"
+        ) from error
+
+
+def _place(trace: TracebackType | None) -> str:
+    """The last line of code that is not Python's own."""
+    frames = traceback.extract_tb(trace)
+    users = [frame for frame in frames if not frame.filename.startswith(_STDLIB) or "-packages" in frame.filename]
+    for frame in (users or frames)[-1:]:
+        return f" in {frame.filename}, line {frame.lineno}, in {frame.name}"
+    return ""

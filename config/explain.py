@@ -1,9 +1,9 @@
-"""From the schema's errors to one line each: where it stands, which key, what is wrong, what was meant."""
+"""Explains validation errors, one line each, and settings that have no effect."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,11 +12,12 @@ from typing import cast
 from pydantic_core import ErrorDetails
 
 from remuda.config.algorithms.registry import BUILT_IN
-from remuda.config.changing import may_change
+from remuda.config.custom import asked, settings_of
 from remuda.config.document import Document, Loc, dotted
-from remuda.config.errors import shortened
-from remuda.config.override import Override
-from remuda.config.section import Section
+from remuda.config.errors import ConfigError, shortened
+from remuda.config.readers import Override
+from remuda.config.schema import ExperimentConfig
+from remuda.config.section import Section, may_change, schedules_of
 from remuda.config.suggest import as_written, nearest_setting, section_at
 
 _LONGEST_VALUE = 60
@@ -126,3 +127,57 @@ def _what(details: ErrorDetails, loc: Loc, chosen: str | None) -> str:
 def _shown(value: object) -> str:
     """A wrong value as a config would write it, shortened."""
     return shortened(json.dumps(value, ensure_ascii=False, default=str), _LONGEST_VALUE)
+
+
+_PRIORITIES = ("buffer.priority_exponent", "buffer.importance_exponent", "buffer.importance_anneal_iters")
+_REPLAY = (
+    "learner.batch_size",
+    "learner.prefetch_batches",
+    "learner.publish_interval_iters",
+    "buffer.capacity",
+    "buffer.min_rows",
+    "buffer.prioritized",
+    "buffer.samples_per_insert",
+    *_PRIORITIES,
+)
+
+
+def unused_settings(config: ExperimentConfig) -> list[str]:
+    """A line for each setting that is not the default and that nothing reads, with the reason: someone who has set it
+    expects something of it. They are no errors, as a sweep over algorithms gives all of them the same settings; of
+    several policies, which share them, none are told. Settings that only some environments need are not among them.
+
+    `config` is as it was loaded. Imports the class of a custom algorithm. Raises ConfigError where that cannot say."""
+    if config.policies:
+        return []
+    settings = settings_of(config)
+    sections: dict[str, Section] = {name: inside for name, inside in config if isinstance(inside, Section)}
+    sections["policy"] = settings
+    lines: list[str] = []
+    for why, keys in [*_of_all(config), *asked(config.policy.type, settings.unused_settings).items()]:
+        for key in keys:
+            section, _, name = key.partition(".")
+            inside = sections.get(section)
+            if inside is None or name not in type(inside).model_fields:
+                at = f"policy.type = {config.policy.type!r}: {type(settings).__name__}.unused_settings"
+                raise ConfigError([f"{at}: {key}: no such setting; write section.setting, as in learner.batch_size"])
+            value = cast("object", schedules_of(inside).get(name, getattr(inside, name)))
+            default = settings.defaults.get(key, type(inside).model_fields[name].get_default(call_default_factory=True))
+            if value != default:
+                lines.append(f"{key} is {_as_json(value)} and has no effect: {why}")
+    return lines
+
+
+def _of_all(config: ExperimentConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Why some settings are not read, and which, whatever the algorithm."""
+    policy = config.policy
+    if policy.segment_steps is not None:
+        yield f"{policy.type} has no replay, and learns from learner.segments_per_update segments at once", _REPLAY
+        return
+    yield f"{policy.type} learns from a replay", ("learner.segments_per_update", "buffer.max_policy_lag")
+    if not config.buffer.prioritized:
+        yield "buffer.prioritized is false", _PRIORITIES
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, default=str)

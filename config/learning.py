@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
-from remuda.config.changing import MayChange, ScheduledSection
+from remuda.config.algorithms.custom import PolicyConfig
 from remuda.config.numbers import (
     LARGEST_CAPACITY,
     LARGEST_REQUEST,
+    MOST_OPPONENTS,
     Fraction,
     Kwargs,
     NonNegativeFloat,
@@ -19,7 +20,7 @@ from remuda.config.numbers import (
     or_auto,
 )
 from remuda.config.optimizers import USUAL_OPTIMIZER, OptimizerName, require_settings
-from remuda.config.section import Section
+from remuda.config.section import MayChange, ScheduledSection, Section
 
 Precision = Literal["float32", "bfloat16"]
 """What products are computed in."""
@@ -138,3 +139,49 @@ class BufferConfig(Section):
     nothing."""
     quota_bytes: Positive = 8 << 30
     """Most bytes of payload files in data/; when they are reached the oldest rows are evicted earlier."""
+
+
+TAKEN_NAMES = frozenset({"buffer", "collector", "commander", "evaluator", "learner", "serial"})
+"""Folders of logs, beside which policies have theirs."""
+
+
+def _not_taken(name: str) -> str:
+    if name in TAKEN_NAMES:
+        raise ValueError(f"{name} is the name of a folder of logs: choose another name for the policy")
+    return name
+
+
+PolicyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,49}$"), AfterValidator(_not_taken)]
+"""Names folders, and tables of the journal: neither tells capital letters from small ones everywhere."""
+AgentPattern = Annotated[str, Field(min_length=1, max_length=200)]
+MOST_POLICIES = 100
+
+
+class SelfPlayConfig(Section):
+    """Games against older checkpoints, in environments with several agents: a policy then learns to play against more
+    than its newest self."""
+
+    share: Fraction = 0.0
+    """Share of training episodes in which one agent, drawn at random, is played by the newest policy and learns, and
+    all others are played by older checkpoints of their policies and do not learn. Above 0 the newest checkpoint that
+    was evaluated counts as the best, since returns then say little about strength; and evaluations also report how an
+    agent of each policy does against older checkpoints (`against_past`)."""
+    keep: Annotated[Positive, Field(le=MOST_OPPONENTS)] = 5
+    """The number of newest checkpoints of each policy from which opponents are drawn, one for each policy and episode.
+    At most `checkpoint.keep`."""
+
+
+class AgentsPolicyConfig(Section):
+    """One of several policies: whose actions it makes, and how it learns. Its sections `policy`, `learner` and `buffer`
+    need to name only what differs from those of the whole config; a `policy` of another `type` takes nothing from
+    there."""
+
+    agents: Annotated[tuple[AgentPattern, ...], Field(min_length=1, max_length=1_000)]
+    """Names of the agents whose actions it makes; `*` and `?` stand for characters, as in names of files:
+    `[adversary_*]`. Each agent of the environment belongs to exactly one policy."""
+    policy: PolicyConfig
+    """Its algorithm and its networks."""
+    learner: LearnerConfig
+    """Its updates."""
+    buffer: BufferConfig
+    """Its replay."""

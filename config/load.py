@@ -11,22 +11,19 @@ from typing import Literal, cast
 
 from pydantic import JsonValue, ValidationError
 
+from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.auto import obstacle_to_auto, without_auto
 from remuda.config.custom import CustomSettingsError, completed, require_code
+from remuda.config.defaults import without_repeated
 from remuda.config.document import MAX_BYTES, Document, Loc, UnreadableError, value_at
 from remuda.config.errors import ConfigError
 from remuda.config.explain import Where, explain
-from remuda.config.json_source import read_json
-from remuda.config.override import Override, apply_overrides, parse_override
-from remuda.config.python_source import read_python
+from remuda.config.plain import masks_in
+from remuda.config.readers import Override, apply_overrides, parse_override, read_json, read_python, read_yaml
 from remuda.config.schema import ExperimentConfig
-from remuda.config.secrets import masks_in
 from remuda.config.section import Section
-from remuda.config.several_policies import without_repeated
-from remuda.config.stored import example_or_file
 from remuda.config.suggest import keys_of
 from remuda.config.user_code import UserCodeError
-from remuda.config.yaml_source import read_yaml
 
 __all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config", "load_settings", "load_text"]
 
@@ -101,6 +98,18 @@ def load_config(
         given.append(Override(("seed",), seed, f"--seed {seed}"))
     path = shown.parent.resolve() / shown.name
     return _validated(document, given, path=path, shown=shown, masks=masks, import_algorithm=import_algorithm)
+
+
+def example_or_file(path: Path) -> Path:
+    """Return the example that `path` names, as in `cartpole_dqn` or `examples/cartpole_dqn.yaml`.
+
+    A file at `path` comes first. Where there is neither, `path` is returned as it is.
+    """
+    name = path.as_posix()
+    if name.startswith("examples/"):
+        name = name.removeprefix("examples/").removesuffix(".yaml")
+    known = {file.relative_to(EXAMPLES).with_suffix("").as_posix(): file for file in EXAMPLES.rglob("*.yaml")}
+    return path if name not in known or os.path.lexists(path) else known[name]
 
 
 def load_settings(

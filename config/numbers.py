@@ -116,3 +116,11 @@ Kwargs = Annotated[dict[str, JsonValue], BeforeValidator(as_json), AfterValidato
 REFERENCE = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 Reference = Annotated[str, Field(pattern=REFERENCE)]
 """`module:name`."""
+
+
+MOST_EVALUATION_EPISODES = 100_000
+"""Of one evaluation, all evaluators together: the results of all of them fit into one message."""
+MOST_OPPONENTS = 1_000
+"""Older checkpoints of a policy that play against newer ones, in self-play."""
+MOST_COLLECTED = 50
+"""Metrics of an algorithm that collectors report: every announcement of a chunk holds them."""

@@ -1,12 +1,12 @@
-"""The settings of what a run keeps and logs, and of when it ends."""
+"""The settings of checkpoints, stop conditions, logs and callbacks."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
-from remuda.config.numbers import Float, NonNegative, Positive, PositiveFloat
+from remuda.config.numbers import Float, Kwargs, NonNegative, Positive, PositiveFloat
 from remuda.config.section import Section
 
 SinkName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=200)]
@@ -78,3 +78,22 @@ class LogConfig(Section):
         if len(set(value)) < len(value):
             raise ValueError(f"should name each sink once, not {list(value)}")
         return value
+
+
+class CallbackConfig(Section):
+    """A callback of your own."""
+
+    make: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+    """Its class: `module:Class`, derived from remuda.Callback."""
+    kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
+    """Keyword arguments for its constructor."""
+
+
+def _named(value: object) -> object:
+    """`module:Class` alone is a callback without arguments."""
+    if not isinstance(value, list | tuple):
+        return value
+    return [{"make": one} if isinstance(one, str) else one for one in cast("list[object]", value)]
+
+
+Callbacks = Annotated[tuple[CallbackConfig, ...], Field(max_length=100), BeforeValidator(_named)]

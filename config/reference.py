@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from remuda.config.algorithms.registry import BUILT_IN
-from remuda.config.changing import SCHEDULE
-from remuda.config.descriptions import descriptions
 from remuda.config.document import Loc, dotted
 from remuda.config.numbers import LARGEST_COUNT, LARGEST_FLOAT
 from remuda.config.schema import ExperimentConfig
-from remuda.config.section import Section
+from remuda.config.section import SCHEDULE, Section, descriptions
 from remuda.config.suggest import all_keys, kinds_at, section_at
 
 _Schema = dict[str, Any]

@@ -7,24 +7,23 @@ from typing import Annotated, Literal, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from remuda.config.algorithms.policy import PolicyConfig
+from remuda.config.algorithms.custom import PolicyConfig
 from remuda.config.algorithms.registry import DEFAULT
-from remuda.config.callbacks import Callbacks
-from remuda.config.defaults import with_defaults
+from remuda.config.defaults import with_defaults, with_sections_above
 from remuda.config.environment import EnvConfig
 from remuda.config.launching import LaunchConfig
-from remuda.config.learning import BufferConfig, LearnerConfig
-from remuda.config.numbers import LARGEST_CAPACITY, NonNegative
-from remuda.config.optimizers import OPTIMIZER
-from remuda.config.recording import CheckpointConfig, LogConfig, StopConfig
-from remuda.config.section import Section
-from remuda.config.several_policies import (
+from remuda.config.learning import (
     MOST_POLICIES,
     AgentsPolicyConfig,
+    BufferConfig,
+    LearnerConfig,
     PolicyName,
     SelfPlayConfig,
-    with_sections_above,
 )
+from remuda.config.numbers import LARGEST_CAPACITY, NonNegative
+from remuda.config.optimizers import OPTIMIZER
+from remuda.config.recording import Callbacks, CheckpointConfig, LogConfig, StopConfig
+from remuda.config.section import Section
 from remuda.config.workers import AffinityConfig, CollectorConfig, EvaluatorConfig, LimitsConfig, ReanalyzerConfig
 
 

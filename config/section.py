@@ -1,15 +1,207 @@
-"""What every part of a config is: frozen, and strict about its keys."""
+"""Sections of a config: frozen, strict about keys, described by docstrings, with numbers that may follow a schedule."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+import ast
+import inspect
+import sys
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, TypeVar, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, SchemaValidator, core_schema
+from pydantic_core.core_schema import SerializerFunctionWrapHandler, ValidatorFunctionWrapHandler
+
+from remuda.config.numbers import LARGEST_COUNT, Float, NonNegative, no_bool
 
 
 class Section(BaseModel):
     """A frozen part of the config that refuses keys it does not know. The docstring under each setting explains it; see
-    remuda.config.descriptions.
+    remuda.config.section.
 
     What checks a section alone is built when it is first used: mostly it is checked as a part of the whole config, and
     every process of Remuda would build both while it starts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
+
+
+@cache
+def descriptions(section: type[Section]) -> Mapping[str, str]:
+    """The docstrings of a section's settings, and of those that it has from the sections it is derived from, by name.
+
+    Empty where there is no source, as for classes that were typed into an interpreter.
+    """
+    found: dict[str, str] = {}
+    for kind in reversed(section.__mro__):
+        if issubclass(kind, Section):
+            found |= _in_module(kind.__module__).get(kind.__qualname__, {})
+    return found
+
+
+@cache
+def _in_module(name: str) -> Mapping[str, Mapping[str, str]]:
+    """Of all classes of a module, by their qualified names."""
+    try:
+        source = inspect.getsource(sys.modules[name])
+    except (KeyError, OSError, TypeError):
+        return {}
+    return dict(_in_classes(ast.parse(source).body, ""))
+
+
+def _in_classes(body: list[ast.stmt], outer: str) -> list[tuple[str, dict[str, str]]]:
+    found: list[tuple[str, dict[str, str]]] = []
+    for statement in body:
+        if isinstance(statement, ast.ClassDef):
+            name = f"{outer}{statement.name}"
+            found.append((name, _under_settings(statement.body)))
+            found += _in_classes(statement.body, f"{name}.")
+        elif isinstance(statement, ast.FunctionDef):
+            found += _in_classes(statement.body, f"{outer}{statement.name}.<locals>.")
+    return found
+
+
+def _under_settings(body: list[ast.stmt]) -> dict[str, str]:
+    return {
+        setting.target.id: inspect.cleandoc(text.value.value)
+        for setting, text in pairwise(body)
+        if isinstance(setting, ast.AnnAssign)
+        and isinstance(setting.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def rising(points: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+    """Refuse points of a schedule that are not in order."""
+    if any(before >= after for (before, _), (after, _) in pairwise(points)):
+        raise ValueError("should name environment steps in rising order, each once")
+    return points
+
+
+Schedule = Annotated[
+    tuple[tuple[NonNegative, Float], ...], Field(min_length=1, max_length=1_000), AfterValidator(rising)
+]
+"""(env_step, value) by rising env_step: straight lines between, constant before the first and after the last."""
+
+
+def value_at(schedule: tuple[tuple[int, float], ...], env_step: int) -> float:
+    """Follow a schedule to an environment step."""
+    left_step, left = schedule[0]
+    if env_step <= left_step:
+        return left
+    for right_step, right in schedule[1:]:
+        if env_step < right_step:
+            break
+        left_step, left = right_step, right
+    else:
+        return left
+    done = (env_step - left_step) / (right_step - left_step)
+    return (1.0 - done) * left + done * right  # exact at both ends, unlike left + done * (right - left)
+
+
+Settings = TypeVar("Settings", bound=Section)
+MOST_POINTS = 1_000
+SCHEDULE = "schedule"
+"""The title of a schedule in the JSON Schema."""
+_ENV_STEP = core_schema.no_info_before_validator_function(no_bool, core_schema.int_schema(ge=0, le=LARGEST_COUNT))
+_IN_JSON: JsonSchemaValue = {
+    "title": SCHEDULE,
+    "type": "array",
+    "minItems": 1,
+    "maxItems": MOST_POINTS,
+    "items": {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "number"}], "minItems": 2, "maxItems": 2},
+}
+
+
+class MayChange:
+    """Marks a number of an algorithm's settings, or of the learner's, that may change while a run goes on: each update
+    reads it again, and nothing is sized by it. `clip: Annotated[float, remuda.MayChange()] = 0.2`."""
+
+    def __init__(self, values: object = None) -> None:
+        """`values` is the type of a schedule's values where they may be what a constant may not: fall to 0."""
+        self._values = values
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The number, or a schedule whose values each are such a number."""
+        number = handler(source)
+        value = number if self._values is None else handler.generate_schema(self._values)
+        point = core_schema.tuple_positional_schema([_ENV_STEP, value])
+        points = core_schema.no_info_after_validator_function(_checked, core_schema.tuple_variable_schema(point))
+
+        @cache  # most processes never see a schedule
+        def schedule() -> SchemaValidator:
+            return SchemaValidator(points)
+
+        def number_or_schedule(given: object, validate: ValidatorFunctionWrapHandler) -> object:
+            return schedule().validate_python(given) if isinstance(given, list | tuple) else validate(given)
+
+        return core_schema.no_info_wrap_validator_function(number_or_schedule, number)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The same, for editors."""
+        number = handler(schema)
+        return {"anyOf": [*number.get("anyOf", [number]), _IN_JSON]}
+
+
+def _checked(points: Schedule) -> Schedule:
+    if not 0 < len(points) <= MOST_POINTS:
+        raise ValueError(f"should have 1 to {MOST_POINTS} points [env_step, value], not {len(points)}")
+    if any(cast("object", value) is None for _, value in points):
+        raise ValueError("should have numbers at all its points, not null")
+    return rising(points)
+
+
+class ScheduledSection(Section):
+    """A section of which some numbers may change. Each is typed as a number: where a config gives a schedule, the
+    setting is its first value, and what is written down is the schedule."""
+
+    _schedules: dict[str, Schedule] = PrivateAttr(default_factory=dict[str, Schedule])
+
+    @model_validator(mode="after")
+    def _put_schedules_aside(self) -> ScheduledSection:
+        for name in may_change(type(self)):
+            value: object = getattr(self, name)
+            if isinstance(value, tuple):
+                points = cast("Schedule", value)
+                self._schedules[name] = points
+                object.__setattr__(self, name, points[0][1])  # nobody else has seen it yet
+        return self
+
+    @model_serializer(mode="wrap")
+    def _with_schedules(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        values = cast("dict[str, object]", handler(self))
+        return {**values, **{name: points for name, points in self._schedules.items() if name in values}}
+
+
+def schedules_of(section: BaseModel) -> Mapping[str, Schedule]:
+    """The schedules that a section was given, by the names of its settings."""
+    return section._schedules if isinstance(section, ScheduledSection) else {}  # pyright: ignore[reportPrivateUsage]
+
+
+def with_numbers(section: Settings, numbers: Mapping[str, float]) -> Settings:
+    """A copy of a section with these numbers, in place of schedules for them. They are not checked."""
+    changed = section.model_copy(update=numbers)
+    if isinstance(changed, ScheduledSection):
+        left = {name: points for name, points in schedules_of(section).items() if name not in numbers}
+        changed._schedules = left  # pyright: ignore[reportPrivateUsage]
+    return changed
+
+
+def may_change(kind: type[Section]) -> tuple[str, ...]:
+    """The names of the settings of a section that may change while a run goes on."""
+    fields = kind.model_fields.items()
+    return tuple(name for name, field in fields if any(isinstance(mark, MayChange) for mark in field.metadata))

@@ -9,8 +9,7 @@ from typing import Annotated, cast, get_args, get_origin
 
 from pydantic import Tag
 
-from remuda.config.algorithms.custom import CustomConfig
-from remuda.config.algorithms.policy import CUSTOM
+from remuda.config.algorithms.custom import CUSTOM, CustomConfig
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.document import Loc, dotted
 from remuda.config.schema import ExperimentConfig

@@ -8,8 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from remuda.config.errors import Error
-from remuda.config.exits import NoExit
+from remuda.config.errors import Error, NoExit
 
 # A worker works for many experiments. Two of them may name different modules `my_env`, or the same one edited in
 # between. So the versions of modules from users' folders are kept here, and Python imports them again when a file has

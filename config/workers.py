@@ -6,8 +6,17 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from remuda.config.bounds import MOST_EVALUATION_EPISODES
-from remuda.config.numbers import Cores, Kwargs, NonNegative, Positive, PositiveFloat, Workers, no_bool, or_auto
+from remuda.config.numbers import (
+    MOST_EVALUATION_EPISODES,
+    Cores,
+    Kwargs,
+    NonNegative,
+    Positive,
+    PositiveFloat,
+    Workers,
+    no_bool,
+    or_auto,
+)
 from remuda.config.section import Section
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, cast
 
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.config.launching import KUBERNETES, LOCAL
 from remuda.config.user_code import UserCodeError, offered, user_object
 from remuda.deploy.launcher import Launcher, LaunchRequest

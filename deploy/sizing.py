@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from remuda.config.auto import THREADS
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.deploy.sizes import Asked, Costs, Sizes, choose, numbers_of, told
 from remuda.deploy.supervision import describe_exit

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from remuda.config.environment import EnvConfig
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.faults import RestartLimit
 from remuda.environments.parallel import make_parallel

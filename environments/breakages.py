@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.environments.faults import (
     MOST_IN_A_ROW,
     BrokenEnvironmentError,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from remuda.config.exits import NoExit
+from remuda.config.current import evaluated, kwargs_of_stage, on_task
+from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
-from remuda.config.tasks import evaluated, kwargs_of_stage, on_task
 from remuda.environments.agents import Group
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import make_single

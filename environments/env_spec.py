@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from pydantic import JsonValue
 
 from remuda.config.environment import EnvConfig
-from remuda.config.secrets import masked
+from remuda.config.plain import masked
 from remuda.environments.agents import AgentsVector
 from remuda.environments.packing import packs
 from remuda.environments.spaces import Space, space_structure

@@ -6,7 +6,7 @@ import re
 
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import Error
-from remuda.config.secrets import masked
+from remuda.config.plain import masked
 
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "classic-control": "video", "atari": "atari"}
 """Extras that gymnasium names if a package is missing, and Remuda's extras with the same packages."""

@@ -9,7 +9,7 @@ import gymnasium
 from gymnasium.wrappers import HumanRendering
 
 from remuda.config.environment import EnvConfig
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.config.user_code import UserCodeError, user_object
 from remuda.environments.atari import AtariGame, atari_settings, is_atari
 from remuda.environments.errors import EnvironmentBuildError, unbuildable

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, cast
 
 from remuda.config.environment import EnvConfig
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.make import check_spaces, user_function
 from remuda.environments.mask_in_observation import observes_mask

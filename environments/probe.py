@@ -19,7 +19,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from remuda.config.environment import EnvConfig
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.environments.make import make_plain
 from remuda.environments.registered import known_spec
 

@@ -19,7 +19,7 @@ import msgspec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from remuda.config.environment import EnvConfig
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.environments.episode_info import as_columns
 from remuda.environments.legal_actions import components_of, legal_of_vector
 from remuda.environments.make import make_single

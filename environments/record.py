@@ -8,7 +8,7 @@ from contextlib import closing
 
 from pydantic import JsonValue
 
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.agents import AgentsVector
 from remuda.environments.env_spec import agents_spec, environment_spec

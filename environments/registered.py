@@ -12,7 +12,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, registry
 
 from remuda.config.environment import EnvConfig
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.environments.atari import NAMESPACE, is_atari, register_atari
 from remuda.environments.errors import EnvironmentBuildError
 

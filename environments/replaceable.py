@@ -8,7 +8,7 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.environments.breakages import Breakages
 from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD, REPLACED, Fault, UnusableResultError
 from remuda.environments.make import SingleEnv

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.environments.breakages import Breakages
 from remuda.environments.faults import Fault, UnusableResultError
 from remuda.environments.parallel_env import ParallelEnv

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 import gymnasium
 
 from remuda.config.environment import EnvConfig
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.environments.legal_actions import sample_legal
 from remuda.environments.spaces import Array, Space
 

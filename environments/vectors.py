@@ -10,7 +10,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from remuda.config.environment import EnvConfig
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.environments.atari import AtariVector, atari_settings, is_atari
 from remuda.environments.envpool_vector import EnvpoolVector, auto_takes_pool, package
 from remuda.environments.errors import EnvironmentBuildError, unbuildable

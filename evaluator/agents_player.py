@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from remuda.config.current import evaluated, on_task
 from remuda.config.schema import ExperimentConfig
-from remuda.config.tasks import evaluated, on_task
 from remuda.environments.agents import AgentsVector, make_agents_vector
 from remuda.environments.assignment import AGAINST_PAST
 from remuda.environments.seeding import episode_seed, generator

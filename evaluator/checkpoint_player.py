@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from remuda.config.current import evaluated, on_task
 from remuda.config.schema import ExperimentConfig
-from remuda.config.tasks import evaluated, on_task
 from remuda.environments.faults import RestartLimit
 from remuda.environments.make import SingleEnv, make_single
 from remuda.environments.replaceable import ReplaceableEnv

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.films import PicturedEnv, drawn_unseen, encoder, gif_of
 from remuda.environments.make import make_single

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 from tic_tac_toe import LINES, TicTacToe
 
-from remuda import load_policy
+from remuda.policy.files.functions import load_policy
 
 
 def perfect(env):

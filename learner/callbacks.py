@@ -13,10 +13,10 @@ from typing import Protocol, cast
 import msgspec
 from pydantic import JsonValue, ValidationError
 
-from remuda.config.callbacks import CallbackConfig
 from remuda.config.current import Changes, changeable, config_at
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.config.numbers import as_json
+from remuda.config.recording import CallbackConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section
 from remuda.config.user_code import UserCodeError, user_object

@@ -14,8 +14,8 @@ import torch
 from msgspec import Struct
 
 from remuda.config.learning import Precision
+from remuda.config.plain import masked
 from remuda.config.schema import ExperimentConfig
-from remuda.config.secrets import masked
 from remuda.policy.base import Algorithm
 from remuda.policy.files.checkpoint_file import CheckpointError, encode, read, typed, versions, write
 from remuda.policy.saved_state import StateMismatchError

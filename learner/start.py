@@ -11,9 +11,9 @@ from typing import cast
 import torch
 from pydantic import JsonValue
 
-from remuda.config.changes import changes
+from remuda.config.dump import changes
+from remuda.config.plain import masked
 from remuda.config.schema import ExperimentConfig
-from remuda.config.secrets import masked
 from remuda.environments.seeding import generator
 from remuda.environments.spaces import Space
 from remuda.learner.checkpoint import CheckpointError, CheckpointState, load, restore, restore_rngs

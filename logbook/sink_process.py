@@ -19,7 +19,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.config.user_code import user_object
 from remuda.logbook.trackers import Service, SinkError
 from remuda.wire.child_end import end_within, ended

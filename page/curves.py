@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from msgspec import Struct
 
+from remuda.client.plots.curves import combined, line
 from remuda.logbook.series import Begin, Evaluation, Interval, Logged, Moment
 from remuda.page.growing import FloatArray, Pyramid, listed
 from remuda.page.library import Library
@@ -27,7 +28,6 @@ from remuda.page.series_reader import (
     records_at,
 )
 from remuda.page.stored_run import StoredRun
-from remuda.plotting.curves import combined, line
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import open_regular
 

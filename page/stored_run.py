@@ -11,11 +11,11 @@ from typing import Literal, cast
 from msgspec import Struct
 from pydantic import JsonValue
 
-from remuda.config.secrets import masked
+from remuda.client.plots.runs import Run, described
+from remuda.config.plain import masked
 from remuda.logbook.tail import policies
 from remuda.page.growing import finite
 from remuda.page.run_ids import of_policy
-from remuda.plotting.runs import Run, described
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError, NewTask
 from remuda.storage.notes import Notes, read_notes
 from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of

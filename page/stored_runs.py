@@ -10,11 +10,11 @@ from pathlib import Path
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from remuda.client.plots.panels import by_experiment
+from remuda.client.sweeps.record import FILE as SWEEP_FILE
 from remuda.page.run_ids import RunIds, UnknownRunError, whole_run
 from remuda.page.stored_run import FolderRead, Stamp, StoredRun, read_folder, stamp_of, stored_run
-from remuda.plotting.groups import by_experiment
 from remuda.storage.run_folder import policy_of
-from remuda.sweeping.record import FILE as SWEEP_FILE
 
 REFRESH_S = 2.0
 """For so long, at least, a list of all runs is taken for the newest."""

@@ -14,7 +14,7 @@ from shlex import quote
 from msgspec import Struct
 from pydantic import JsonValue
 
-from remuda.config.stored import FOLDER as EXAMPLES
+from remuda.config.algorithms.base import EXAMPLES
 from remuda.page import log_files
 from remuda.page.checkpoints import Checkpoints, Films, checkpoints
 from remuda.page.commands import Evaluations

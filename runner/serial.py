@@ -13,7 +13,7 @@ from pathlib import Path
 
 from remuda.collector.collecting import Collecting
 from remuda.config.dump import write_configs
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.callback import Callback

@@ -28,13 +28,12 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     {"wire", "storage", "config"},
     {"environments"},
-    {"policy", "buffer", "logbook", "plotting"},
+    {"policy", "buffer", "logbook"},
     {"worker", "training", "learning"},
     {"stores"},
     {"collector", "evaluator", "learner", "reanalyzer", "coordinator"},
     {"deploy", "runner"},
     {"client"},
-    {"api", "sweeping"},
     {"page"},
     {"cli"},
 )
@@ -55,7 +54,7 @@ ASKS_WHAT_IS_COMPILED = {"cli/doctor.py": "remuda.policy.algorithms.muzero.searc
 """Of the installation, as setup.py has it."""
 
 WITHOUT_TORCH = [
-    "remuda.api.runs",
+    "remuda.client.api",
     "remuda.cli.app",
     "remuda.client.running",
     "remuda.coordinator.service",
@@ -299,10 +298,8 @@ def test_a_client_of_a_coordinator_knows_nothing_of_it_but_messages() -> None:
         ("collector", "learner", False),
         ("client", "runner", True),
         ("runner", "client", False),
-        ("api", "client", True),
-        ("client", "api", False),
-        ("sweeping", "client", True),
-        ("page", "sweeping", True),
+        ("client", "page", False),
+        ("page", "client", True),
         ("page", "cli", False),
         ("policy", "buffer", False),
         ("policy", "environments", True),
@@ -351,17 +348,24 @@ def test_what_is_built_is_every_module_of_the_packages_and_no_other(tmp_path: Pa
     assert {name.split("/")[1] for name in built if name.count("/") > 1} == {*LAYER_OF, "examples"}
 
 
-def test_every_checker_looks_at_every_package() -> None:
+def test_checkers_find_the_packages_by_themselves() -> None:
+    """So a new package is checked without being added to a list."""
     tool = pyproject()["tool"]
-    packages = {*LAYER_OF, "benchmarks"}
-    assert {name.removeprefix("remuda.").split(".")[0] for name in tool["mypy"]["packages"]} >= packages
-    assert set(tool["pyright"]["include"]) >= packages
-    assert set(tool["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) >= packages
+    assert tool["mypy"]["packages"] == ["remuda"]
+    assert "include" not in tool["pyright"]
+    assert not any(name in {"*", *LAYER_OF} for name in tool["pyright"]["exclude"])
 
 
-def test_every_package_is_typed_for_its_users() -> None:
-    missing = [name for name in sorted({*LAYER_OF, "."}) if not (ROOT / name / "py.typed").is_file()]
-    assert missing == []
+def test_no_file_is_imported_under_two_names() -> None:
+    """`buffer.index` must never be importable beside `remuda.buffer.index`."""
+    wrong = [
+        f"{relative(path)}:{line}: import remuda.{name}"
+        for path in committed_files()
+        if path.suffix == ".py" and not relative(path).startswith("examples/")
+        for line, name in source(path).imports
+        if name.partition(".")[0] in LAYER_OF
+    ]
+    assert wrong == []
 
 
 def test_every_module_says_what_it_is_in_one_line() -> None:

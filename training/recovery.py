@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from remuda.config.current import without_secrets
 from remuda.config.schema import ExperimentConfig
-from remuda.config.tasks import without_secrets
 from remuda.logbook.book import Logbook
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.training.commander.curriculum import Curriculum

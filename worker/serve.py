@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.logbook.streams import end_printed, keep_printed
 from remuda.logbook.timers import Timers
 from remuda.wire.conversation import RefusedError

@@ -11,7 +11,7 @@ import numpy as np
 
 from remuda.benchmarks.learning.runs import OURS, PEER, Run
 from remuda.benchmarks.learning.tasks import Task
-from remuda.plotting.curves import combined, line
+from remuda.client.plots.curves import combined, line
 
 _COLOURS = (
     "#2a7d4f",

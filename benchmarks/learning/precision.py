@@ -16,8 +16,8 @@ import numpy as np
 
 from remuda.benchmarks import process
 from remuda.benchmarks.machine import Machine, facts
+from remuda.client.plots.runs import FloatArray, read_progress
 from remuda.config.learning import Precision
-from remuda.plotting.progress_table import FloatArray, read_progress
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "learning"

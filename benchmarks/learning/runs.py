@@ -15,7 +15,7 @@ from remuda.benchmarks.figure import ReferenceFailedError
 from remuda.benchmarks.learning.beside import Stopwatch
 from remuda.benchmarks.learning.tasks import Task
 from remuda.benchmarks.peers import ROOT
-from remuda.plotting.progress_table import read_progress
+from remuda.client.plots.runs import read_progress
 
 OURS, PEER = "remuda", "stable-baselines3"
 STEPS, RETURNS = "TotalEnvInteracts", "AverageTestEpRet"

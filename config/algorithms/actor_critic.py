@@ -9,10 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import JsonValue, model_validator
 
-from remuda.config.algorithms.base import Actions, Spaces
+from remuda.config.algorithms.base import EXAMPLES, Actions, Spaces, into_schedules
 from remuda.config.algorithms.encoded import NetworkConfig
-from remuda.config.algorithms.former import into_schedules
-from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     Correlation,
     Discount,
@@ -25,7 +23,7 @@ from remuda.config.numbers import (
     PositiveFloat,
     Units,
 )
-from remuda.config.stored import FOLDER
+from remuda.config.section import MayChange
 
 
 class ActorCriticConfig(NetworkConfig):
@@ -92,16 +90,16 @@ class PpoConfig(ActorCriticConfig):
     """Schulman et al. 2017, table 3 (MuJoCo), and their code (OpenAI baselines) for the norm and Adam's epsilon."""
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
         {
-            "ALE/Pong-v5": FOLDER / "pong_ppo.yaml",
-            "Acrobot-v1": FOLDER / "acrobot_ppo.yaml",
-            "CartPole-v1": FOLDER / "cartpole_ppo.yaml",
-            "HalfCheetah-v5": FOLDER / "half_cheetah_ppo.yaml",
-            "Hopper-v5": FOLDER / "hopper_ppo.yaml",
-            "LunarLander-v3": FOLDER / "lunar_lander_ppo.yaml",
-            "LunarLanderContinuous-v3": FOLDER / "lunar_lander_continuous_ppo.yaml",
-            "MountainCarContinuous-v0": FOLDER / "mountain_car_continuous_ppo.yaml",
-            "Pendulum-v1": FOLDER / "pendulum_ppo.yaml",
-            "Walker2d-v5": FOLDER / "walker2d_ppo.yaml",
+            "ALE/Pong-v5": EXAMPLES / "pong_ppo.yaml",
+            "Acrobot-v1": EXAMPLES / "acrobot_ppo.yaml",
+            "CartPole-v1": EXAMPLES / "cartpole_ppo.yaml",
+            "HalfCheetah-v5": EXAMPLES / "half_cheetah_ppo.yaml",
+            "Hopper-v5": EXAMPLES / "hopper_ppo.yaml",
+            "LunarLander-v3": EXAMPLES / "lunar_lander_ppo.yaml",
+            "LunarLanderContinuous-v3": EXAMPLES / "lunar_lander_continuous_ppo.yaml",
+            "MountainCarContinuous-v0": EXAMPLES / "mountain_car_continuous_ppo.yaml",
+            "Pendulum-v1": EXAMPLES / "pendulum_ppo.yaml",
+            "Walker2d-v5": EXAMPLES / "walker2d_ppo.yaml",
         }
     )
 
@@ -194,7 +192,7 @@ class ImpalaConfig(ActorCriticConfig):
     examples/pong_impala.yaml learns. V-trace corrects for older policies, so collectors need not wait for each
     update."""
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
-        {"ALE/Pong-v5": FOLDER / "pong_impala.yaml", "CartPole-v1": FOLDER / "cartpole_impala.yaml"}
+        {"ALE/Pong-v5": EXAMPLES / "pong_impala.yaml", "CartPole-v1": EXAMPLES / "cartpole_impala.yaml"}
     )
 
     type: Literal["impala"] = "impala"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to

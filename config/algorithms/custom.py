@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Union, cast
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     JsonValue,
+    Tag,
     TypeAdapter,
     ValidationError,
     model_validator,
 )
 
-from remuda.config.algorithms.base import AlgorithmConfig
+from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.numbers import REFERENCE, all_finite, as_json
@@ -101,3 +103,20 @@ class CustomConfig(AlgorithmConfig):
     def lowers_products(self) -> bool:
         """See BuiltInConfig; True as long as the declaration is not filled in."""
         return self.declaration is None or self.declaration.lowers_products
+
+
+CUSTOM = "custom"
+"""Stands for every other `type`, in messages of validation and in the documentation."""
+
+
+def _algorithm(value: object) -> str | None:
+    """Which of the sections below is meant; an algorithm that is not among them is looked up by its name."""
+    kind = cast("dict[str, object]", value).get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return None if not isinstance(kind, str) else kind if kind in BUILT_IN else CUSTOM
+
+
+if TYPE_CHECKING:
+    PolicyConfig = BuiltInConfig | CustomConfig
+else:
+    _TAGGED = [Annotated[one.settings, Tag(name)] for name, one in BUILT_IN.items()]
+    PolicyConfig = Annotated[Union[(*_TAGGED, Annotated[CustomConfig, Tag(CUSTOM)])], Discriminator(_algorithm)]

@@ -14,10 +14,8 @@ from pydantic import (
     JsonValue,
 )
 
-from remuda.config.algorithms.base import Actions
+from remuda.config.algorithms.base import EXAMPLES, Actions, into_optimizer
 from remuda.config.algorithms.encoded import EncoderConfig
-from remuda.config.algorithms.former import into_optimizer
-from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     Discount,
     Fraction,
@@ -31,7 +29,7 @@ from remuda.config.numbers import (
     at_least_one_layer,
     no_bool,
 )
-from remuda.config.stored import FOLDER
+from remuda.config.section import MayChange
 
 
 class MuZeroConfig(EncoderConfig):
@@ -56,7 +54,7 @@ class MuZeroConfig(EncoderConfig):
     steps. Rows are large, so few batches are fetched at once."""
     acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete",)
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
-        {"CartPole-v1": FOLDER / "cartpole_gumbel_muzero.yaml", "ALE/Pong-v5": FOLDER / "pong_muzero.yaml"}
+        {"CartPole-v1": EXAMPLES / "cartpole_gumbel_muzero.yaml", "ALE/Pong-v5": EXAMPLES / "pong_muzero.yaml"}
     )
 
     type: Literal["muzero"] = "muzero"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to

@@ -1,4 +1,4 @@
-"""The settings of algorithms that learn action values: DQN, Rainbow, R2D2."""
+"""The settings of algorithms that learn action values: DQN, Rainbow, R2D2, PQN."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from remuda.config.algorithms.base import Actions, Spaces
+from remuda.config.algorithms.base import EXAMPLES, Actions, Spaces, into_optimizer
 from remuda.config.algorithms.encoded import EncodedConfig, NetworkConfig
-from remuda.config.algorithms.former import into_optimizer
-from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     AnyFloat,
     Discount,
@@ -34,7 +32,7 @@ from remuda.config.numbers import (
     at_least_one_layer,
     no_bool,
 )
-from remuda.config.stored import FOLDER
+from remuda.config.section import MayChange
 
 
 class ActionValueConfig(EncodedConfig):
@@ -84,7 +82,7 @@ class DqnConfig(NetworkConfig, QLearningConfig):
     model_config = ConfigDict(json_schema_extra={})  # a config without `type` means this one
     replaced: ClassVar[tuple[str, ...]] = (*NetworkConfig.replaced, "dueling")
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
-        {"CartPole-v1": FOLDER / "cartpole_dqn.yaml", "ALE/Pong-v5": FOLDER / "pong_dqn.yaml"}
+        {"CartPole-v1": EXAMPLES / "cartpole_dqn.yaml", "ALE/Pong-v5": EXAMPLES / "pong_dqn.yaml"}
     )
 
     type: Literal["dqn"] = "dqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
@@ -122,7 +120,7 @@ class RainbowConfig(NetworkConfig, QLearningConfig):
     )
     """Hessel et al. 2018, table 1, where four frames are a step. Each row is drawn 8 times (32 rows for each 4 steps),
     which the schema has already."""
-    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": FOLDER / "cartpole_rainbow.yaml"})
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": EXAMPLES / "cartpole_rainbow.yaml"})
     replaced: ClassVar[tuple[str, ...]] = (*NetworkConfig.replaced, "dueling")
 
     type: Literal["rainbow"] = "rainbow"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
@@ -207,7 +205,7 @@ class R2d2Config(QLearningConfig):
     )
     """Kapturowski et al. 2019, table 2; batches of 64 and 100,000 sequences are the schema's. A sequence is drawn 8
     times, not 0.8 times as in the paper, whose 256 actors bring more experience than a learner can use."""
-    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": FOLDER / "cartpole_r2d2.yaml"})
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": EXAMPLES / "cartpole_r2d2.yaml"})
 
     type: Literal["r2d2"] = "r2d2"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
@@ -254,3 +252,47 @@ class R2d2Config(QLearningConfig):
                 "sequences would never move on"
             )
         return self
+
+
+class PqnConfig(NetworkConfig, ActionValueConfig):
+    """Parallelised Q-networks (Gallici et al. 2025): Q-learning without replay and target network, on-policy: each
+    segment of experience is used once. Layer normalisation keeps the values from growing. Actions must be Discrete."""
+
+    defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
+        {
+            "env.num_envs": 32,
+            "learner.learning_rate": 2.5e-4,
+            "learner.optimizer_settings": {"eps": 1e-5},
+            "learner.segments_per_update": 32,
+        }
+    )
+    """Gallici et al. 2025, appendix (Atari), with a quarter of its 128 environments; the norm of 10 is the schema's."""
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": EXAMPLES / "cartpole_pqn.yaml"})
+    replaced: ClassVar[tuple[str, ...]] = (*NetworkConfig.replaced, "layer_norm")
+
+    type: Literal["pqn"] = "pqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
+    layer_norm: bool = True
+    """Normalise each hidden layer before its activation (Ba et al. 2016). Without a target network values may grow
+    without bound where the layers are not normalised."""
+    horizon_steps: Horizon = 32
+    """Steps of one environment in a segment."""
+    q_lambda: Annotated[Fraction, MayChange()] = 0.65
+    """Targets of values, from 0, which trusts the value of the next observation, to 1, which trusts the rewards of the
+    whole segment."""
+    epochs: Annotated[Positive, MayChange()] = 2
+    """Passes over each batch."""
+    minibatches: Annotated[Positive, MayChange()] = 8
+    """Shares of a batch, with one gradient step for each."""
+
+    @classmethod
+    def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
+        """See AlgorithmConfig."""
+        if spaces != "images":
+            return {}
+        return {"policy.epsilon_end": 0.001, "collector.count": 1, "stop.max_env_steps": 10_000_000}
+
+    @property
+    def segment_steps(self) -> int | None:
+        """Environment steps in a segment."""
+        return self.horizon_steps

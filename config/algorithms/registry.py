@@ -9,8 +9,7 @@ from types import MappingProxyType
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.base import BuiltInConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.algorithms.pqn import PqnConfig
-from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 
 

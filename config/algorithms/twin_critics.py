@@ -9,9 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import JsonValue
 
-from remuda.config.algorithms.base import Actions
+from remuda.config.algorithms.base import EXAMPLES, Actions
 from remuda.config.algorithms.encoded import NetworkConfig
-from remuda.config.changing import MayChange
 from remuda.config.numbers import (
     Discount,
     Float,
@@ -24,7 +23,7 @@ from remuda.config.numbers import (
     PositiveFloat,
     Share,
 )
-from remuda.config.stored import FOLDER
+from remuda.config.section import MayChange
 
 
 class TwinCriticConfig(NetworkConfig):
@@ -75,11 +74,11 @@ class SacConfig(TwinCriticConfig):
     acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete", "Box")
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
         {
-            "CartPole-v1": FOLDER / "cartpole_sac.yaml",
-            "HalfCheetah-v5": FOLDER / "half_cheetah_sac.yaml",
-            "Hopper-v5": FOLDER / "hopper_sac.yaml",
-            "Pendulum-v1": FOLDER / "pendulum_sac.yaml",
-            "Walker2d-v5": FOLDER / "walker2d_sac.yaml",
+            "CartPole-v1": EXAMPLES / "cartpole_sac.yaml",
+            "HalfCheetah-v5": EXAMPLES / "half_cheetah_sac.yaml",
+            "Hopper-v5": EXAMPLES / "hopper_sac.yaml",
+            "Pendulum-v1": EXAMPLES / "pendulum_sac.yaml",
+            "Walker2d-v5": EXAMPLES / "walker2d_sac.yaml",
         }
     )
 
@@ -109,7 +108,7 @@ class Td3Config(TwinCriticConfig):
     """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018). Actions are a bounded Box."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Box",)
-    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"Pendulum-v1": FOLDER / "pendulum_td3.yaml"})
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"Pendulum-v1": EXAMPLES / "pendulum_td3.yaml"})
 
     type: Literal["td3"] = "td3"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""

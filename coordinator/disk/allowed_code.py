@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from remuda.config.current import evaluated
 from remuda.config.schema import ExperimentConfig
-from remuda.config.tasks import evaluated
 
 OWN = "operator"
 """The key of the user who started the coordinator: its holder can run code as that user anyway."""

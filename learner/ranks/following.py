@@ -89,7 +89,7 @@ def joined(lease: Lease, meeting: Meeting, rank: int) -> RankGroup:
 
 
 def device_of(config: ExperimentConfig, local_rank: int) -> str:
-    """Return the device of a rank. `cuda` assigns the GPUs of a host in turn; any other name is the same for all ranks."""
+    """Return the device of a rank. `cuda` assigns the GPUs of a host in turn; other names apply to all ranks."""
     device = config.learner.device
     if device != "cuda" or not torch.cuda.device_count():
         return device

@@ -21,9 +21,9 @@ import msgspec
 import torch
 from msgspec import UNSET, Struct, UnsetType
 
+from remuda.config.current import evaluated
+from remuda.config.plain import masked
 from remuda.config.schema import ExperimentConfig
-from remuda.config.secrets import masked
-from remuda.config.tasks import evaluated
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm
 from remuda.policy.files.named_inputs import STATE

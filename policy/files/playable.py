@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from remuda.config.current import evaluated, kwargs_of_stage, on_task, stage_named
 from remuda.config.environment import EnvConfig
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
-from remuda.config.tasks import evaluated, kwargs_of_stage, on_task, stage_named
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, shown
 from remuda.environments.trust import distrusted_file, distrusted_model

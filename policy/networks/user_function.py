@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.config.user_code import UserCodeError, user_object
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from remuda.benchmarks.made_runs import PER_INTERVAL, SEEDS, STEPS, made, returns
+from remuda.client.plots.runs import read_progress
 from remuda.logbook.series import Evaluation, Interval, read_series
 from remuda.page.progress_reader import ProgressReader
 from remuda.page.run_ids import RunIds
 from remuda.page.stored_runs import StoredRuns
-from remuda.plotting.progress_table import read_progress
 
 POINTS = 3 * PER_INTERVAL
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from remuda.cli.early_nanny import early_nanny
+from remuda.cli.__main__ import early_nanny
 from remuda.tests.patience import HANG_S, until, until_gone
 
 pytestmark = pytest.mark.processes

@@ -9,8 +9,8 @@ import pytest
 
 from remuda.cli.app import app
 from remuda.client.examples import examples
-from remuda.config.load import load_config
-from remuda.config.stored import FOLDER, example_or_file
+from remuda.config.algorithms.base import EXAMPLES
+from remuda.config.load import example_or_file, load_config
 from remuda.tests.cli.terminal import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,12 +20,12 @@ def test_every_example_is_listed(terminal: Terminal) -> None:
     listed = terminal.remuda("examples").out
     for example in examples():
         assert re.search(rf"^{example.name} ", listed, re.M)
-    assert {file.stem for file in FOLDER.glob("*.yaml")} <= {one.name for one in examples()}
+    assert {file.stem for file in EXAMPLES.glob("*.yaml")} <= {one.name for one in examples()}
     assert re.search(r"^hopper_sac +sac +Hopper-v5 +remuda\[mujoco\] +after 1,000,000 steps$", listed, re.M)
 
 
 def test_one_is_printed_and_nothing_else(terminal: Terminal) -> None:
-    assert terminal.remuda("examples", "cartpole_dqn").out == (FOLDER / "cartpole_dqn.yaml").read_text("utf-8")
+    assert terminal.remuda("examples", "cartpole_dqn").out == (EXAMPLES / "cartpole_dqn.yaml").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_config_works_by_its_name_in_an_empty_folder(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     for name in ("t_maze_ppo", "examples/t_maze_ppo.yaml"):
         loaded = load_config(name)
-        assert (loaded.path, loaded.config.source_dir) == (FOLDER / "t_maze_ppo.yaml", str(FOLDER))
+        assert (loaded.path, loaded.config.source_dir) == (EXAMPLES / "t_maze_ppo.yaml", str(EXAMPLES))
     assert example_or_file(Path("t_maze_ppo.yaml")) == Path("t_maze_ppo.yaml")
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples" / "t_maze_ppo.yaml").touch()

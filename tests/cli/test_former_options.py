@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cli import evaluate_options
-from remuda.cli.former_options import refusal
+from remuda.cli.__main__ import refusal
 from remuda.tests.cli.terminal import Terminal
 
 

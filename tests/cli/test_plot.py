@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from remuda.tests.cli.terminal import Terminal
-from remuda.tests.plotting.folders import make_run, ours, points
+from remuda.tests.client.plots.folders import make_run, ours, points
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from remuda.config.load import load_settings
-from remuda.evaluator import run_policy
+from remuda.evaluator.play_policy import run_policy
 from remuda.policy.files.functions import load_policy
 from remuda.runner.serial import Start, run
 from remuda.storage.checkpoint_index import CheckpointIndex

@@ -15,11 +15,11 @@ import pytest
 
 from remuda.client.client import Client
 from remuda.tests.cli.terminal import Terminal
+from remuda.tests.client.sweeps.grids import SHORT, write_grid
 from remuda.tests.keys import connection_to
 from remuda.tests.parallel.command import Command
 from remuda.tests.patience import until, until_ended
 from remuda.tests.runner.runs import GAVE_WAY
-from remuda.tests.sweeping.grids import SHORT, write_grid
 from remuda.wire import connection_file
 from remuda.wire.conversation import no_answer
 from remuda.wire.messages import Status

@@ -11,10 +11,10 @@ import pytest
 
 from remuda.client.choosing import choose
 from remuda.config.algorithms.actor_critic import PpoConfig
+from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
-from remuda.config.override import parse_override
-from remuda.config.stored import FOLDER
+from remuda.config.readers import parse_override
 from remuda.environments.check import check_environment
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.policy.algorithms import make_policy
@@ -46,7 +46,7 @@ def registered() -> Iterator[None]:
 def test_stored_settings_are_those_of_the_file_and_the_command_line_beats_them(tmp_path: Path) -> None:
     overrides = [parse_override("learner.learning_rate=0.5")]
     choice = choose("ppo", "Pendulum-v1", overrides=overrides, seed=3, folder=tmp_path)
-    stored = load_config(FOLDER / "pendulum_ppo.yaml").config
+    stored = load_config(EXAMPLES / "pendulum_ppo.yaml").config
     expected = stored.model_copy(
         update={
             "seed": 3,
@@ -55,7 +55,7 @@ def test_stored_settings_are_those_of_the_file_and_the_command_line_beats_them(t
         }
     )
     assert choice.loaded.config == expected
-    assert choice.loaded.path == FOLDER / "pendulum_ppo.yaml"
+    assert choice.loaded.path == EXAMPLES / "pendulum_ppo.yaml"
     assert choice.said == "ppo on Pendulum-v1: settings of pendulum_ppo.yaml"
 
 
@@ -83,7 +83,7 @@ def test_sensible_settings_depend_on_the_spaces(
 @pytest.mark.parametrize("algorithm", ["ppo", "impala"])
 def test_images_get_the_settings_of_pong(algorithm: str, tmp_path: Path) -> None:
     chosen = choose(algorithm, "Pictures-v0", folder=tmp_path).loaded.config
-    pong = load_config(FOLDER / f"pong_{algorithm}.yaml").config
+    pong = load_config(EXAMPLES / f"pong_{algorithm}.yaml").config
     for section in ("policy", "learner", "collector", "buffer"):
         assert getattr(chosen, section) == getattr(pong, section)
     assert chosen.env.num_envs == pong.env.num_envs

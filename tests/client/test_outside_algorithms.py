@@ -10,9 +10,9 @@ import pytest
 
 from remuda.client.choosing import choose
 from remuda.config.errors import ConfigError
+from remuda.config.explain import unused_settings
 from remuda.config.load import load_settings
 from remuda.config.schema import ExperimentConfig
-from remuda.config.unused import unused_settings
 from remuda.policy.row_plan import row_plan
 
 MINE = """

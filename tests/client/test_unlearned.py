@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remuda.client.unlearned import nothing_learned
+from remuda.client.running import nothing_learned
 from remuda.config.load import load_settings
 from remuda.config.schema import ExperimentConfig
 

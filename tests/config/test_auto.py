@@ -9,11 +9,10 @@ import pytest
 from pydantic import JsonValue
 
 from remuda.config.auto import COLLECTORS, NUM_ENVS, THREADS, with_auto, without_auto
-from remuda.config.dump import config_json_text, yaml_text
+from remuda.config.dump import config_json_text, sources, yaml_text
 from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, load_config, load_settings
 from remuda.config.reference import json_schema_text
-from remuda.config.sources import sources
 from remuda.tests.config.files import SMALL, write
 
 ALL = frozenset({COLLECTORS, NUM_ENVS, THREADS})

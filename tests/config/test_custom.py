@@ -10,10 +10,9 @@ import pytest
 from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.declaration import Segments
-from remuda.config.dump import config_json_text, formatted_total_config_text, yaml_text
+from remuda.config.dump import config_json_text, formatted_total_config_text, sources, yaml_text
 from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, load_config, load_settings
-from remuda.config.sources import sources
 
 MINE = """
 import remuda

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from remuda.config.declaration import Declaration, Steps, value_at
+from remuda.config.declaration import Declaration, Steps
+from remuda.config.section import value_at
 
 
 def declared(**changes: Any) -> Declaration:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.defaults import wrong_default
+from remuda.config.dump import sources
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config, load_settings
-from remuda.config.override import parse_override
+from remuda.config.readers import parse_override
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section
-from remuda.config.sources import sources
-from remuda.config.stored import FOLDER
 
 IMPALA, PPO, DQN = ({"policy": {"type": name}} for name in ("impala", "ppo", "dqn"))
 
@@ -156,7 +156,7 @@ def test_built_in_defaults_are_settings_and_none_repeats_the_schema() -> None:
 
 
 def test_a_minimal_sac_is_the_stored_example() -> None:
-    example = load_config(FOLDER / "half_cheetah_sac.yaml").config
+    example = load_config(EXAMPLES / "half_cheetah_sac.yaml").config
     of_the_example = {"name", "env", "evaluator", "source_dir"}
     minimal = config(policy={"type": "sac"}, env={"id": "HalfCheetah-v5"})
     assert minimal.model_dump(exclude=of_the_example) == example.model_dump(exclude=of_the_example)

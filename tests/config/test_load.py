@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.environment import EnvConfig
 from remuda.config.load import ConfigError, load_config
 from remuda.config.schema import ExperimentConfig
@@ -291,3 +294,19 @@ def test_a_network_that_would_take_the_machine_s_memory_is_refused(tmp_path: Pat
     """The kernel killed the process, and nobody was told why."""
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_config(write(tmp_path, SMALL), overrides=[override])
+
+
+STORED = [
+    (name, env_id, path) for name, one in BUILT_IN.items() for env_id, path in one.settings.stored_configs.items()
+]
+
+
+@pytest.mark.parametrize(("algorithm", "env_id", "path"), STORED, ids=[path.stem for _, _, path in STORED])
+def test_each_file_is_for_its_algorithm_and_its_environment(algorithm: str, env_id: str, path: Path) -> None:
+    config = load_config(path).config
+    assert (config.policy.type, config.env.id, config.name) == (algorithm, env_id, path.stem)
+
+
+def test_they_come_with_the_package() -> None:
+    data = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    assert data["package-data"]["remuda"] == ["examples/*.yaml", "examples/*.py", "examples/sweeps/*.yaml"]

@@ -10,13 +10,12 @@ import yaml
 from pydantic import ValidationError
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.changes import changed_settings
-from remuda.config.dump import config_json_text, formatted_total_config_text, write_configs
+from remuda.config.dump import changed_settings, config_json_text, formatted_total_config_text, write_configs
 from remuda.config.errors import ConfigError
+from remuda.config.learning import SelfPlayConfig
 from remuda.config.load import load_config, load_settings
-from remuda.config.override import parse_override
+from remuda.config.readers import parse_override
 from remuda.config.schema import ExperimentConfig
-from remuda.config.several_policies import SelfPlayConfig
 from remuda.tests.config.files import write
 
 GAME: dict[str, Any] = {

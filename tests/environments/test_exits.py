@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.config.exits import NoExit, UserExitError
+from remuda.config.errors import NoExit, UserExitError
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import make_single
 from remuda.environments.vectors import make_vector

@@ -16,7 +16,7 @@ from remuda.environments.legal_actions import legal_of_vector
 from remuda.environments.make import make_single
 from remuda.environments.packed_actions import PackActions
 from remuda.environments.vectors import Vector, make_vector, reset_with_info, tell_legal_actions
-from remuda.evaluator import run_policy
+from remuda.evaluator.play_policy import run_policy
 from remuda.policy.files.functions import load_policy
 from remuda.runner.serial import Start
 from remuda.tests.environments.several_actions import COUNTS, Dials, NamedDials

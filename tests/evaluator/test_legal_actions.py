@@ -11,8 +11,8 @@ import pytest
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.spaces import Array
-from remuda.evaluator import run_policy
 from remuda.evaluator.evaluate import EvaluationError, evaluate
+from remuda.evaluator.play_policy import run_policy
 from remuda.policy.files.functions import GetAction, function_of
 from remuda.policy.files.playable import Playable
 from remuda.policy.spaces import ActionSpec, ObservationSpec

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from remuda.environments.seeding import episode_seed
-from remuda.evaluator import run_policy
 from remuda.evaluator.evaluate import EvaluationError
+from remuda.evaluator.play_policy import run_policy
 from remuda.tests.environments.painter import LENGTH, Painter
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from remuda.environments.make import SingleEnv
-from remuda.evaluator import run_policy
 from remuda.evaluator.evaluate import evaluate
+from remuda.evaluator.play_policy import run_policy
 from remuda.policy.files.functions import GetAction, function_of
 from remuda.tests.environments.counting import Counting, CountsAlong
 from remuda.tests.evaluator.test_legal_actions import CAREFUL

@@ -17,7 +17,7 @@ import msgspec
 import psutil
 
 from remuda.buffer.chunk import read_meta
-from remuda.client.agents import with_agents
+from remuda.client.checking import with_agents
 from remuda.client.client import Client
 from remuda.config.load import load_config
 from remuda.tests.faults.network import Between

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from remuda.config.current import kwargs_of_stage, on_task, task_of
 from remuda.config.load import load_config
-from remuda.config.tasks import kwargs_of_stage, on_task, task_of
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.faults.herd import Herd, Journal, assert_exact

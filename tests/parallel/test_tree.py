@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda import load_value
 from remuda.config.load import load_config
 from remuda.logbook.series import Evaluation, Event, Interval, read_series
+from remuda.policy.files.functions import load_value
 from remuda.tests.logbook.event_reader import curves, hyperparameters, texts
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import UUID, index, joined, progress

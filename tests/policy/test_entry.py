@@ -12,8 +12,7 @@ from gymnasium import spaces
 
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.base import Actions
-from remuda.config.algorithms.custom import CustomConfig
-from remuda.config.algorithms.policy import PolicyConfig
+from remuda.config.algorithms.custom import CustomConfig, PolicyConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.declaration import Declaration, RowShape, Segments, Sequences, Steps, Unrolls

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config.algorithms.actor_critic import PpoConfig
-from remuda.config.algorithms.policy import PolicyConfig
+from remuda.config.algorithms.custom import PolicyConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig

@@ -10,8 +10,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from remuda.config.callbacks import CallbackConfig
 from remuda.config.load import load_config
+from remuda.config.recording import CallbackConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.learner.callback import Callback

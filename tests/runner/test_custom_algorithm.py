@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda import load_policy, load_value
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.settings import LearnerSettings
 from remuda.policy.algorithms import UnknownAlgorithmError, make_algorithm, make_policy
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.functions import load_action
+from remuda.policy.files.functions import load_action, load_policy, load_value
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.runner.serial import RunResult, Start, run

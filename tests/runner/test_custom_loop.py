@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from remuda import load_policy
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.files.checkpoint_file import CheckpointError
+from remuda.policy.files.functions import load_policy
 from remuda.runner import Run, run_context
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import RunFolderError

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda import load_action
 from remuda.learner.checkpoint import load
+from remuda.policy.files.functions import load_action
 from remuda.runner.serial import Start, run
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 import torch
 
-from remuda import load_policy, load_value
 from remuda.buffer.chunk import chunk_name, parse_name
 from remuda.config.load import load_config
 from remuda.learner.checkpoint import load
+from remuda.policy.files.functions import load_policy, load_value
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.logbook.event_reader import curves, hyperparameters, texts
 from remuda.tests.runner.conftest import Finished

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from remuda.config.current import kwargs_of_stage, on_task, task_of
 from remuda.config.schema import ExperimentConfig
-from remuda.config.tasks import kwargs_of_stage, on_task, task_of
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.learner.checkpoint import CheckpointError
 from remuda.policy.files.playable import checkpoint_playable, of_run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda import load_policy
 from remuda.config.load import LoadedConfig, load_settings
+from remuda.policy.files.functions import load_policy
 from remuda.runner.serial import Start, run
 from remuda.tests.runner.runs import Flag
 

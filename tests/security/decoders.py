@@ -17,17 +17,17 @@ from pydantic import ValidationError
 
 from remuda.buffer.chunk import ChunkError, Column, Described, read_chunk, read_meta, write_chunk
 from remuda.buffer.reanalysis_file import read_reanalysis, reanalysis_name, write_reanalysis
-from remuda.config.changes import changed_settings
+from remuda.client.plots.runs import PlotError, find_runs
+from remuda.client.sweeps.record import SweepFileError, recorded_mode
+from remuda.config.dump import changed_settings
 from remuda.config.load import ConfigError, load_config
-from remuda.config.override import parse_override
+from remuda.config.readers import parse_override
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.runs_folder import RunsFolder, known_runs
 from remuda.coordinator.disk.unrecoverable import unrecoverable_run
 from remuda.learner.ranks import parts
 from remuda.logbook.series import SeriesError, read_series
 from remuda.logbook.tables import JsonLinesSink
-from remuda.plotting.errors import PlotError
-from remuda.plotting.runs import find_runs
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.policy_file import PolicyFileError, load, publish, read_ref
 from remuda.policy.ranks import RankLostError
@@ -36,7 +36,6 @@ from remuda.storage.notes import Notes, read_notes, write_notes
 from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.tensor_file import fingerprint, in_file_order
-from remuda.sweeping.record import SweepFileError, recorded_mode
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
 from remuda.training.journal import RunJournal
 from remuda.training.journal_database import JournalError

@@ -1,6 +1,6 @@
 """36. A wrong config starts nothing, whatever is wrong: exit code 2, soon, with the line and the nearest valid key.
 
-What each reader refuses, in detail: tests/config/test_bad_files.py.
+What each reader refuses, in detail: tests/config/test_explain.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.cli.terminal import Terminal
-from remuda.tests.config.test_bad_files import BOMB
+from remuda.tests.config.test_explain import BOMB
 from remuda.tests.security.sizes import within
 
 SMALL = "name: small\nenv: {id: CartPole-v1}\n"

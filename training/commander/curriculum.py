@@ -11,8 +11,8 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from remuda.config.current import kwargs_of_stage, on_task, task_of
 from remuda.config.schema import ExperimentConfig
-from remuda.config.tasks import kwargs_of_stage, on_task, task_of
 from remuda.training.snapshot import TaskSnapshot
 from remuda.wire.messages import Task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from remuda.config.tasks import without_secrets
+from remuda.config.current import without_secrets
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.reports import FilmReport, HistogramReport
 from remuda.training.commander.callbacks import CallbackBook

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms.pqn import PqnConfig
-from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig
 from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.q_policy import QPolicy
 from remuda.policy.base import Arrays

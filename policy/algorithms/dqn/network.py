@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from remuda.config.algorithms.pqn import PqnConfig
-from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig
 from remuda.policy.algorithms.q_policy import hidden_layers, number_of_actions
 from remuda.policy.networks.custom_encoder import reads
 from remuda.policy.networks.custom_network import CustomValues

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.config.algorithms.pqn import PqnConfig
+from remuda.config.algorithms.q_learning import PqnConfig
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.network import Chosen

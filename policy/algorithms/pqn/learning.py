@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from remuda.config.algorithms.pqn import PqnConfig
+from remuda.config.algorithms.q_learning import PqnConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.network import make_network
 from remuda.policy.algorithms.minibatches import shuffled

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from remuda.config.algorithms.q_learning import RainbowConfig
-from remuda.config.declaration import Declaration, Schedule, Steps
+from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
+from remuda.config.section import Schedule
 from remuda.policy.acting.network import Chosen
 from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
 from remuda.policy.algorithms.rainbow.acting import NOISE, NOISE_SIGMA, RainbowPolicy

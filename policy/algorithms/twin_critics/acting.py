@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
-from remuda.config.declaration import Schedule
 from remuda.config.schema import ExperimentConfig
+from remuda.config.section import Schedule
 from remuda.policy.acting.distributions import Categorical, best, drawn_evenly, explored, masked
 from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, least, numbers_of

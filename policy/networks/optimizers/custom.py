@@ -14,7 +14,7 @@ import torch
 from pydantic import JsonValue
 from torch import nn
 
-from remuda.config.exits import NoExit
+from remuda.config.errors import NoExit
 from remuda.config.optimizers import OPTIMIZER, own_optimizer
 from remuda.config.user_code import UserCodeError
 from remuda.policy.networks.optimizers.base import Optimizer

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import write_chunk
-from remuda.config.tasks import task_of
+from remuda.config.current import task_of
 from remuda.coordinator.disk import run_folders
 from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.lane import HerdLogLine

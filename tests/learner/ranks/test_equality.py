@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.config.algorithms.pqn import PqnConfig
-from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
+from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.learner.metrics import on_host

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.sweeping.record import FILE as SWEEP_FILE
+from remuda.client.sweeps.record import FILE as SWEEP_FILE
 from remuda.tests.page.browser.devtools import Browser, Page
 from remuda.tests.page.browser.stage import HARM, HARMFUL_NAME, Stage
 from remuda.tests.patience import until

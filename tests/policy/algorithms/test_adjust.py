@@ -14,8 +14,7 @@ from torch import nn
 from torch.optim import Adam
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.config.algorithms.pqn import PqnConfig
-from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
+from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.current import Number, changeable, values_at, with_values

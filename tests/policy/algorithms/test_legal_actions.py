@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from remuda.collector.build import make_rollout
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.algorithms.pqn import PqnConfig
-from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig

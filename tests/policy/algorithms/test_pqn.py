@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms.pqn import PqnConfig
+from remuda.config.algorithms.q_learning import PqnConfig
 from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms.pqn.learning import Pqn, Steps
 from remuda.policy.spaces import ObservationSpec

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from remuda import load_action, load_policy, load_value
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.base import ValuingActor
 from remuda.policy.files import functions
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.functions import Which, load_playable
+from remuda.policy.files.functions import Which, load_action, load_playable, load_policy, load_value
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.tests.policy.cases import batch
 from remuda.tests.policy.files.exported import CASES, leave_behind

@@ -9,9 +9,8 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from remuda import load_action, load_policy, load_value
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.policy.files.functions import Which
+from remuda.policy.files.functions import Which, load_action, load_policy, load_value
 from remuda.storage.env_files import pickle_environment
 from remuda.tests.poison import Poison
 from remuda.tests.policy.files.saved_runs import export_without_environment, lose_environment, save_three

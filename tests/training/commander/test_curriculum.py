@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from remuda.config.current import evaluated, on_task, stage_named, task_of
 from remuda.config.schema import ExperimentConfig
-from remuda.config.tasks import evaluated, on_task, stage_named, task_of
 from remuda.tests.training.commander.test_commander import begun, record
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Save, StartEvaluation

@@ -1,1 +1,0 @@
-"""Runs from scripts and notebooks; `import remuda` has the names."""

@@ -1,0 +1,108 @@
+"""The processes or the herd that make a sweep's runs, and the checks before they begin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from remuda.cli.connecting import connected
+from remuda.cli.errors import InputError, RunFailedError
+from remuda.cli.options import ResolvedRun
+from remuda.storage.existing_folder import Mode
+
+if TYPE_CHECKING:
+    from remuda.client.client import Client
+    from remuda.client.sweeps.sweep import Executor, Task
+    from remuda.storage.ownership import Ownership
+    from remuda.worker.shutdown_guard import ShutdownGuard
+
+Place = Literal["herd", "local"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed, of what a search needs, and the sweep's folder."""
+
+    folder: Path
+    place: Place
+    jobs: int
+    sets: tuple[str, ...]
+    runs_dir: Path
+    connection_file: Path | None
+    force: bool
+    dry_run: bool
+    as_json: bool
+
+
+GRACE_S = 900.0
+"""Seconds after a first Ctrl-C in which runs save and evaluate a last checkpoint; longer than their own limits."""
+MODES: dict[Place, Mode] = {"herd": "parallel", "local": "serial"}
+
+
+def refuse_jobs_on_a_herd(place: Place, jobs: int) -> None:
+    """Raise InputError."""
+    if place == "herd" and jobs > 1:
+        raise InputError("--jobs works with --on local only; a herd makes as many runs as it has workers for")
+
+
+def check_runs(todo: Sequence[Task], place: Place) -> None:
+    """Check that all can run at this place: build each different environment once, and check that the algorithms can
+    act in it."""
+    from remuda.cli.launch import check_input
+
+    checked: set[str] = set()
+    for task in todo:
+        config = task.run.loaded.config
+        parts = config.model_dump(mode="json", include={"env", "policy", "policies"})
+        kind = json.dumps([parts, config.learner.initialize_from, config.source_dir])
+        if kind not in checked:
+            checked.add(kind)
+            check_input(ResolvedRun(task.run.loaded, task.run.run_dir, task.on_exists), mode=MODES[place])
+
+
+@contextmanager
+def executor(
+    folder: Path, place: Place, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
+) -> Generator[tuple[Executor, ShutdownGuard]]:
+    """Yield what makes the runs, and what reacts to Ctrl-C."""
+    from remuda.client.sweeps.herd import HerdRuns
+    from remuda.client.sweeps.local import LocalRuns
+    from remuda.worker.shutdown_guard import ShutdownGuard
+
+    with ShutdownGuard(grace_s=GRACE_S) as guard:
+        if place == "herd":
+            with connected(connection_file, runs_dir) as client:
+                _require_answer(client, folder)
+                yield HerdRuns(client, adopt=not force), guard
+        else:
+            with LocalRuns(folder, jobs=jobs) as local:
+                guard.on_forced_exit(local.kill)
+                yield local, guard
+
+
+def _require_answer(client: Client, folder: Path) -> None:
+    """Check before anything is written that the coordinator answers: a sweep begun on a herd cannot continue here.
+    Raises RunFailedError."""
+    from remuda.client.sweeps.record import recorded_mode
+    from remuda.wire.conversation import UnreachableError
+
+    try:
+        client.status()
+    except UnreachableError as error:
+        here = "" if recorded_mode(folder) else "; --on local runs the sweep without a coordinator"
+        raise RunFailedError(f"{error}{here}") from error
+
+
+def own(folder: Path) -> Ownership:
+    """Make the sweep's folder, and own it until released. Raises InputError where another sweep does."""
+    from remuda.storage.ownership import FolderOwnedError, Ownership
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return Ownership(folder / ".sweep")
+    except FolderOwnedError as error:
+        raise InputError(f"another sweep is under way: {error}") from error

@@ -1,0 +1,269 @@
+"""`remuda.train` and `remuda.launch`: from a config to a finished run folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from pydantic import JsonValue
+
+from remuda.client import running
+from remuda.client.beginning import as_before
+from remuda.client.checking import check_launch
+from remuda.client.progress import open_view
+from remuda.config.errors import Error
+from remuda.config.load import LoadedConfig, load_config, load_settings
+from remuda.config.readers import Override
+from remuda.config.schema import ExperimentConfig
+from remuda.storage.existing_folder import OnExists
+from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import ExperimentStatus
+
+if TYPE_CHECKING:  # only the serial mode has it
+    from remuda.learner.callbacks import CallbackLike
+
+Config = ExperimentConfig | Mapping[str, object] | str | os.PathLike[str]
+"""A config, its settings as nested dicts, or the path of a file with them."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a run ended."""
+
+    run_dir: Path
+    """The run folder, absolute."""
+    state: Literal["finished", "stopped"]
+    """`stopped` if Ctrl-C, SIGTERM or a client ended the run before a stop condition did."""
+    reason: str
+    """The stop condition: stop_value, max_env_steps, max_train_iters, max_wall_s, `callback <Class>: …`, stopped."""
+    env_step: int
+    """Environment steps in total. Like the other counters it includes those before a resume."""
+    train_iter: int
+    """Gradient updates."""
+    episode: int
+    """Training episodes that ended."""
+    wall_s: float
+    """Seconds of training."""
+    last_return: float | None
+    """Mean return of the last evaluation; None if there was none."""
+    best_return: float | None
+    """Mean return of the best evaluation, whose checkpoint is `ckpt/ckpt_best.pth.tar`; None where there was none."""
+
+
+class MainThreadError(Error, RuntimeError):
+    """`train` or `launch` was called in another thread than the main one, where Python cannot handle Ctrl-C."""
+
+
+class TrainingFailedError(Error):
+    """The run began and failed, say because its environment did; what was learned until then is in `run_dir`."""
+
+    def __init__(self, reason: str, run_dir: Path, log: Path) -> None:
+        super().__init__(f"the run failed: {reason}\nthe traceback is in {log}")
+        self.reason = reason
+        self.run_dir = run_dir
+
+
+def train(
+    config: Config | None = None,
+    *,
+    run_dir: str | os.PathLike[str] | None = None,
+    on_exists: OnExists = "error",
+    progress: bool = True,
+    callbacks: Sequence[CallbackLike] = (),
+    **overrides: object,
+) -> TrainingResult:
+    """Train in this process until a stop condition of the config is reached, as the command `remuda train` does.
+
+    Ctrl-C (in a notebook: interrupt) saves a checkpoint and returns with the state `stopped`; a second one ends the
+    process at once. Afterwards numerical libraries use one thread, unless OMP_NUM_THREADS says otherwise.
+
+    Args:
+        config: A file (YAML, JSON, or a config in a run folder), a dict of settings, or an ExperimentConfig. Relative
+            paths, and the module of `env.make`, are looked up in the folder of the file; without a file, in the working
+            directory. Leave it out to continue a run with its own settings:
+            `remuda.train(run_dir="runs/first", on_exists="resume")`.
+        run_dir: The run folder; the default is the config's name in `runs`, or in $REMUDA_RUNS_DIR.
+        on_exists: What to do with a run folder that is already there: `error`, `resume` (continue the run), `force`
+            (move its files away) or `rename` (take another name).
+        progress: Whether to show progress, in a notebook below the cell, else on standard error.
+        callbacks: Callbacks, or classes of them, besides those of `callbacks` in the config: see remuda.Callback. The
+            run folder does not know them: give them again when the run is resumed.
+        overrides: Settings that override those of `config`, as in `seed=1`. A section is given as a dict, and its other
+            settings stay as they are: `stop={"max_env_steps": 5000}`. A dotted name replaces the whole value of one
+            setting: `**{"env.kwargs": {"size": 8}}`.
+
+    Raises:
+        ConfigError: A setting is wrong; the text says which one, and what was probably meant.
+        UserCodeError: A callback cannot be made. This and the next nine errors are raised before
+            anything is written.
+        EnvironmentBuildError: The environment cannot be built.
+        UnsupportedSpaceError: The algorithm cannot act in this environment.
+        SmallBufferError: The buffer does not hold what a collector hands in at once.
+        DeviceError: `learner.device` or `collector.device` cannot be used.
+        CheckpointError: Weights or a checkpoint cannot be loaded.
+        CheckpointIndexError: index.json of the run folder is damaged.
+        JournalError: The journal of the run folder is damaged.
+        RunFolderError: The run folder cannot be used as `on_exists` says.
+        FolderOwnedError: Another process has the run folder open.
+        TrainingFailedError: The run began and failed.
+        MainThreadError: This is not the main thread.
+    """
+    _require_main_thread("train")
+    loaded = _loaded(_named(config, run_dir, on_exists), overrides)
+    with _shown(loaded.config, progress=progress) as seen:
+        running.train(
+            loaded,
+            run_dir=_run_dir(run_dir, loaded),
+            on_exists=on_exists,
+            on_progress=seen,
+            say=_warn,
+            callbacks=callbacks,
+        )
+    return _result(seen.last, log="evaluator/evaluator_logger.txt")
+
+
+def launch(
+    config: Config | None = None,
+    *,
+    run_dir: str | os.PathLike[str] | None = None,
+    on_exists: OnExists = "error",
+    progress: bool = True,
+    on: str | None = None,
+    **overrides: object,
+) -> TrainingResult:
+    """Train with a coordinator and worker processes, as the command `remuda launch` does.
+
+    Returns when the run is over and none of its processes is left. Ctrl-C saves and evaluates a last checkpoint, and
+    the state is then `stopped`; a second one ends everything at once, this process included.
+
+    Args:
+        config: As for `remuda.train`; also the other arguments.
+        run_dir: See `remuda.train`.
+        on_exists: See `remuda.train`.
+        progress: See `remuda.train`.
+        on: What starts the processes, in place of `launch.on` of the config: `local` (this machine), your own launcher
+            as `module:Class`, or the name of one from an installed package.
+        overrides: See `remuda.train`.
+
+    Raises:
+        ConfigError: A setting is wrong; the text says which one, and what was probably meant.
+        UnusableError: It cannot be run here; nothing was started.
+        UserCodeError: Your algorithm, launcher or log sink cannot be used; nothing was started.
+        RunFolderError: The run folder cannot be used as `on_exists` says; nothing was started.
+        RefusedError: The coordinator refused the run, for instance since another process has the run folder open.
+        LaunchError: The coordinator or its workers could not be started, or died.
+        UnreachableError: The coordinator did not answer.
+        ConnectionFileError: The coordinator's connection file is missing or damaged, for instance since somebody
+            removed it.
+        TrainingFailedError: The run began and failed.
+        MainThreadError: This is not the main thread.
+    """
+    _require_main_thread("launch")
+    launcher = {} if on is None else {"launch.on": on}
+    loaded = _loaded(_named(config, run_dir, on_exists), {**overrides, **launcher})
+    folder = _run_dir(run_dir, loaded)
+    loaded = as_before(loaded, folder) if on_exists == "resume" else loaded
+    check_launch(loaded, folder, on_exists)
+    with _shown(loaded.config, progress=progress) as seen:
+        running.launch(loaded, run_dir=folder, on_exists=on_exists, on_progress=seen, say=_warn)
+    return _result(seen.last, log="commander/commander_logger.txt")
+
+
+class _Seen:
+    """Passes a run's states on and keeps the last one."""
+
+    def __init__(self, show: Callable[[ExperimentStatus], None]) -> None:
+        self._show = show
+        self._last: ExperimentStatus | None = None
+
+    @property
+    def last(self) -> ExperimentStatus:
+        assert self._last is not None, "a run that is over has reported its end"
+        return self._last
+
+    def __call__(self, status: ExperimentStatus) -> None:
+        self._last = status
+        self._show(status)
+
+
+@contextmanager
+def _shown(config: ExperimentConfig, *, progress: bool) -> Generator[_Seen]:
+    if not progress:
+        yield _Seen(lambda status: None)
+        return
+    view = open_view(config.stop)
+    try:
+        yield _Seen(lambda status: view.update(status, time.monotonic()))
+    finally:
+        view.close()
+
+
+def _result(status: ExperimentStatus, *, log: str) -> TrainingResult:
+    run_dir = Path(status.run_dir)
+    if status.state not in ("finished", "stopped"):
+        raise TrainingFailedError(status.reason or status.state, run_dir, run_dir / "log" / log)
+    return TrainingResult(
+        run_dir=run_dir,
+        state=status.state,
+        reason=status.reason or status.state,
+        env_step=status.env_step,
+        train_iter=status.train_iter,
+        episode=status.episode,
+        wall_s=status.wall_s,
+        last_return=status.last_return,
+        best_return=status.best_return,
+    )
+
+
+def _named(config: Config | None, run_dir: str | os.PathLike[str] | None, on_exists: OnExists) -> Config:
+    """The config, or that of the run which is continued. Raises TypeError where neither is named."""
+    if config is not None:
+        return config
+    if on_exists != "resume" or run_dir is None:
+        raise TypeError('give a config, or a run to continue: run_dir="runs/first", on_exists="resume"')
+    return RunFolder(Path(run_dir)).config_json
+
+
+def _loaded(config: Config, overrides: Mapping[str, object]) -> LoadedConfig:
+    settings = [one for key, value in overrides.items() for one in _overrides(key, value)]
+    if isinstance(config, ExperimentConfig | Mapping):
+        return load_settings(config, overrides=settings, folder=Path.cwd())
+    return load_config(Path(config), overrides=settings)
+
+
+def _overrides(key: str, value: object) -> list[Override]:
+    """One override for each setting; a section that is given as a dict has several."""
+    if "." in key or not isinstance(value, Mapping):
+        return [_override(tuple(key.split(".")), value)]
+    inside = cast("Mapping[object, object]", value)
+    return [_override((key, str(name)), one) for name, one in inside.items()]
+
+
+def _override(loc: tuple[str, ...], value: object) -> Override:
+    return Override(loc, cast(JsonValue, value), "override")  # the schema checks its type
+
+
+def _run_dir(run_dir: str | os.PathLike[str] | None, loaded: LoadedConfig) -> Path:
+    """The absolute path of the run folder; the default is that of the commands."""
+    runs_dir = os.environ.get("REMUDA_RUNS_DIR") or running.RUNS_DIR
+    return Path(os.path.abspath(run_dir if run_dir is not None else Path(runs_dir) / loaded.config.name))
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _require_main_thread(verb: str) -> None:
+    """Raise MainThreadError elsewhere: Python handles Ctrl-C only in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        raise MainThreadError(
+            f"remuda.{verb} was called in the thread {threading.current_thread().name!r}: call it in the main thread, "
+            f"or start a process with the command `remuda {verb}`"
+        )

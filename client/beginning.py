@@ -1,0 +1,156 @@
+"""Completes a config at the start of a run: settings of the resumed run, and measured ones in place of `auto`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from pydantic import JsonValue
+
+from remuda.config.algorithms.custom import PolicyConfig
+from remuda.config.auto import COLLECTORS, NUM_ENVS, SEGMENTS
+from remuda.config.defaults import SECTIONS
+from remuda.config.document import Loc, dotted, has_value, value_at
+from remuda.config.dump import former_settings, recorded
+from remuda.config.errors import ConfigError
+from remuda.config.launching import LOCAL
+from remuda.config.load import LoadedConfig, Origin, load_config, load_settings
+from remuda.config.readers import Override, apply_overrides
+from remuda.config.schema import ExperimentConfig
+from remuda.config.suggest import all_keys, keys_of
+from remuda.storage.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from remuda.deploy.sizing import Answer, SizeRequest
+
+_FILLED_IN = frozenset({"source_dir", "env.agents", "policy.declaration", "policies"})
+"""Settings that are no defaults where nobody gives them."""
+
+
+def with_former_defaults(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
+    """The config of a run that is resumed: a setting that was a default when the run began, and that nobody gives now,
+    keeps its value. Raises ConfigError where such a value does not go with a setting that is given now."""
+    former = _former(run_dir)
+    if former is None or not _same_algorithm(former.policy, loaded.config.policy):
+        return loaded
+    before: dict[str, JsonValue] = former.model_dump(mode="json")
+    now: dict[str, JsonValue] = loaded.config.model_dump(mode="json")
+    origins = _origins(run_dir)
+    kept: dict[Loc, JsonValue] = {}
+    for loc in _not_given(loaded, former, origins):
+        if has_value(before, loc) and value_at(before, loc) != value_at(now, loc):
+            kept[loc] = value_at(before, loc)
+    if not kept:
+        return loaded
+    told = (f"{dotted(loc)} {json.dumps(value)} (now {json.dumps(value_at(now, loc))})" for loc, value in kept.items())
+    settings = apply_overrides(now, [Override(loc, value, "config.json") for loc, value in kept.items()])
+    config = load_settings(cast("Mapping[str, object]", settings), folder=loaded.path.parent).config
+    as_recorded = {dotted(loc): origins.get(dotted(loc), "default") for loc in kept if loc[0] != "policies"}
+    notes = (*loaded.notes, f"defaults as when the run began: {', '.join(told)}")
+    return replace(loaded, config=config, provenance={**loaded.provenance, **as_recorded}, notes=notes)
+
+
+def _former(run_dir: Path) -> ExperimentConfig | None:
+    try:
+        return load_config(RunFolder(run_dir).config_json, import_algorithm=False).config
+    except ConfigError:  # there is none, or resuming is refused later, with the reason
+        return None
+
+
+def _origins(run_dir: Path) -> Mapping[str, Origin]:
+    try:
+        return recorded(run_dir).provenance
+    except ConfigError:  # then all settings count as defaults
+        return {}
+
+
+def _not_given(loaded: LoadedConfig, former: ExperimentConfig, origins: Mapping[str, Origin]) -> Iterator[Loc]:
+    """Settings that nobody gives now and that were defaults before. For several policies that is not recorded."""
+    given = dict(loaded.given)
+    for key, loc in keys_of(loaded.config).items():
+        was_default = origins.get(key, "default") in ("algorithm", "default")
+        if was_default and key not in _FILLED_IN | loaded.auto and not has_value(given, loc):
+            yield loc
+    for name, one in loaded.config.policies.items():
+        if name not in former.policies or not _same_algorithm(former.policies[name].policy, one.policy):
+            continue
+        for key, loc in all_keys(one.policy.type).items():
+            shared = loc[0] != "policy" or _same_algorithm(one.policy, loaded.config.policy)
+            if loc[0] in SECTIONS and key not in _FILLED_IN and not (shared and has_value(given, loc)):
+                here = ("policies", name, *loc)
+                if not has_value(given, here):
+                    yield here
+
+
+def _same_algorithm(first: PolicyConfig, second: PolicyConfig) -> bool:
+    return first.type == second.type
+
+
+def as_before(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
+    """The config of a run that is resumed: what nobody gives, and settings that are auto, keep what its config.json has
+    for them. Raises ConfigError."""
+    loaded = with_former_defaults(loaded, run_dir)
+    if not loaded.auto:
+        return loaded
+    former = former_settings(run_dir)
+    numbers = {key: former[key] for key in _settled(loaded) if key in former}
+    kept = ", ".join(f"{key} {json.dumps(numbers[key])}" for key in sorted(loaded.auto & numbers.keys()))
+    return with_numbers(loaded, numbers, [f"auto: {kept}, as when the run began"] if kept else [])
+
+
+def request_of(loaded: LoadedConfig, *, serial: bool) -> SizeRequest | None:
+    """What is to be measured for this config; None if it has numbers only.
+
+    Raises ConfigError where the processes of the run will not be on this machine."""
+    if not loaded.auto:
+        return None
+    if not serial and loaded.config.launch.on != LOCAL:
+        loaded.require_numbers(f"numbers are measured on this machine, and launch.on is {loaded.config.launch.on}")
+    from remuda.deploy.sizes import Asked
+    from remuda.deploy.sizing import SizeRequest
+    from remuda.policy.row_plan import row_plan
+
+    config, auto, plan = loaded.config, loaded.auto, row_plan(loaded.config)
+    asked = Asked(
+        collectors=None if COLLECTORS in auto else config.collector.count,
+        num_envs=None if NUM_ENVS in auto else config.env.num_envs,
+        least_collectors=config.collector.minimum,
+        segments=plan.rows_per_update if plan.on_policy else None,
+        serial=serial,
+        takes_turns=plan.on_policy and config.buffer.max_policy_lag == 0,
+        coupled=not config.learner.inference and (plan.on_policy or config.buffer.samples_per_insert is not None),
+        in_processes=config.env.vectorization in ("auto", "async"),
+    )
+    return SizeRequest(config, asked, auto)
+
+
+def settled(loaded: LoadedConfig, request: SizeRequest, answer: Answer) -> LoadedConfig:
+    """The config with the numbers that were measured, and with lines about them for the run's log in its `notes`.
+
+    Raises ConfigError where they do not go with other settings."""
+    numbers: dict[str, JsonValue] = {**answer.numbers(request)}
+    if numbers and SEGMENTS in _settled(loaded):
+        numbers[SEGMENTS] = request.asked.segments
+    return with_numbers(loaded, numbers, answer.lines(request))
+
+
+def with_numbers(loaded: LoadedConfig, numbers: Mapping[str, JsonValue], notes: Sequence[str]) -> LoadedConfig:
+    """The config with these settings (dotted keys), nothing else of which is to be measured. Raises ConfigError."""
+    config = loaded.config
+    for key, number in numbers.items():
+        section, name = key.split(".")
+        changed = getattr(config, section).model_copy(update={name: number})
+        config = config.model_copy(update={section: changed})
+    config = load_settings(config, folder=loaded.path.parent).config
+    origin: Origin = "measured"
+    provenance = {**loaded.provenance, **{key: origin for key in numbers if numbers[key] is not None}}
+    return replace(loaded, config=config, provenance=provenance, auto=frozenset(), notes=(*loaded.notes, *notes))
+
+
+def _settled(loaded: LoadedConfig) -> frozenset[str]:
+    """The settings that get numbers: those that are auto, and how much an update learns from if that follows them."""
+    follows = loaded.config.learner.segments_per_update is None and {COLLECTORS, NUM_ENVS} & loaded.auto
+    return loaded.auto | {SEGMENTS} if follows else loaded.auto

@@ -1,0 +1,186 @@
+"""Finds run folders, and reads progress.txt of Remuda and of programs that write the same table."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.storage.existing_folder import REPLACED
+from remuda.storage.run_folder import RunFolder
+from remuda.storage.untrusted import json_of, read_bounded
+
+_NOT_LEARNED_FROM = (
+    *("name", "exp_name", "seed", "source_dir"),
+    *("stop", "log", "checkpoint", "limits", "launch", "affinity"),
+)
+"""Settings in which repetitions of one experiment may differ."""
+_MOST_CONFIG_BYTES = 16 << 20
+_SEED_SUFFIX = re.compile(r"_s[0-9]+")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder, read."""
+
+    root: Path
+    """Path of the folder, beginning with the given path."""
+    name: str
+    """Name of the experiment, without `_s<seed>`."""
+    columns: Mapping[str, FloatArray]
+    """Columns of progress.txt; see `read_progress`."""
+    settings: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Settings that affect learning, by dotted key; empty if another program wrote the folder."""
+    place: int = 0
+    """Index of the given folder in which it was found."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows the table has."""
+        return len(next(iter(self.columns.values())))
+
+
+def expand(given: Sequence[str]) -> list[Path]:
+    """The folders for the given texts: an existing folder itself, otherwise all folders beside it whose names contain
+    the last part.
+
+    So `runs/ppo` means runs/ppo if it exists, and otherwise for instance runs/cartpole_ppo and runs/ppo_s1. Raises
+    PlotError if there is none.
+    """
+    folders: list[Path] = []
+    for text in given:
+        path = Path(text)
+        found = [path] if path.is_dir() else _holding(path)
+        if not found:
+            raise PlotError(
+                f"{text}: there is no such folder, and none in {path.parent} with {path.name!r} in its name"
+            )
+        folders += found
+    return folders
+
+
+def find_runs(folders: Sequence[Path], *, select: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[Run]:
+    """Every run in and below `folders`, once each, in natural order, without files that `--force` has moved away.
+
+    Only runs whose path contains all of `select` and none of `exclude`. Raises PlotError if there is none.
+    """
+    known: set[Path] = set()
+    roots: list[tuple[int, Path]] = []
+    for place, folder in enumerate(folders):
+        for root in sorted(_roots(folder), key=_natural):
+            if root.resolve() not in known:
+                known.add(root.resolve())
+                roots.append((place, root))
+    if not roots:
+        raise PlotError(f"no progress.txt in or below {', '.join(map(str, folders))}: is that a run folder?")
+    chosen = [(place, root) for place, root in roots if _chosen(str(root), select, exclude)]
+    if not chosen:
+        raise PlotError(f"--select and --exclude exclude all of {len(roots)} runs, such as {roots[0][1]}")
+    return [_read(root, place) for place, root in chosen]
+
+
+def _holding(path: Path) -> list[Path]:
+    if not path.name or not path.parent.is_dir():
+        return []
+    return sorted((one for one in path.parent.iterdir() if path.name in one.name and one.is_dir()), key=_natural)
+
+
+def _roots(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != REPLACED]
+        if RunFolder(Path(root)).progress.name in files:
+            yield Path(root)
+
+
+def _chosen(path: str, select: Sequence[str], exclude: Sequence[str]) -> bool:
+    return all(part in path for part in select) and not any(part in path for part in exclude)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Order `_s2` before `_s10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", str(path))]
+
+
+def described(root: Path, config: Mapping[str, object], columns: Mapping[str, FloatArray], place: int = 0) -> Run:
+    """The run with this config, which is empty if there is none."""
+    name = config.get("name", config.get("exp_name"))
+    if not isinstance(name, str):
+        name = root.resolve().name
+    ours = "name" in config  # Spinning Up writes exp_name, and its configs contain values that differ between seeds
+    settings = _flat({key: value for key, value in config.items() if key not in _NOT_LEARNED_FROM}) if ours else {}
+    return Run(root, _without_seed(name, config.get("seed")), columns, settings, place)
+
+
+def _read(root: Path, place: int) -> Run:
+    folder = RunFolder(root)
+    return described(root, _config(folder.config_json), read_progress(folder.progress), place)
+
+
+def _config(path: Path) -> Mapping[str, object]:
+    try:
+        content = json_of(read_bounded(path, most_bytes=_MOST_CONFIG_BYTES).decode("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise PlotError(f"{path} cannot be read: {error}") from None
+    return cast("Mapping[str, object]", content) if isinstance(content, dict) else {}
+
+
+def _without_seed(name: str, seed: object) -> str:
+    if isinstance(seed, int):
+        return name.removesuffix(f"_s{seed}") or name
+    suffix = _SEED_SUFFIX.search(name, max(name.rfind("_"), 0))
+    return name[: suffix.start()] or name if suffix and suffix.end() == len(name) else name
+
+
+def _flat(values: Mapping[str, object], above: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(cast("dict[str, object]", value), f"{above}{key}.")
+        else:
+            flat[f"{above}{key}"] = value
+    return flat
+
+
+FloatArray = NDArray[np.float64]
+_MOST_BYTES = 512 << 20
+
+
+def read_progress(path: Path) -> Mapping[str, FloatArray]:
+    """The columns, each with one float64 per row; nan if a cell is not a number.
+
+    A last line without an end is still being written, and is left out. Raises PlotError for a file that is not such a
+    table.
+    """
+    try:
+        text = read_bounded(path, most_bytes=_MOST_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlotError(f"{path} cannot be read: {error}") from None
+    header, *rows = text[: text.rfind("\n") + 1].splitlines() or [""]
+    names = header.split("\t")
+    if not header or len(set(names)) < len(names):
+        raise PlotError(f"{path} is not a table: its first line must name each column once, separated by tabs")
+    cells = [row.split("\t") for row in rows]
+    for number, row in enumerate(cells, start=2):
+        if len(row) != len(names):
+            raise PlotError(f"{path}:{number}: {len(row)} cells for {len(names)} columns; correct or remove the line")
+    return {name: np.array([_number(row[at]) for row in cells], np.float64) for at, name in enumerate(names)}
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:  # empty, or the name of something
+        return math.nan
+
+
+class PlotError(Exception):
+    """The requested curves cannot be drawn; the message says what is missing, and where."""

@@ -1,0 +1,157 @@
+"""Runs of a sweep as experiments of a coordinator; as many run at a time as its herd has workers for."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from remuda.client.checking import with_agents
+from remuda.client.client import Client
+from remuda.client.sweeps.record import RunRecord, RunState
+from remuda.client.sweeps.sweep import Task
+from remuda.wire.connection_file import ConnectionFileError
+from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.messages import ExperimentState, ExperimentStatus
+
+_T = TypeVar("_T")
+
+LOOK_S = 0.5
+"""Between two requests to the coordinator."""
+RETURN_DEADLINE_S = 60.0
+"""How long to wait for a coordinator that is gone: after a restart it continues every experiment."""
+_STATES: dict[ExperimentState, RunState] = {
+    "queued": "queued",
+    "starting": "running",
+    "running": "running",
+    "stopping": "running",
+    "finished": "finished",
+    "stopped": "stopped",
+    "failed": "failed",
+}
+
+
+@dataclass
+class _Known:
+    """What a coordinator has told of its experiments; None: it is to be asked."""
+
+    experiments: Sequence[ExperimentStatus] | None = None
+
+
+class HerdRuns:
+    """Submits runs to one coordinator and follows them.
+
+    Methods raise UnreachableError if no coordinator has answered for RETURN_DEADLINE_S. The experiments continue, and
+    the next sweep in the same folder follows them again.
+    """
+
+    def __init__(self, client: Client, *, adopt: bool = True, sleep: Callable[[float], None] = time.sleep) -> None:
+        """With `adopt`, an experiment that already runs in the folder of a run is followed, not submitted again."""
+        self._client = client
+        self._adopt = adopt
+        self._sleep = sleep
+        self._records: dict[str, RunRecord] = {}
+        """By experiment."""
+        self._looked_s = 0.0
+
+    def begin(self, tasks: Sequence[Task]) -> Iterator[RunRecord]:
+        """Submit each run, unless an earlier sweep has submitted it."""
+        known = _Known()
+        for task in tasks:
+            record = self._asked(partial(self._taken_up, task, known)) if self._adopt else self._submitted(task)
+            if record.experiment is not None and not record.over:
+                self._records[record.experiment] = record
+            yield record
+
+    def poll(self) -> list[RunRecord]:
+        """Ask the coordinator, at most every LOOK_S seconds."""
+        if time.monotonic() < self._looked_s + LOOK_S:
+            return []
+        known = {status.id: status for status in self._asked(self._client.status).experiments}
+        self._looked_s = time.monotonic()
+        news: list[RunRecord] = []
+        for experiment, record in list(self._records.items()):
+            told = known.get(experiment)
+            news.append(_lost(record) if told is None else _as_told(record, told))
+            self._records[experiment] = news[-1]
+            if news[-1].over:
+                del self._records[experiment]
+        return news
+
+    def stop_runs(self, names: Collection[str]) -> None:
+        """See Executor."""
+        self._stop([experiment for experiment, record in self._records.items() if record.name in names])
+
+    def stop(self) -> None:
+        """Ask for all runs to be stopped."""
+        self._stop(list(self._records))
+
+    def _stop(self, experiments: Sequence[str]) -> None:
+        for experiment in experiments:
+            with contextlib.suppress(RefusedError):  # it has ended by itself
+                self._asked(partial(self._client.stop, experiment))
+
+    def _taken_up(self, task: Task, known: _Known) -> RunRecord:
+        """The run's experiment if there is one already, else a new one. Where no answer comes, the next call asks first
+        whether the coordinator has accepted it."""
+        if known.experiments is None:
+            known.experiments = self._client.status().experiments
+        for status in known.experiments:
+            if status.run_dir == str(task.run.run_dir):
+                ours = status.id == task.record.experiment
+                if _STATES[status.state] in ("queued", "running") or (ours and status.state == "finished"):
+                    return _as_told(replace(task.record, experiment=status.id), status)
+        try:
+            return self._submitted(task)
+        except (UnreachableError, ConnectionFileError):
+            known.experiments = None
+            raise
+
+    def _submitted(self, task: Task) -> RunRecord:
+        try:
+            submitted = self._client.submit(
+                with_agents(task.run.loaded.config),
+                name=task.run.name,
+                run_dir=task.run.run_dir,
+                on_exists=task.on_exists,
+                provenance=task.run.loaded.provenance,
+            )
+        except RefusedError as error:
+            if error.code == "protocol":
+                raise
+            return replace(task.record, state="failed", reason=str(error))
+        return replace(task.record, state="queued", experiment=submitted.experiment)
+
+    def _asked(self, ask: Callable[[], _T]) -> _T:
+        """The answer of the coordinator; one that is gone is waited for."""
+        end_s = time.monotonic() + RETURN_DEADLINE_S
+        while True:
+            try:
+                return ask()
+            except (UnreachableError, ConnectionFileError):  # there is no file while a coordinator is being started
+                if time.monotonic() > end_s:
+                    raise
+                self._sleep(LOOK_S)
+
+
+def _as_told(record: RunRecord, status: ExperimentStatus) -> RunRecord:
+    return replace(
+        record,
+        state=_STATES[status.state],
+        reason=status.reason or status.waiting_for,
+        env_step=status.env_step,
+        train_iter=status.train_iter,
+        last_return=status.last_return,
+        best_return=status.best_return,
+        wall_s=status.wall_s,
+    )
+
+
+def _lost(record: RunRecord) -> RunRecord:
+    """A run that a restarted coordinator does not know: it ended just before the restart."""
+    return replace(record, state="failed", reason="the coordinator does not know it any more; sweep again to continue")

@@ -1,0 +1,145 @@
+"""All runs of a grid, each with its valid config, its folder, and how it begins there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from pydantic import JsonValue
+
+from remuda.client.beginning import with_former_defaults
+from remuda.client.sweeps.grid import Grid, Variant, run_name
+from remuda.config.errors import ConfigError
+from remuda.config.load import LoadedConfig, load_config
+from remuda.config.readers import Override, parse_override
+from remuda.config.schema import ExperimentConfig
+from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
+from remuda.storage.existing_folder import REPLACED, Mode, OnExists, RunFolderError, check
+from remuda.storage.run_folder import RunFolder
+
+_MAY_CHANGE = frozenset({"source_dir", "stop", "log", "checkpoint", "limits", "launch", "affinity"})
+"""Sections that may change when a run is continued."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One experiment of a sweep. Nothing has been made on disk."""
+
+    name: str
+    variant: str
+    seed: int
+    settings: Mapping[str, JsonValue]
+    """The settings from the grid, by dotted key."""
+    loaded: LoadedConfig
+    run_dir: Path
+    arguments: tuple[str, ...]
+    """Arguments of `remuda train` that load the same config, without the run folder."""
+
+
+def plan(grid: Grid, folder: Path, *, sets: Sequence[str] = ()) -> list[PlannedRun]:
+    """Every run of the grid, its folder `<folder>/<variant>/<variant>_s<seed>`.
+
+    `sets` override the grid's config in all of them. Raises ConfigError with the problems of all variants.
+    """
+    given = [parse_override(text) for text in sets]
+    _check_sets(grid, given)
+    problems: dict[str, None] = {}
+    runs: list[PlannedRun] = []
+    for variant in grid.variants():
+        for seed in grid.seeds if grid.seeds is not None else (None,):
+            try:
+                runs.append(_planned(grid, variant, seed, folder=folder, sets=sets))
+            except ConfigError as error:
+                problems |= dict.fromkeys(error.problems)
+    if problems:
+        raise ConfigError(list(problems))
+    return runs
+
+
+def plan_trial(
+    grid: Grid, number: int, settings: Mapping[str, JsonValue], folder: Path, *, sets: Sequence[str] = ()
+) -> list[PlannedRun]:
+    """The runs of one trial of a search, one for each seed. Raises ConfigError."""
+    given = [parse_override(text) for text in sets]
+    _check_sets(grid, given)
+    variant, seeds = grid.trial(number, settings), grid.seeds if grid.seeds is not None else (None,)
+    return [_planned(grid, variant, seed, folder=folder, sets=sets) for seed in seeds]
+
+
+def beginning(run: PlannedRun, mode: Mode, *, force: bool = False) -> OnExists:
+    """Choose how the run starts in its folder: new, from its newest checkpoint, or over again.
+
+    A run that died before its first checkpoint starts over. Raises RunFolderError if the folder is of another mode, and
+    ConfigError if it was made with other settings.
+    """
+    folder = RunFolder(run.run_dir)
+    if not folder.root.exists() or not any(entry.name != REPLACED for entry in folder.root.iterdir()):
+        return "error"
+    if force or not folder.config_json.is_file():
+        return "force"
+    check(folder.root, "resume", mode=mode)
+    different = [key for key in changed(run) if key.partition(".")[0] not in _MAY_CHANGE]
+    if different:
+        raise ConfigError(
+            [
+                f"{folder.config_json}: {run.name} was started with other settings ({', '.join(different)}): start "
+                "over with --force, or keep it and give the sweep another name or --sweep-dir"
+            ]
+        )
+    return "resume" if _has_checkpoint(folder) else "force"
+
+
+def changed(run: PlannedRun) -> list[str]:
+    """The settings, by dotted key, in which the config of an existing run folder differs from the planned one.
+
+    Defaults that have changed are not among them: the run keeps its values."""
+    there = _flat(load_config(RunFolder(run.run_dir).config_json).config)
+    planned = _flat(with_former_defaults(run.loaded, run.run_dir).config)
+    return [key for key in sorted(there | planned) if there.get(key) != planned.get(key) and key != "source_dir"]
+
+
+def _planned(grid: Grid, variant: Variant, seed: int | None, *, folder: Path, sets: Sequence[str]) -> PlannedRun:
+    named = Override(("name",), variant.name, f"{grid.path}: the name of a variant")
+    loaded = load_config(grid.config, overrides=[*sets, *variant.overrides, named], seed=seed)
+    loaded.require_numbers("the runs of a sweep share the machine")
+    seed = loaded.config.seed
+    name = run_name(variant.name, seed)
+    arguments: list[str] = [str(loaded.path)]
+    for text in sets:
+        arguments += ["--set", text]
+    for override in (*variant.overrides, named):
+        arguments += ["--set", f"{'.'.join(map(str, override.loc))}={json.dumps(override.value)}"]
+    arguments += ["--seed", str(seed)]
+    return PlannedRun(
+        name, variant.name, seed, variant.settings, loaded, folder / variant.name / name, tuple(arguments)
+    )
+
+
+def _check_sets(grid: Grid, given: Sequence[Override]) -> None:
+    """Raise ConfigError for a setting that the grid varies, or gives itself."""
+    for override in given:
+        key = ".".join(map(str, override.loc))
+        searched = [] if grid.search is None else [one.key for one in grid.search.settings]
+        for own in [*(one.key for one in grid.parameters), *searched, "name", "seed"]:
+            if f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}."):
+                raise ConfigError([f"{override.source}: {own} is given by the grid {grid.path}: change it there"])
+
+
+def _has_checkpoint(folder: RunFolder) -> bool:
+    try:
+        return CheckpointIndex(folder.ckpt).last is not None
+    except CheckpointIndexError as error:
+        raise RunFolderError(str(error)) from None
+
+
+def _flat(config: ExperimentConfig) -> dict[str, object]:
+    """The settings by dotted key, `env.kwargs` as one."""
+    flat: dict[str, object] = {}
+    sections = cast("dict[str, object]", config.model_dump(mode="json"))
+    for key, value in sections.items():
+        inside = cast("dict[str, object]", value) if isinstance(value, dict) else None
+        flat |= {key: value} if inside is None else {f"{key}.{name}": item for name, item in inside.items()}
+    return flat

@@ -1,0 +1,230 @@
+"""The results of a sweep or a search as tables, JSON and a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from tabulate import tabulate
+
+from remuda.client.sweeps.record import RunRecord
+from remuda.client.sweeps.study import Trial
+
+
+@dataclass(frozen=True)
+class VariantSummary:
+    """One variant over its seeds; mean and population standard deviation, nan where no seed has a value."""
+
+    variant: str
+    settings: Mapping[str, Any]
+    seeds: int
+    finished: int
+    best_mean: float
+    best_std: float
+    last_mean: float
+    last_std: float
+
+
+def by_variant(records: Sequence[RunRecord]) -> list[VariantSummary]:
+    """In the order of the grid."""
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(record.variant, []).append(record)
+    return [_summary(members) for members in groups.values()]
+
+
+def runs_table(records: Sequence[RunRecord]) -> str:
+    """A line per run: how it ended, or how far it is."""
+    rows = [
+        (
+            one.name,
+            one.state,
+            _shortened(one.reason or ""),
+            one.env_step,
+            _number(one.last_return),
+            _number(one.best_return),
+            f"{one.wall_s:.1f}",
+        )
+        for one in records
+    ]
+    headers = ("run", "state", "reason", "env_step", "last", "best", "seconds")
+    return tabulate(rows, headers, disable_numparse=True, colalign=("left",) * 3 + ("right",) * 4)
+
+
+def variants_table(summaries: Sequence[VariantSummary]) -> str:
+    """A line per variant: mean and standard deviation over its seeds."""
+    rows = [
+        (
+            one.variant,
+            f"{one.finished}/{one.seeds}",
+            _spread(one.last_mean, one.last_std),
+            _spread(one.best_mean, one.best_std),
+        )
+        for one in summaries
+    ]
+    headers = ("variant", "finished", "last", "best")
+    return tabulate(rows, headers, disable_numparse=True, colalign=("left", "right", "right", "right"))
+
+
+def _summary(members: Sequence[RunRecord]) -> VariantSummary:
+    best_mean, best_std = _mean_std([one.best_return for one in members])
+    last_mean, last_std = _mean_std([one.last_return for one in members])
+    return VariantSummary(
+        members[0].variant,
+        members[0].settings,
+        len(members),
+        sum(one.state == "finished" for one in members),
+        best_mean,
+        best_std,
+        last_mean,
+        last_std,
+    )
+
+
+def _mean_std(values: Sequence[float | None]) -> tuple[float, float]:
+    known = [value for value in values if value is not None]
+    return (float(np.mean(known)), float(np.std(known))) if known else (math.nan, math.nan)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _spread(mean: float, std: float) -> str:
+    return "-" if math.isnan(mean) else f"{mean:.2f} ± {std:.2f}"
+
+
+def _shortened(text: str, longest: int = 36) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """The finished trial of the highest value; None if none has finished."""
+    finished = [trial for trial in trials if trial.state == "complete" and trial.value is not None]
+    return max(finished, key=lambda trial: trial.value or 0.0, default=None)
+
+
+def trials_table(trials: Sequence[Trial], *, most: int) -> str:
+    """A line per trial: finished ones by their value, then those that were given up, then the others; at most `most`,
+    and how many more there are."""
+    ranked = sorted(trials, key=_rank)
+    keys = list(dict.fromkeys(key for trial in trials for key in trial.settings))
+    rows = [
+        (
+            f"t{trial.number:03d}",
+            trial.state,
+            "-" if trial.value is None else f"{trial.value:.2f}",
+            *(_text(trial.settings.get(key)) for key in keys),
+        )
+        for trial in ranked[:most]
+    ]
+    table = tabulate(rows, ("trial", "state", "return", *keys), disable_numparse=True)
+    return table if len(ranked) <= most else f"{table}\n… and {len(ranked) - most} more"
+
+
+def failures(records: Sequence[RunRecord]) -> str:
+    """A line per run that failed, with the reason, under a heading; empty if none did."""
+    failed = [record for record in records if record.state == "failed"]
+    told = [f"  {record.name}: {record.reason}" for record in failed]
+    return "\n".join([f"{len(failed)} of {len(records)} runs failed:", *told]) if failed else ""
+
+
+def results_json(
+    folder: Path, records: Sequence[RunRecord], trials: Sequence[Trial], importances: Mapping[str, float]
+) -> str:
+    """The same for programs."""
+    best = best_of(trials)
+    content = {
+        "folder": str(folder),
+        "runs": records,
+        "trials": trials,
+        "best": None if best is None else best.number,
+        "importances": importances,
+    }
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
+
+
+def _rank(trial: Trial) -> tuple[int, float, int]:
+    order = {"complete": 0, "pruned": 1}.get(trial.state, 2)
+    return order, 0.0 if trial.value is None else -trial.value, trial.number
+
+
+def _text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# matplotlib's annotations are partial.
+# pyright: reportUnknownMemberType=false
+
+
+PICTURE = "study.png"
+_PANEL_INCHES = (4.0, 3.2)
+_COLUMNS = 3
+_SHOWN = {"complete": ("tab:blue", "o"), "pruned": ("tab:orange", "x")}
+
+
+def draw(folder: Path, trials: Sequence[Trial], log_settings: Collection[str]) -> Path | None:
+    """Write study.png in the sweep's folder; returns its path, or None without matplotlib or without results.
+
+    `log_settings` are drawn on a logarithmic axis. Settings that are no numbers have their values side by side.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    shown = [trial for trial in trials if trial.state in _SHOWN and trial.value is not None]
+    if not shown:
+        return None
+    keys = list(dict.fromkeys(key for trial in shown for key in trial.settings))
+    panels = 1 + len(keys)
+    rows = math.ceil(panels / _COLUMNS)
+    figure = Figure(figsize=(_PANEL_INCHES[0] * min(panels, _COLUMNS), _PANEL_INCHES[1] * rows), layout="constrained")
+    axes = [figure.add_subplot(rows, min(panels, _COLUMNS), index + 1) for index in range(panels)]
+    finished = [trial for trial in shown if trial.state == "complete"]
+    best = list(accumulate((trial.value or 0.0 for trial in finished), max))
+    axes[0].step([trial.number for trial in finished], best, where="post", color="grey", label="best so far")
+    axes[0].set_xlabel("trial")
+    for state, (colour, marker) in _SHOWN.items():
+        some = [trial for trial in shown if trial.state == state]
+        if not some:
+            continue
+        values = [trial.value or 0.0 for trial in some]
+        label = {"complete": "finished", "pruned": "given up"}[state]
+        axes[0].scatter([trial.number for trial in some], values, c=colour, marker=marker, label=label)
+        for axis, key in zip(axes[1:], keys, strict=True):
+            axis.scatter(_positions(shown, some, key), values, c=colour, marker=marker)
+    axes[0].legend()
+    for axis, key in zip(axes[1:], keys, strict=True):
+        axis.set_xlabel(key)
+        if key in log_settings:
+            axis.set_xscale("log")
+        elif not _is_number(shown, key):
+            names = _names(shown, key)
+            axis.set_xticks(range(len(names)), names)
+    axes[0].set_ylabel("mean evaluation return")
+    path = folder / PICTURE
+    figure.savefig(path, dpi=100)
+    return path
+
+
+def _positions(shown: Sequence[Trial], some: Sequence[Trial], key: str) -> list[float]:
+    if _is_number(shown, key):
+        return [float(str(trial.settings[key])) for trial in some]
+    names = _names(shown, key)
+    return [float(names.index(str(trial.settings[key]))) for trial in some]
+
+
+def _is_number(shown: Sequence[Trial], key: str) -> bool:
+    return all(
+        isinstance(trial.settings[key], int | float) and not isinstance(trial.settings[key], bool) for trial in shown
+    )
+
+
+def _names(shown: Sequence[Trial], key: str) -> list[str]:
+    return sorted({str(trial.settings[key]) for trial in shown})

@@ -1,0 +1,159 @@
+"""An Optuna study in a file of the sweep's folder: which settings to try next, and what came of them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+from pydantic import JsonValue
+
+from remuda.client.sweeps.space import Choices, Distribution, FloatRange, Search
+
+FILE = "study.log"
+"""In the sweep's folder: Optuna's journal, which `optuna.load_study` opens."""
+
+TrialEnd = Literal["complete", "pruned", "failed"]
+_ENDS: dict[TrialEnd, TrialState] = {
+    "complete": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "failed": TrialState.FAIL,
+}
+TRIAL_STATES: dict[TrialState, str] = {
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings to try, or that were tried."""
+
+    number: int
+    """From 0."""
+    settings: Mapping[str, JsonValue]
+    """By dotted key."""
+    state: str
+    """One of TRIAL_STATES' values."""
+    value: float | None
+    """What is maximised; of a trial that was given up, its newest report. None where there is none."""
+
+
+class Study:
+    """The trials of one search. Made again on the same folder it goes on where it was."""
+
+    def __init__(self, folder: Path, name: str, search: Search) -> None:
+        """Opens or makes the study. Raises ValueError if the file's study has other distributions."""
+        self._search = search
+        self._distributions = {one.key: _to_optuna(one.distribution) for one in search.settings}
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        storage = JournalStorage(JournalFileBackend(str(folder / FILE)))
+        self._study = optuna.create_study(
+            storage=storage, study_name=name, direction="maximize", load_if_exists=True, pruner=_pruner(search)
+        )
+        self._study.sampler = _sampler(search, len(self._study.trials))
+        for trial in self._study.get_trials(deepcopy=False):
+            if trial.params and dict(trial.distributions) != self._distributions:
+                raise ValueError(
+                    f"{folder / FILE} was begun with another space: start over with --force, or keep it and give the "
+                    "sweep another name or --sweep-dir"
+                )
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All there are, in their order."""
+        return [self._told(trial) for trial in self._study.get_trials(deepcopy=False)]
+
+    @property
+    def log_settings(self) -> list[str]:
+        """The settings whose logarithm is spread evenly, by key."""
+        kinds = ((one.key, one.distribution) for one in self._search.settings)
+        return [key for key, kind in kinds if not isinstance(kind, Choices) and kind.log]
+
+    def ask(self) -> Trial:
+        """Begin the next trial."""
+        asked = self._study.ask(self._distributions)
+        return Trial(asked.number, self._settings(asked.params), "running", None)
+
+    def report(self, number: int, step: int, value: float) -> bool:
+        """Note the mean evaluation return of a trial under way after `step` environment steps, and say
+        whether it should be given up."""
+        found = self._found(number)
+        trial = optuna.trial.Trial(self._study, found._trial_id)  # pyright: ignore[reportPrivateUsage]
+        if step not in found.intermediate_values:  # it is, of a run that goes on from an older checkpoint
+            trial.report(value, step)
+        return trial.should_prune()
+
+    def tell(self, number: int, end: TrialEnd, value: float | None = None) -> None:
+        """Note how a trial ended; `value` is needed for a complete one."""
+        self._study.tell(number, value if end == "complete" else None, state=_ENDS[end], skip_if_finished=True)
+
+    def importances(self) -> dict[str, float]:
+        """How much of the differences between the best trials and the others each setting explains (PED-ANOVA,
+        Watanabe et al. 2023), by its key; empty with too few trials to say."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # it warns where trials are too few to say
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+            try:
+                return dict(optuna.importance.get_param_importances(self._study, evaluator=evaluator))
+            except (UserWarning, ValueError, RuntimeError, ZeroDivisionError):
+                return {}
+
+    def _found(self, number: int) -> FrozenTrial:
+        return next(one for one in self._study.get_trials(deepcopy=False) if one.number == number)
+
+    def _told(self, trial: FrozenTrial) -> Trial:
+        value = trial.value if trial.state == TrialState.COMPLETE else None
+        if trial.state == TrialState.PRUNED and trial.intermediate_values:
+            value = trial.intermediate_values[max(trial.intermediate_values)]
+        return Trial(trial.number, self._settings(trial.params), TRIAL_STATES[trial.state], value)
+
+    def _settings(self, params: Mapping[str, object]) -> dict[str, JsonValue]:
+        """Optuna holds choices as text: JSON, so that lists can be among them."""
+        return {
+            one.key: json.loads(str(params[one.key]))
+            if isinstance(one.distribution, Choices)
+            else cast("JsonValue", params[one.key])
+            for one in self._search.settings
+            if one.key in params
+        }
+
+
+def _to_optuna(given: Distribution) -> BaseDistribution:
+    if isinstance(given, Choices):
+        return CategoricalDistribution([json.dumps(value) for value in given.values])
+    if isinstance(given, FloatRange):
+        return FloatDistribution(given.low, given.high, log=given.log, step=given.step)
+    return IntDistribution(given.low, given.high, log=given.log, step=given.step)
+
+
+def _sampler(search: Search, made: int) -> optuna.samplers.BaseSampler:
+    """Drawn by the search's seed and the number of trials there are, so that one that goes on does not repeat what it
+    drew before."""
+    seed = (search.seed * 1_000_003 + made) % 2**32
+    if search.sampler == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # several trials at once: not all the same
+
+
+def _pruner(search: Search) -> optuna.pruners.BasePruner:
+    pruning = search.pruning
+    if pruning is None:
+        return optuna.pruners.NopPruner()
+    return optuna.pruners.PercentilePruner(
+        pruning.percentile, n_startup_trials=pruning.after_trials, n_warmup_steps=pruning.after_env_steps
+    )

@@ -1,0 +1,173 @@
+"""Averaging seeds whose rows lie at different positions: hand calculations, and what holds for all data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from remuda.client.plots.curves import MAX_POSITIONS, SAME_END, Estimator, Line, combined, line, smoothed
+from remuda.client.plots.runs import FloatArray
+
+
+def array(*values: float) -> FloatArray:
+    return np.array(values, np.float64)
+
+
+FINITE = st.floats(-1e6, 1e6, allow_nan=False, width=32)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> Line:
+    x = sorted(draw(st.sets(st.integers(0, 10_000), min_size=1, max_size=12)))
+    y = draw(arrays(np.float64, len(x), elements=FINITE))
+    return Line(np.array(x, np.float64), y)
+
+
+# --- one run
+
+
+def test_rows_without_a_value_are_no_points() -> None:
+    got = line(array(0, 10, 20, np.nan, 40), array(1, np.nan, 3, 4, np.inf))
+    assert got.x.tolist() == [0, 20]
+    assert got.y.tolist() == [1, 3]
+
+
+def test_of_two_rows_at_one_position_the_later_counts() -> None:
+    got = line(array(10, 0, 10, 5), array(1, 2, 3, 4))
+    assert got.x.tolist() == [0, 5, 10]
+    assert got.y.tolist() == [2, 4, 3]
+
+
+def test_nothing_comes_of_nothing() -> None:
+    got = line(array(0, 1), array(np.nan, np.nan), smooth=5)
+    assert (got.x.tolist(), got.y.tolist()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        (1, [1, 2, 3, 10, 4]),
+        (2, [1, 1.5, 2.5, 6.5, 7]),
+        (3, [1.5, 2, 5, 17 / 3, 7]),
+        (9, [4, 4, 4, 4, 4]),
+    ],
+)
+def test_smoothing_by_hand(window: int, expected: list[float]) -> None:
+    np.testing.assert_allclose(smoothed(array(1, 2, 3, 10, 4), window), expected)
+
+
+@settings(deadline=None)
+@given(arrays(np.float64, st.integers(1, 30), elements=FINITE), st.integers(1, 40))
+def test_smoothing_is_a_convolution_with_its_edges_counted_right(y: FloatArray, window: int) -> None:
+    ones = np.ones(window)
+    begin = (window - 1) // 2
+    whole = np.convolve(y, ones) / np.convolve(np.ones(len(y)), ones)
+    np.testing.assert_allclose(smoothed(y, window), whole[begin : begin + len(y)], atol=1e-6)
+
+
+def test_a_window_of_no_rows() -> None:
+    with pytest.raises(ValueError, match="a window of 0"):
+        smoothed(array(1), 0)
+
+
+# --- several runs
+
+
+def test_seeds_at_the_same_positions_by_hand() -> None:
+    got = combined("dqn", [Line(array(0, 10), array(1, 5)), Line(array(0, 10), array(3, 9))])
+    assert (got.label, got.runs) == ("dqn", 2)
+    assert got.x.tolist() == [0, 10]
+    assert got.y.tolist() == [2, 7]
+    assert got.low.tolist() == [1, 5]
+    assert got.high.tolist() == [3, 9]
+    assert got.count.tolist() == [2, 2]
+
+
+def test_seeds_at_other_positions_meet_on_straight_lines() -> None:
+    got = combined("", [Line(array(0, 10, 20), array(0, 10, 0)), Line(array(0, 5, 20), array(2, 2, 8))])
+    assert got.x.tolist() == [0, 5, 10, 20]
+    np.testing.assert_allclose(got.y, [1, (5 + 2) / 2, (10 + 4) / 2, 4])
+    np.testing.assert_allclose(got.high - got.low, [2, 3, 6, 8])
+
+
+def test_a_run_that_ended_early_counts_as_far_as_it_went() -> None:
+    got = combined("", [Line(array(0, 10, 20, 30), array(1, 1, 1, 1)), Line(array(5, 20), array(3, 3))])
+    assert got.x.tolist() == [0, 5, 10, 20, 30]
+    assert got.count.tolist() == [1, 2, 2, 2, 1]
+    assert got.y.tolist() == [1, 2, 2, 2, 1]
+    np.testing.assert_array_equal(got.low, [np.nan, 1, 1, 1, np.nan])
+    np.testing.assert_array_equal(got.high, [np.nan, 3, 3, 3, np.nan])
+
+
+def test_runs_of_one_length_end_together_though_their_last_rows_do_not() -> None:
+    got = combined("", [Line(array(0, 10, 1_005), array(1, 1, 1)), Line(array(5, 500, 1_000), array(3, 3, 5))])
+    assert got.x.tolist() == [0, 5, 10, 500, 1_000, 1_005]
+    assert got.count.tolist() == [2] * 6
+    np.testing.assert_allclose(got.y[[0, 1, -2, -1]], [2, 2, 3, 3])
+
+
+def test_between_runs_that_do_not_meet_is_nothing() -> None:
+    got = combined("", [Line(array(0, 1), array(1, 2)), Line(array(8, 9), array(3, 4))])
+    assert got.x.tolist() == [0, 1, 8, 9]
+    assert got.y.tolist() == [1, 2, 3, 4]
+    assert got.count.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "values", "y", "low", "high"),
+    [
+        ("mean", (0, 2, 3, 5, 10), 4, 4 - 11.6**0.5, 4 + 11.6**0.5),
+        ("median", (0, 2, 4, 10), 3, 1.5, 5.5),
+        ("max", (0, 2, 3, 5, 10), 10, np.nan, np.nan),
+        ("min", (0, 2, 3, 5, 10), 0, np.nan, np.nan),
+    ],
+)
+def test_estimators_by_hand(estimator: Estimator, values: tuple[float, ...], y: float, low: float, high: float) -> None:
+    got = combined("", [Line(array(0), array(value)) for value in values], estimator)
+    np.testing.assert_allclose([got.y[0], got.low[0], got.high[0]], [y, low, high])
+
+
+def test_very_long_runs_keep_a_bounded_number_of_positions() -> None:
+    x = np.arange(100_000, dtype=np.float64)
+    got = combined("", [Line(x, 2 * x), Line(x + 0.5, 2 * x + 1)])
+    assert len(got.x) == MAX_POSITIONS
+    assert (got.x[0], got.x[-1]) == (0, 99_999.5)
+    np.testing.assert_allclose(got.y, 2 * got.x, atol=0.5)
+
+
+@settings(deadline=None)
+@given(st.lists(lines(), min_size=1, max_size=5))
+def test_no_seed_is_dropped(several: list[Line]) -> None:
+    got = combined("", several)
+    assert got.runs == len(several)
+    for one in several:
+        assert set(one.x) <= set(got.x)
+    near = SAME_END * (got.x[-1] - got.x[0])
+    first = [got.x[0] if one.x[0] - got.x[0] <= near else one.x[0] for one in several]
+    last = [got.x[-1] if got.x[-1] - one.x[-1] <= near else one.x[-1] for one in several]
+    reach = [(begin <= got.x) & (got.x <= end) for begin, end in zip(first, last, strict=True)]
+    assert got.count.tolist() == np.sum(reach, axis=0).tolist()
+    assert np.isfinite(got.y[got.count > 0]).all()
+    lowest, highest = (float(f([f(one.y) for one in several])) for f in (min, max))
+    assert (got.y[got.count > 0] >= lowest - 1e-6).all()
+    assert (got.y[got.count > 0] <= highest + 1e-6).all()
+
+
+@settings(deadline=None)
+@given(lines(), st.sampled_from(["mean", "median", "max", "min"]))
+def test_one_seed_is_itself_and_has_no_band(one: Line, estimator: Estimator) -> None:
+    got = combined("", [one], estimator)
+    np.testing.assert_allclose(got.y, one.y)
+    assert np.isnan(got.low).all()
+    assert np.isnan(got.high).all()
+
+
+@settings(deadline=None)
+@given(st.lists(lines(), min_size=1, max_size=4))
+def test_the_order_of_seeds_does_not_matter(several: list[Line]) -> None:
+    forward, backward = combined("", several), combined("", several[::-1])
+    np.testing.assert_allclose(forward.y, backward.y, atol=1e-6)
+    np.testing.assert_allclose(forward.high, backward.high, atol=1e-6)

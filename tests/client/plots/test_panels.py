@@ -1,0 +1,166 @@
+"""What a picture shows of which runs, and the message where it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remuda.client.plots.panels import Axes, Group, by_experiment, by_legend, make_panels, one_by_one
+from remuda.client.plots.runs import PlotError, Run, find_runs
+from remuda.tests.client.plots.folders import make_run, ours, points
+
+CURVE = points((0, 10.0), (100, 30.0), (200, 40.0))
+
+
+def groups(folder: Path) -> list[Group]:
+    return by_experiment(find_runs([folder]))
+
+
+def test_performance_is_the_evaluations_return(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", CURVE, ours("dqn", 0))
+    (panel,) = make_panels(groups(tmp_path), Axes())
+    assert (panel.x, panel.y) == ("TotalEnvInteracts", "AverageTestEpRet")
+    (curve,) = panel.curves
+    assert (curve.label, curve.x.tolist(), curve.y.tolist()) == ("dqn", [0, 100, 200], [10, 30, 40])
+
+
+@pytest.mark.parametrize("columns", [None, ("Epoch", "AverageEpRet", "Other", "TotalEnvInteracts", "LossQ", "Time")])
+def test_performance_is_one_quantity_for_all_runs(tmp_path: Path, columns: tuple[str, ...] | None) -> None:
+    make_run(tmp_path / "a", CURVE, ours("dqn", 0))
+    make_run(
+        tmp_path / "b", points((0, 8.0), evaluated=False), ours("vpg", 0), **({"columns": columns} if columns else {})
+    )
+    (panel,) = make_panels(groups(tmp_path), Axes())
+    assert panel.y == "AverageEpRet"
+    assert [curve.y.tolist() for curve in panel.curves] == [[5, 15, 20], [4]]
+
+
+def test_several_quantities_over_anything_smoothed(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", CURVE, ours("dqn", 0))
+    make_run(tmp_path / "b", CURVE, ours("dqn", 1))
+    axes = Axes("Time", ["LossQ", "Performance", "AverageTestEpRet"], smooth=3, estimator="max")
+    loss, performance = make_panels(groups(tmp_path), axes)
+    assert (loss.x, loss.y, performance.y) == ("Time", "LossQ", "AverageTestEpRet")
+    assert loss.curves[0].x.tolist() == [0, 1, 2]
+    assert performance.curves[0].y.tolist() == [20, 80 / 3, 35]
+    assert performance.curves[0].runs == 2
+
+
+def test_a_run_that_has_nothing_yet_is_named_and_left_out(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", CURVE, ours("dqn", 0))
+    make_run(tmp_path / "b", points((0, 8.0), evaluated=False), ours("dqn", 1))
+    make_run(tmp_path / "c", [], ours("ppo", 1))
+    (panel,) = make_panels(groups(tmp_path), Axes(y=["AverageTestEpRet"]))
+    assert [(curve.label, curve.runs) for curve in panel.curves] == [("dqn", 1)]
+    assert [run.root.name for run in panel.missing] == ["b", "c"]
+
+
+def test_no_run_has_anything_yet(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", [], ours("dqn", 0))
+    with pytest.raises(PlotError, match=r"AverageEpRet has no value over TotalEnvInteracts yet in .*a"):
+        make_panels(groups(tmp_path), Axes())
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        (Axes(x="TotalEnvInteract"), "no column TotalEnvInteract; did you mean TotalEnvInteracts?"),
+        (Axes(y=["LossQ", "Qvals"]), "There are: Epoch, AverageEpRet, AverageTestEpRet, .*, Performance"),
+    ],
+)
+def test_no_such_column(tmp_path: Path, axes: Axes, said: str) -> None:
+    make_run(tmp_path / "a", CURVE, ours("dqn", 0))
+    with pytest.raises(PlotError, match=said.replace("?", r"\?")):
+        make_panels(groups(tmp_path), axes)
+
+
+def test_evaluations_stand_where_their_checkpoints_were_saved(tmp_path: Path) -> None:
+    """Not at the row that shows them, which may come later."""
+    columns = ("AverageEpRet", "AverageTestEpRet", "TotalEnvInteracts", "TestEnvInteracts", "Time")
+    rows: list[list[object]] = [[5.0, 9.0, 0, 0, 0.0], [6.0, "nan", 100, "nan", 1.0], [7.0, 30.0, 200, 110, 2.0]]
+    make_run(tmp_path / "a", rows, ours("dqn", 0), columns=columns)
+    over_steps = make_panels(groups(tmp_path), Axes(y=["AverageTestEpRet", "AverageEpRet"]))
+    assert [panel.curves[0].x.tolist() for panel in over_steps] == [[0, 110], [0, 100, 200]]
+    (over_time,) = make_panels(groups(tmp_path), Axes(x="Time"))
+    assert over_time.curves[0].x.tolist() == [0, 2]
+
+
+ROWS = points((0, 9.0))
+
+
+def made(tmp_path: Path, **configs: dict[str, object] | None) -> list[Run]:
+    for folder, config in configs.items():
+        make_run(tmp_path / folder, ROWS, config)
+    return find_runs([tmp_path / folder for folder in configs])
+
+
+def test_seeds_of_one_experiment_make_one_curve(tmp_path: Path) -> None:
+    runs = made(tmp_path, a=ours("dqn_s0", 0), b=ours("dqn_s1", 1), c=ours("ppo", 1), d=ours("dqn", 7))
+    first, second = by_experiment(runs)
+    assert (first.label, [run.root.name for run in first.runs]) == ("dqn", ["a", "b", "d"])
+    assert (second.label, [run.root.name for run in second.runs]) == ("ppo", ["c"])
+
+
+def test_one_name_with_different_settings_is_never_averaged(tmp_path: Path) -> None:
+    runs = made(
+        tmp_path,
+        a=ours("dqn", 0, learning_rate=1e-3),
+        b=ours("dqn", 1, learning_rate=1e-3),
+        c=ours("dqn", 0, learning_rate=3e-4),
+        d=ours("dqn", 0, learning_rate=3e-4, device="cuda"),
+        e=ours("ppo", 0, learning_rate=0.5),
+    )
+    groups = by_experiment(runs)
+    assert [(group.label, len(group.runs)) for group in groups] == [
+        ("dqn (learning_rate=0.001)", 2),
+        ("dqn (learning_rate=0.0003)", 1),
+        ("dqn (learning_rate=0.0003, device=cuda)", 1),
+        ("ppo", 1),
+    ]
+
+
+def test_a_setting_goes_by_its_whole_name_where_the_last_part_is_taken(tmp_path: Path) -> None:
+    left, right = ours("dqn", 0, type="a"), ours("dqn", 0, type="b")
+    left["policy"] = right["policy"] = {"type": "dqn"}
+    assert [group.label for group in by_experiment(made(tmp_path, a=left, b=right))] == [
+        "dqn (learner.type=a)",
+        "dqn (learner.type=b)",
+    ]
+
+
+def test_loops_of_peoples_own_are_told_apart_by_their_settings_too(tmp_path: Path) -> None:
+    configs: list[dict[str, object]] = [
+        {"name": "cem", "population": size, "seed": seed} for size in (8, 16) for seed in (0, 1)
+    ]
+    groups = by_experiment(made(tmp_path, a=configs[0], b=configs[1], c=configs[2], d=configs[3]))
+    assert [(group.label, len(group.runs)) for group in groups] == [
+        ("cem (population=8)", 2),
+        ("cem (population=16)", 2),
+    ]
+
+
+def test_longer_and_shorter_runs_of_one_experiment_are_one(tmp_path: Path) -> None:
+    short, long = ours("dqn", 0), ours("dqn", 1)
+    short["stop"], long["stop"] = {"max_env_steps": 10}, {"max_env_steps": 20}
+    (group,) = by_experiment(made(tmp_path, a=short, b=long))
+    assert len(group.runs) == 2
+
+
+def test_a_legend_makes_one_curve_per_folder(tmp_path: Path) -> None:
+    runs = made(tmp_path, a=ours("dqn", 0, learning_rate=1), b=ours("ppo", 0), c=ours("dqn", 0, learning_rate=2))
+    groups = by_legend(runs, ["ours", "theirs", "ours"], 3)
+    assert [(group.label, [run.root.name for run in group.runs]) for group in groups] == [
+        ("ours", ["a", "c"]),
+        ("theirs", ["b"]),
+    ]
+    with pytest.raises(PlotError, match="there are 2 --legend for 3 folders"):
+        by_legend(runs, ["ours", "theirs"], 3)
+
+
+def test_one_by_one_under_as_much_of_the_path_as_tells_them_apart(tmp_path: Path) -> None:
+    for path in ("x/s0", "x/s1", "y/s2"):
+        make_run(tmp_path / path, ROWS)
+    assert [group.label for group in one_by_one(find_runs([tmp_path]))] == ["s0", "s1", "s2"]
+    make_run(tmp_path / "y" / "s0", ROWS)
+    assert [group.label for group in one_by_one(find_runs([tmp_path]))] == ["x/s0", "x/s1", "y/s0", "y/s2"]

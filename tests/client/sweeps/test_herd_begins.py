@@ -1,0 +1,75 @@
+"""Runs of a sweep are submitted once each, over lost answers and a coordinator that is gone for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from remuda.client.client import Client
+from remuda.client.sweeps.grid import read_grid
+from remuda.client.sweeps.herd import HerdRuns
+from remuda.client.sweeps.plan import plan
+from remuda.client.sweeps.sweep import Task, tasks
+from remuda.tests.client.statuses import status
+from remuda.tests.client.sweeps.grids import SHORT, write_grid
+from remuda.wire.connection_file import ConnectionFileError
+from remuda.wire.conversation import UnreachableError
+from remuda.wire.messages import CoordinatorStatus, ExperimentStatus, Status, Submitted
+
+COORDINATOR = CoordinatorStatus("cccccccc-0000-4000-8000-000000000001", "tcp://127.0.0.1:1", 1, 0.0, 1)
+
+
+class Scripted:
+    """A coordinator, as a client sees it. `trouble` is called before each submission is accepted, and after it."""
+
+    def __init__(self, trouble: Callable[[str], None]) -> None:
+        self.accepted: list[ExperimentStatus] = []
+        self._trouble = trouble
+
+    def status(self) -> Status:
+        return Status(COORDINATOR, [], list(self.accepted))
+
+    def submit(self, config: object, *, name: str, run_dir: Path, **others: Any) -> Submitted:
+        self._trouble("before")
+        id = f"eeeeeeee-0000-4000-8000-{len(self.accepted):012}"
+        self.accepted.append(status(id=id, name=name, run_dir=str(run_dir), state="queued"))
+        self._trouble("after")
+        return Submitted(id, str(run_dir))
+
+
+@pytest.fixture
+def todo(tmp_path: Path) -> Sequence[Task]:
+    grid = write_grid(tmp_path / "user", {**SHORT, "policy.n_step": [1, 2, 3]})
+    _, found = tasks(plan(read_grid(grid), tmp_path), {}, "parallel")
+    return found
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_no_answer_is_waited_for_and_what_was_accepted_is_not_submitted_again(todo: Sequence[Task], when: str) -> None:
+    errors: list[Exception] = [UnreachableError("silent"), ConnectionFileError("no file")]
+
+    def trouble(now: str) -> None:
+        if now == when and errors:
+            raise errors.pop()
+
+    coordinator, waits = Scripted(trouble), list[float]()
+    begun = [*HerdRuns(cast("Client", coordinator), sleep=waits.append).begin(todo)]
+    assert [record.experiment for record in begun] == [one.id for one in coordinator.accepted]
+    assert [one.name for one in coordinator.accepted] == [task.run.name for task in todo]
+    assert len(waits) == 2, "once for each error"
+
+
+def test_what_starts_over_is_submitted_by_one_attempt(todo: Sequence[Task]) -> None:
+    """An experiment that runs in its folder is not followed, so nothing would tell that the first was accepted."""
+
+    def trouble(now: str) -> None:
+        if now == "after":
+            raise UnreachableError("silent")
+
+    coordinator = Scripted(trouble)
+    with pytest.raises(UnreachableError):
+        list(HerdRuns(cast("Client", coordinator), adopt=False, sleep=lambda wait_s: None).begin(todo))
+    assert len(coordinator.accepted) == 1

@@ -1,0 +1,153 @@
+"""A sweep in processes of this machine, for real."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from remuda.client.sweeps.grid import read_grid
+from remuda.client.sweeps.local import LocalRuns
+from remuda.client.sweeps.plan import plan
+from remuda.client.sweeps.record import RunRecord, SweepBook
+from remuda.client.sweeps.sweep import Task, carry_out, tasks
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.tests.client.sweeps.grids import SHORT, write_grid
+from remuda.tests.patience import until
+from remuda.tests.runner.runs import GAVE_WAY
+
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked")]
+
+
+def todo(tmp_path: Path, parameters: Mapping[str, object], *, seeds: int = 1) -> list[Task]:
+    runs = plan(read_grid(write_grid(tmp_path / "user", {**SHORT, **parameters}, seeds=seeds)), tmp_path / "sweep")
+    known = SweepBook(tmp_path / "sweep", name="hills", mode="serial").runs
+    return tasks(runs, known, "serial")[1]
+
+
+def swept(tmp_path: Path, some: list[Task], *, jobs: int = 2) -> tuple[dict[str, RunRecord], int]:
+    """The last records, and how many ran at once at most."""
+    at_once: list[int] = []
+    latest: dict[str, RunRecord] = {}
+
+    def note(news: Sequence[RunRecord]) -> None:
+        latest.update({record.name: record for record in news})
+        at_once.append(sum(record.state == "running" for record in latest.values()))
+
+    with LocalRuns(tmp_path / "sweep", jobs=jobs) as executor:
+        book = SweepBook(tmp_path / "sweep", name="hills", mode="serial")
+        carry_out(some, executor, book, ending=lambda: False, on_change=note)
+    return latest, max(at_once)
+
+
+def test_some_at_a_time_to_their_ends(tmp_path: Path) -> None:
+    some = todo(tmp_path, {"policy.n_step": [1, 3]}, seeds=2)[:3]
+    latest, at_once = swept(tmp_path, some)
+    assert at_once == 2
+    assert [(one.name, one.state, one.reason, one.env_step) for one in latest.values()] == [
+        ("hills_pol-ns1_s0", "finished", "max_env_steps", 60),
+        ("hills_pol-ns1_s1", "finished", "max_env_steps", 60),
+        ("hills_pol-ns3_s0", "finished", "max_env_steps", 60),
+    ]
+    for task in some:
+        record = latest[task.run.name]
+        best = CheckpointIndex(task.run.run_dir / "ckpt").best
+        assert best is not None
+        assert record.best_return == best.reward
+        assert record.wall_s > 0
+        said = tmp_path / "sweep" / "log" / f"{record.name}.txt"
+        assert f"{record.variant}: finished | env_step 60" in said.read_text()
+    assert not list((tmp_path / "sweep" / "log").glob("*.json"))
+
+
+def test_what_fails_is_told_and_stops_no_other(tmp_path: Path) -> None:
+    fails = {"values": [{"fails_at": 30}, {"fails_at": None}], "shorthand": "f"}
+    some = todo(tmp_path, {"env.kwargs": fails, "env.restarts_per_hour": [0]})
+    latest, _ = swept(tmp_path, some, jobs=1)
+    failed, fine = latest.values()
+    assert failed.state == "failed"
+    assert re.fullmatch(GAVE_WAY, failed.reason or "")
+    assert failed.env_step > 0
+    assert fine.state == "finished"
+
+
+def test_a_run_that_cannot_even_begin_says_why(tmp_path: Path) -> None:
+    (task,) = todo(tmp_path, {"learner.device": ["cuda:99"]})
+    (record,) = swept(tmp_path, [task])[0].values()
+    assert record.state == "failed"
+    assert record.reason is not None
+    assert "learner.device = 'cuda:99' cannot be used" in record.reason
+    assert "exit code 2" in record.reason
+
+
+def test_asked_to_stop_they_save_and_are_gone_on_with(tmp_path: Path) -> None:
+    (task,) = todo(tmp_path, {"stop.max_env_steps": [100_000_000]})
+    with LocalRuns(tmp_path / "sweep", jobs=1) as executor:
+        book = SweepBook(tmp_path / "sweep", name="hills", mode="serial")
+        best = task.run.run_dir / "ckpt" / "ckpt_best.pth.tar"
+        latest: dict[str, RunRecord] = {}
+        carry_out(
+            [task],
+            executor,
+            book,
+            ending=best.exists,
+            on_change=lambda news: latest.update({record.name: record for record in news}),
+        )
+    (record,) = latest.values()
+    assert (record.state, record.reason) == ("stopped", "stopped")
+    (again,) = todo(tmp_path, {"stop.max_env_steps": [record.env_step + 50]})
+    assert again.on_exists == "resume"
+    (finished,) = swept(tmp_path, [again])[0].values()
+    assert (finished.state, finished.env_step) == ("finished", record.env_step + 50)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Generator[tuple[LocalRuns, psutil.Process]]:
+    (task,) = todo(tmp_path, {"stop.max_env_steps": [100_000_000]})
+    with LocalRuns(tmp_path / "sweep", jobs=1) as executor:
+        executor.begin([task])
+        before = set(psutil.Process().children())
+        executor.poll()
+        (child,) = set(psutil.Process().children()) - before
+        until((task.run.run_dir / "ckpt" / "ckpt_best.pth.tar").exists, "it trains")
+        yield executor, child
+
+
+def test_killed_it_is_gone_at_once_and_named(running: tuple[LocalRuns, psutil.Process]) -> None:
+    executor, child = running
+    child.kill()
+    news: list[RunRecord] = []
+
+    def over() -> bool:
+        news.extend(executor.poll())
+        return any(record.over for record in news)
+
+    until(over, "the end is seen")
+    assert news[-1].state == "failed"
+    assert "ended by signal 9" in (news[-1].reason or "")
+
+
+def test_progress_is_seen_while_it_runs(running: tuple[LocalRuns, psutil.Process]) -> None:
+    executor, _ = running
+    seen: list[RunRecord] = []
+
+    def progressed() -> bool:
+        seen.extend(executor.poll())
+        return any(record.env_step > 100 and record.best_return is not None for record in seen)
+
+    until(progressed, "its steps and its best return are seen")
+    assert {record.state for record in seen} == {"running"}
+    assert [record.env_step for record in seen] == sorted(record.env_step for record in seen)
+
+
+def test_leaving_leaves_no_process(tmp_path: Path) -> None:
+    (task,) = todo(tmp_path, {"stop.max_env_steps": [100_000_000]})
+    before = set(psutil.Process().children())
+    with LocalRuns(tmp_path / "sweep", jobs=1) as executor:
+        executor.begin([task])
+        executor.poll()
+        assert len(set(psutil.Process().children()) - before) == 1
+    assert set(psutil.Process().children()) <= before

@@ -1,0 +1,222 @@
+"""A resumed run keeps its values where a default has become another, unless somebody gives the setting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from remuda.client.beginning import as_before, request_of, settled, with_former_defaults
+from remuda.client.running import train
+from remuda.config.dump import write_configs
+from remuda.config.errors import ConfigError
+from remuda.config.load import LoadedConfig, Origin, load_config, load_settings
+from remuda.deploy.sizes import Asked, Costs
+from remuda.deploy.sizing import Answer, SizeRequest
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.runner.runs import write_user_folder
+
+SAC = {"name": "a", "env": {"id": "CartPole-v1"}, "policy": {"type": "sac"}}
+OLD = {"batch_size": 64, "learning_rate": 1e-3, "max_grad_norm": 10.0}
+"""Of a version in which SAC had the schema's defaults."""
+
+
+def begun(run_dir: Path, **settings: object) -> None:
+    """The files of a run that was begun by that version; `settings` were given."""
+    now = load_settings({**SAC, **settings}, folder=Path())
+    given = settings.get("learner")
+    old = {key: value for key, value in OLD.items() if not isinstance(given, dict) or key not in given}
+    learner = now.config.learner.model_copy(update=old)
+    origins: dict[str, Origin] = {key: origin for key, origin in now.provenance.items() if origin != "algorithm"}
+    write_configs(run_dir, now.config.model_copy(update={"learner": learner}), origins)
+
+
+def resumed(run_dir: Path, **settings: object) -> LoadedConfig:
+    return with_former_defaults(load_settings({**SAC, **settings}, folder=Path()), run_dir)
+
+
+def test_what_nobody_gives_stays(tmp_path: Path) -> None:
+    begun(tmp_path)
+    again = resumed(tmp_path)
+    assert {key: getattr(again.config.learner, key) for key in OLD} == OLD
+    assert again.notes == (
+        "defaults as when the run began: learner.batch_size 64 (now 256), learner.learning_rate 0.001 (now 0.0003), "
+        "learner.max_grad_norm 10.0 (now null)",
+    )
+    assert again.provenance["learner.batch_size"] == "default"
+
+
+def test_what_is_given_now_wins(tmp_path: Path) -> None:
+    begun(tmp_path)
+    learner = resumed(tmp_path, learner={"batch_size": 128}).config.learner
+    assert (learner.batch_size, learner.max_grad_norm) == (128, 10.0)
+
+
+def test_what_was_given_before_and_is_not_now_is_a_default_again(tmp_path: Path) -> None:
+    begun(tmp_path, learner={"batch_size": 512})
+    learner = resumed(tmp_path).config.learner
+    assert (learner.batch_size, learner.max_grad_norm) == (256, 10.0)
+
+
+def test_without_a_record_of_what_was_given_everything_stays(tmp_path: Path) -> None:
+    begun(tmp_path, learner={"batch_size": 512})
+    RunFolder(tmp_path).formatted_total_config.unlink()
+    assert resumed(tmp_path).config.learner.batch_size == 512
+
+
+def test_the_config_of_the_run_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+    begun(tmp_path)
+    loaded = load_config(RunFolder(tmp_path).config_json)
+    assert with_former_defaults(loaded, tmp_path) is loaded
+    assert loaded.config.learner.batch_size == 64
+
+
+def test_a_run_that_is_not_there_and_one_of_another_algorithm_give_nothing(tmp_path: Path) -> None:
+    assert resumed(tmp_path).config.learner.batch_size == 256
+    begun(tmp_path)
+    assert resumed(tmp_path, policy={"type": "td3"}).config.learner.batch_size == 256
+
+
+def test_each_of_several_policies_keeps_its_own(tmp_path: Path) -> None:
+    game: dict[str, object] = {
+        "env": {"kind": "pettingzoo", "make": "game:make"},
+        "policy": {"type": "dqn"},
+        "policies": {"fox": {"agents": ["*"], "policy": {"type": "sac"}, "learner": {"learning_rate": 0.5}}},
+    }
+    now = load_settings({**SAC, **game}, folder=Path())
+    fox = now.config.policies["fox"]
+    old = fox.model_copy(update={"learner": fox.learner.model_copy(update=OLD)})
+    write_configs(tmp_path, now.config.model_copy(update={"policies": {"fox": old}}), {})
+    learner = resumed(tmp_path, **game).config.policies["fox"].learner
+    assert (learner.batch_size, learner.max_grad_norm, learner.learning_rate) == (64, 10.0, 0.5)
+
+
+US = 1e-6
+ANSWER = Answer(Costs(4, {1: 1_000 * US}, {1: 50 * US, 64: 50 * US}, {1: 10 * US, 2: 5 * US}))
+AUTO = {"env": {"id": "CartPole-v1", "num_envs": "auto"}, "collector": {"count": "auto"}}
+
+
+def loaded(**settings: object) -> LoadedConfig:
+    return load_settings({"name": "a", **AUTO, **settings}, folder=Path())
+
+
+def asked(config: LoadedConfig, *, serial: bool = False) -> Asked:
+    request = request_of(config, serial=serial)
+    assert request is not None
+    assert request.config == config.config
+    return request.asked
+
+
+def request(config: LoadedConfig) -> SizeRequest:
+    found = request_of(config, serial=False)
+    assert found is not None
+    return found
+
+
+def test_what_is_asked_for_replay() -> None:
+    assert asked(loaded()) == Asked(None, None, in_processes=True)
+    free = loaded(buffer={"samples_per_insert": None}, env={"id": "CartPole-v1", "vectorization": "sync"})
+    assert asked(free) == Asked(None, 8, coupled=False)
+    given = loaded(collector={"count": 3, "minimum": 2})
+    assert asked(given, serial=True) == Asked(3, None, least_collectors=2, serial=True, in_processes=True)
+
+
+def test_on_policy_an_update_learns_from_as_much_as_with_the_defaults() -> None:
+    ppo = {"type": "ppo", "horizon_steps": 16}
+    assert asked(loaded(policy=ppo)) == Asked(None, None, segments=16, takes_turns=True, in_processes=True)
+    lagging = loaded(policy=ppo, buffer={"max_policy_lag": 1}, learner={"segments_per_update": 24})
+    assert asked(lagging) == Asked(None, None, segments=24, in_processes=True)
+
+
+def test_nothing_is_asked_where_all_are_numbers() -> None:
+    assert request_of(loaded(env={"id": "CartPole-v1"}, collector={}), serial=False) is None
+
+
+def test_only_this_machine_is_measured() -> None:
+    elsewhere = loaded(launch={"on": "slurm"})
+    with pytest.raises(ConfigError, match=r"collector.count: cannot be auto here, since .* launch.on is slurm"):
+        request_of(elsewhere, serial=False)
+    assert request_of(elsewhere, serial=True) is not None
+
+
+def test_the_numbers_their_origin_and_the_lines_for_the_log() -> None:
+    config = loaded(learner={"threads": "auto"})
+    done = settled(config, request(config), ANSWER)
+    sizes = ANSWER.sizes(request(config).asked)
+    assert sizes is not None
+    assert done.config.collector.count == sizes.collectors
+    assert done.config.env.num_envs == sizes.num_envs
+    assert done.config.learner.threads == sizes.threads
+    assert {done.provenance[key] for key in config.auto} == {"measured"}
+    assert done.provenance["env.id"] == config.provenance["env.id"]
+    assert not done.auto
+    assert list(done.notes) == ANSWER.lines(request(config))
+    assert done.config.learner.segments_per_update is None, "this algorithm has none"
+
+
+def test_what_an_update_learns_from_is_settled_with_them() -> None:
+    config = loaded(policy={"type": "ppo", "horizon_steps": 16})
+    done = settled(config, request(config), ANSWER)
+    assert done.config.learner.segments_per_update == 16
+    assert 16 % (done.config.collector.count * done.config.env.num_envs) == 0
+    threads = loaded(policy={"type": "ppo"}, collector={}, env={"id": "CartPole-v1"}, learner={"threads": "auto"})
+    assert settled(threads, request(threads), ANSWER).config.learner.segments_per_update is None, "it does not change"
+
+
+def test_where_nothing_could_be_measured_the_defaults_stay() -> None:
+    config = loaded(policy={"type": "ppo"})
+    done = settled(config, request(config), Answer(problem="it hangs"))
+    assert done.config == config.config
+    assert done.provenance == config.provenance
+    assert not done.auto
+    (note,) = done.notes
+    assert note == "auto: collector.count, env.num_envs: the defaults, since nothing could be measured: it hangs"
+
+
+def test_a_resumed_run_keeps_its_numbers(tmp_path: Path) -> None:
+    config = loaded(policy={"type": "ppo", "horizon_steps": 16}, learner={"threads": "auto"})
+    measured = settled(config, request(config), ANSWER)
+    begun = measured.config
+    begun = begun.model_copy(update={"learner": begun.learner.model_copy(update={"threads": None})})
+    write_configs(tmp_path, begun, measured.provenance)
+    resumed = as_before(config, tmp_path)
+    assert resumed.config == begun
+    assert not resumed.auto
+    count, num_envs = begun.collector.count, begun.env.num_envs
+    assert resumed.notes == (
+        f"auto: collector.count {count}, env.num_envs {num_envs}, learner.threads null, as when the run began",
+    )
+    numbers = loaded(env={"id": "CartPole-v1"}, collector={})
+    assert as_before(numbers, tmp_path) is numbers
+    assert not as_before(config, tmp_path / "missing").auto, "resuming it will be refused"
+
+
+def test_a_run_has_the_same_numbers_as_one_that_was_told_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = write_user_folder(tmp_path / "user")
+    said: list[str] = []
+    short = ["stop.max_env_steps=60"]
+    measured = train(config, overrides=["env.num_envs=auto", *short], say=said.append)
+    decision, figures = said
+    assert decision.startswith("auto: env.num_envs ")
+    log = RunFolder(measured.run_dir).serial_collector_log.read_text()
+    assert decision in log
+    assert figures in log
+    stored = json.loads((measured.run_dir / "config.json").read_text())
+    assert "# measured" in (measured.run_dir / "formatted_total_config.py").read_text()
+    told = train(config, overrides=[f"env.num_envs={stored['env']['num_envs']}", *short], run_dir="told")
+    assert told.counters.env_step == measured.counters.env_step
+    rows = [(run.run_dir / "progress.txt").read_text().splitlines() for run in (measured, told)]
+    assert _without_times(rows[0]) == _without_times(rows[1])
+    longer = ["env.num_envs=auto", "stop.max_env_steps=90"]
+    resumed = train(config, overrides=longer, on_exists="resume", say=said.append)
+    assert resumed.counters.env_step >= 90
+    assert len(said) == 2, "nothing was measured again"
+    kept = f"auto: env.num_envs {stored['env']['num_envs']}, as when the run began"
+    assert kept in RunFolder(measured.run_dir).serial_collector_log.read_text()
+
+
+def _without_times(rows: list[str]) -> list[list[str]]:
+    kept = [place for place, name in enumerate(rows[0].split("\t")) if "Time" not in name and "Sec" not in name]
+    return [[row.split("\t")[place] for place in kept] for row in rows]

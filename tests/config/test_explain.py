@@ -1,0 +1,454 @@
+"""Settings that somebody gave and that have no effect are told with the reason."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.config.algorithms.registry import BUILT_IN
+from remuda.config.explain import unused_settings
+from remuda.config.load import OTHER_WAYS, ConfigError, load_config, load_settings
+from remuda.tests.config.files import SMALL, write
+
+EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
+ONCE = "ppo has no replay, and learns from learner.segments_per_update segments at once"
+
+
+def lines(**settings: Any) -> list[str]:
+    return unused_settings(load_settings({"name": "a", "env": {"id": "CartPole-v1"}, **settings}, folder=Path()).config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {"policy": {"type": "ppo"}, "learner": {"batch_size": 256}},
+            f"learner.batch_size is 256 and has no effect: {ONCE}",
+        ),
+        (
+            {"policy": {"type": "ppo"}, "buffer": {"prioritized": False}},
+            f"buffer.prioritized is false and has no effect: {ONCE}",
+        ),
+        (
+            {"policy": {"type": "impala", "recurrent_units": 9}},
+            "policy.recurrent_units is 9 and has no effect: policy.recurrent is null",
+        ),
+        ({"buffer": {"max_policy_lag": 4}}, "buffer.max_policy_lag is 4 and has no effect: dqn learns from a replay"),
+        (
+            {"buffer": {"prioritized": False, "priority_exponent": 0.9}},
+            "buffer.priority_exponent is 0.9 and has no effect: buffer.prioritized is false",
+        ),
+        (
+            {"policy": {"type": "rainbow", "epsilon_end": 0.0}},
+            "policy.epsilon_end is 0.0 and has no effect: policy.noisy explores instead, unless policy.noisy_epsilon "
+            "is true",
+        ),
+        (
+            {"policy": {"type": "rainbow", "noisy": False, "noisy_sigma": 0.1}},
+            "policy.noisy_sigma is 0.1 and has no effect: policy.noisy is false",
+        ),
+        (
+            {"policy": {"type": "rainbow", "distribution": "quantile", "v_max": 500}},
+            "policy.v_max is 500.0 and has no effect: policy.distribution is quantile, which needs no bounds",
+        ),
+        (
+            {"policy": {"type": "sac", "temperature": 0.2, "target_entropy": -1}},
+            "policy.target_entropy is -1.0 and has no effect: policy.temperature is given, so none is learned",
+        ),
+        (
+            {"policy": {"type": "sac", "target_entropy": 0.3, "target_entropy_share": 0.3}},
+            "policy.target_entropy_share is 0.3 and has no effect: policy.target_entropy is given",
+        ),
+        (
+            {"policy": {"type": "muzero", "gumbel": True, "temperature_end": 0}},
+            "policy.temperature_end is 0.0 and has no effect: policy.gumbel is true",
+        ),
+        (
+            {"policy": {"type": "muzero", "gumbel_c_scale": 0.1}},
+            "policy.gumbel_c_scale is 0.1 and has no effect: policy.gumbel is false",
+        ),
+        (
+            {"policy": {"type": "muzero", "consistency_coefficient": 0, "projection_units": 8}},
+            "policy.projection_units is 8 and has no effect: policy.consistency_coefficient is 0",
+        ),
+    ],
+)
+def test_it_is_told_what_has_no_effect(settings: dict[str, Any], told: str) -> None:
+    assert lines(**settings) == [told]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"policy": {"type": "ppo", "recurrent": "gru", "recurrent_units": 9}, "learner": {"segments_per_update": 4}},
+        {"policy": {"type": "rainbow", "noisy_epsilon": True, "epsilon_end": 0.0, "v_max": 500}},
+        {"policy": {"type": "sac", "target_entropy_share": 0.3, "initial_temperature": 0.1}},
+        {"policy": {"type": "td3"}, "buffer": {"prioritized": True, "priority_exponent": 0.9}},
+        {"policy": {"type": "ppo"}, "learner": {"batch_size": 64}},  # the default, as the config.json of a run has it
+    ],
+)
+def test_what_has_an_effect_is_not_told(settings: dict[str, Any]) -> None:
+    assert lines(**settings) == []
+
+
+def test_several_policies_share_what_only_one_of_them_reads() -> None:
+    two = {"hunter": {"agents": ["a"]}, "hunted": {"agents": ["b"], "policy": {"type": "ppo"}}}
+    env = {"kind": "pettingzoo", "id": "pettingzoo.butterfly.cooperative_pong_v6"}
+    assert lines(env=env, policies=two, learner={"batch_size": 256}) == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_setting_of_the_examples_has_an_effect(example: Path) -> None:
+    assert unused_settings(load_config(example).config) == []
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 8)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+def problem(path: Path) -> str:
+    """The text of the error, after the path."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    text = str(caught.value)
+    assert text.startswith(str(path))
+    return text.removeprefix(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ": the file is empty; a config needs at least `name` and `env`"),
+        ("# nothing\n", ": the file is empty; a config needs at least `name` and `env`"),
+        ("- a\n", ":1: the file holds a list where a mapping of settings is needed (name: …, env: …)"),
+        ("hello\n", ":1: the file holds a single value where a mapping of settings is needed (name: …, env: …)"),
+        ("name: a\nname: b\n", ":2: name: given twice (first on line 1)"),
+        ("env:\n  id: a\n  'id': b\n", ":3: env.id: given twice (first on line 2)"),
+        ("name: !!python/object/apply:os.system [ls]\n", ":1: a tag (!…) is not accepted; write the plain value"),
+        ("name: a\nseed: !!int 3\n", ":2: a tag (!…) is not accepted; write the plain value"),
+        ("!x name: a\n", ":1: a tag (!…) is not accepted; write the plain value"),
+        (BOMB, ":1: &a: anchors and aliases are not accepted; write it out"),
+        ("name: *x\n", ":1: *x: anchors and aliases are not accepted; write it out"),
+        ("*x : 3\n", ":1: a key must be a plain word"),
+        ("? [a]\n: 3\n", ":1: a key must be a plain word"),
+        ("name: a\n---\nname: b\n", ":2: a second document starts here; a config is one"),
+        ("name: a\n\tseed: 3\n", ":2: not valid YAML: while scanning for the next token"),
+        ("name: [a\n", ":2: not valid YAML: while parsing a flow sequence"),
+        ("name: a\0\n", ":1: not text: character #x0000"),
+        (f"seed: {'9' * 5000}\n", ":1: a number of thousands of digits"),
+        ('name: "\\ud800"\n', ":1: half of a character (a lone surrogate)"),
+        ("[" * 100_000, ":1: nested deeper than 32 levels"),
+        ("{a: " * 50_000, ":1: nested deeper than 32 levels"),
+        ("env: {kwargs: {x: [" + "1," * 30_000 + "]}}", ":1: more than 20000 values"),
+        ("name: a\nenv:\n  id: E\n  kwargs: {x: .nan}\n", ":4: env.kwargs: should contain finite"),
+    ],
+)  # fmt: skip
+def test_yaml(tmp_path: Path, text: str, expected: str) -> None:
+    assert problem(write(tmp_path, text)).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("section", "setting"),
+    [
+        ("buffer", "capacity: 10000000000000"),
+        ("buffer", "capacity: 1000000000"),
+        ("buffer", "samples_per_insert: 1.0e+308"),
+        ("buffer", "samples_per_insert: 1.0e-308"),
+        ("buffer", "max_policy_lag: 9000000000000000"),
+        ("learner", "segments_per_update: 9000000000000000"),
+        ("learner", "batch_size: 9000000000000000"),
+        ("learner", "prefetch_batches: 9000000000000000"),
+        ("learner", "learning_rate: 1.0e+39"),
+        ("policy", "hidden: [1000000000]"),
+        ("policy", "n_step: 1000000000"),
+        ("policy", "convolution: [[1000000000, 3, 1]]"),
+        ("env", "num_envs: 1000000000"),
+        ("collector", "count: 1000000000"),
+        ("collector", "chunk_env_steps: 1000000000"),
+    ],
+)
+def test_what_no_memory_holds_is_refused_with_its_line(tmp_path: Path, section: str, setting: str) -> None:
+    inner = f"id: CartPole-v1\n  {setting}" if section == "env" else setting
+    text = f"name: small\n{section}:\n  {inner}\n" + ("" if section == "env" else "env: {id: CartPole-v1}\n")
+    found = problem(write(tmp_path, text))
+    assert found.startswith(f":{4 if section == 'env' else 3}: {section}.{setting.partition(':')[0]}"), found
+    assert "should be" in found, found
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "names"),
+    [
+        ("learner: {batch_size: 100000, prefetch_batches: 100}\n", ":3: learner", "batch_size (100000)"),
+        ("policy: {type: ppo, horizon_steps: 100000}\ncollector: {count: 1000}\n", ": ", "policy.horizon_steps"),
+        ("policy: {type: impala}\nbuffer: {max_policy_lag: 10000}\ncollector: {count: 100}\n", ": ", "max_policy_lag"),
+    ],
+)
+def test_products_that_no_memory_holds_are_refused(tmp_path: Path, text: str, line: str, names: str) -> None:
+    found = problem(write(tmp_path, SMALL + text))
+    assert found.startswith(line)
+    assert names in found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" \n", ": the file is empty"),
+        ("[]", ":1: the file holds a list"),
+        ('{\n"name": "a",\n}', ":3: not valid JSON: "),
+        ('{"name": "a",\n "env": {"id": "E",\n "id": "F"}}', ":3: env.id: given twice (first on line 2)"),
+        ('{"na\\u006de": "a",\n "name": "b"}', ":2: name: given twice (first on line 1)"),
+        ('{"name": "a", "env": {"id": "E"},\n "stop": {"max_wall_s": NaN}}', ":2: stop.max_wall_s: should be a finite"),
+        ('{"name": "a", "env": {"id": "E"},\n "stop": {\n"stop_value": -Infinity}}', ":3: stop.stop_value: should be"),
+        ('{"name": "a",\n "env": {"id": "E", "kwargs": {"x": [1, {"y": 1e999}]}}}', ":2: env.kwargs: should contain"),
+        ('{"name": "\\ud800", "env": {"id": "E"}}', ":1: name: should be a valid string"),
+        ("[" * 100_000, ": not a config: nested too deep"),
+        ("[" * 40 + "]" * 40, ":1: the file holds a list"),
+        ('{"a": ' + "[" * 40 + "]" * 40 + "}", ":1: nested deeper than 32 levels"),
+        ('{"seed": ' + "9" * 5000 + "}", ": not a config: nested too deep, or a number of thousands of digits"),
+    ],
+)  # fmt: skip
+def test_json(tmp_path: Path, text: str, expected: str) -> None:
+    assert problem(write(tmp_path, text, "c.json")).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("# nothing", ": the file is empty"),
+        ("exp_config = 3", ":1: the file holds a single value"),
+        ("import os\nexp_config = {}", ":1: only one `exp_config = {…}` is accepted; nothing"),
+        ("exp_config = {}\nprint(1)", ":2: only one `exp_config = {…}`"),
+        ("exp_config = {}\nexp_config = {}", ":2: only one `exp_config = {…}`"),
+        ("other = {}", ":1: only one `exp_config = {…}`"),
+        ("a = exp_config = {}", ":1: only one `exp_config = {…}`"),
+        ("exp_config: dict = {}", ":1: only one `exp_config = {…}`"),
+        ("exp_config = {\n'name': open('x')}", ":2: name: not a plain value"),
+        ("exp_config = {\n'seed': 1 + 1}", ":2: seed: not a plain value"),
+        ("exp_config = {'seed': -True}", ":1: seed: not a plain value"),
+        ("exp_config = {'seed': -'a'}", ":1: seed: not a plain value"),
+        ("exp_config = {'seed': b'a'}", ":1: seed: not a plain value"),
+        ("exp_config = {'seed': 1j}", ":1: seed: not a plain value"),
+        ("exp_config = {'policy': {'hidden': [1, {2}]}}", ":1: policy.hidden[1]: not a plain value"),
+        ("exp_config = {\n3: 1}", ":2: a key must be a plain string"),
+        ("exp_config = {\n'name': f'{1}'}", ":2: an f-string is not a plain value"),
+        ("# f'\nexp_config = {'name': \"f'\", 'x': Rf'{1}'}", ":2: an f-string is not a plain value"),
+        ("exp_config = {\n**x}", ":2: a key must be a plain string"),
+        ("exp_config = {'name': 'a',\n 'name': 'b'}", ":2: name: given twice (first on line 1)"),
+        ("exp_config = {", ":1: not valid Python: "),
+        ("exp_config = " + "(" * 500, ":1: not valid Python: too many nested parentheses"),
+        ("exp_config = " + "-" * 100_000 + "1", ": not a config: nested too deep"),
+        ("exp_config = " + "[" * 40 + "]" * 40, ":1: nested deeper than 32 levels"),
+        ("exp_config = {'name': 'a', 'env': {'id': 'E'},\n 'seed': 1e999}", ":2: seed: should be a finite number"),
+    ],
+)  # fmt: skip
+def test_python(tmp_path: Path, text: str, expected: str) -> None:
+    assert problem(write(tmp_path, text, "c.py")).startswith(expected)
+
+
+def test_python_is_never_executed(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    for text in (f"exp_config = open({str(canary)!r}, 'w')", f"exp_config = {{'name': open({str(canary)!r}, 'w')}}"):
+        problem(write(tmp_path, text, "c.py"))
+    assert not canary.exists()
+
+
+class TestNotAFile:
+    def test_missing(self, tmp_path: Path) -> None:
+        assert problem(tmp_path / "c.yaml") == f": cannot be read: No such file or directory; {OTHER_WAYS}"
+
+    def test_folder_names_the_config_in_it(self, tmp_path: Path) -> None:
+        assert problem(tmp_path) == ": is a folder; name the config file in it"
+        run = write(tmp_path, "{}", "config.json")
+        assert problem(tmp_path) == f": is a folder; name the config file in it, as in {run}"
+
+    def test_pipe_does_not_block(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "c.yaml")
+        assert problem(tmp_path / "c.yaml") == ": is no regular file"
+
+    def test_other_suffix(self, tmp_path: Path) -> None:
+        assert problem(write(tmp_path, SMALL, "c.toml")).startswith(": a config is a .yaml, .json or .py file")
+
+    def test_name_with_a_zero(self) -> None:
+        with pytest.raises(ConfigError, match="cannot be read"):
+            load_config("a\0b.yaml")
+
+    def test_binary(self, tmp_path: Path) -> None:
+        path = tmp_path / "c.yaml"
+        path.write_bytes(b"name: a\nseed: \xff\xfe\n")
+        assert problem(path) == ":2: not UTF-8 text (byte 0xff)"
+
+
+class TestErrors:
+    def test_are_reported_together_in_the_files_order(self, tmp_path: Path) -> None:
+        path = write(
+            tmp_path,
+            """\
+nam: cartpole
+seed: true
+env: {id: CartPole-v1, num_env: 8}
+batch_size: 3
+policy: {type: dqn, hidden: [128, x, -64], dueling: maybe, n_step: 3.5, discount: .nan}
+learner:
+  lr: 1e-3
+  batch_size: -1
+stop: null
+quux: 1
+""",
+        )
+        expected = f"""\
+{path}: name: is required
+{path}:1: nam: no such setting; did you mean name?
+{path}:2: seed: should be a number, not true
+{path}:3: env.num_env: no such setting; did you mean env.num_envs?
+{path}:4: batch_size: no such setting; did you mean learner.batch_size?
+{path}:5: policy.hidden[1]: should be a valid integer, not "x"
+{path}:5: policy.hidden[2]: should be greater than 0, not -64
+{path}:5: policy.discount: should be a finite number, not NaN
+{path}:5: policy.dueling: should be a valid boolean, not "maybe"
+{path}:5: policy.n_step: should be a valid integer, not 3.5
+{path}:7: learner.lr: no such setting; did you mean learner.learning_rate?
+{path}:8: learner.batch_size: should be greater than 0, not -1
+{path}:9: stop: should be a mapping of settings, not null
+{path}:10: quux: no such setting; valid here: name, seed, env, policy, policies, self_play, learner, collector, \
+evaluator, reanalyzer, buffer, checkpoint, stop, log, callbacks, limits, launch, affinity, source_dir"""
+        with pytest.raises(ConfigError) as caught:
+            load_config(path)
+        assert str(caught.value) == expected
+
+    @pytest.mark.parametrize(
+        ("policy", "expected"),
+        [
+            (
+                "{type: ppoo}",
+                f'policy.type: should be one of {", ".join(BUILT_IN)}, or module:Class, not "ppoo"; did you mean ppo?',
+            ),
+            (
+                "{type: [ppo]}",
+                f'policy.type: should be one of {", ".join(BUILT_IN)}, or module:Class, not ["ppo"]',
+            ),
+            (
+                "{type: null}",
+                f"policy.type: should be one of {', '.join(BUILT_IN)}, or module:Class, not null",
+            ),
+            ("null", "policy: should be a mapping of settings, not null"),
+            ("[ppo]", 'policy: should be a mapping of settings, not ["ppo"]'),
+            ("{type: ppo, hidden: [x]}", 'policy.hidden[0]: should be a valid integer, not "x"'),
+            ("{type: ppo, clip_range: 0.1}", "policy.clip_range: no such setting of ppo; did you mean policy.clip?"),
+            ("{type: ppo, n_steps: 5}", "policy.n_steps: no such setting of ppo; did you mean policy.horizon_steps?"),
+            ("{type: muzero, td_step: 5}", "policy.td_step: no such setting of muzero; "),
+            ("{type: impala, lr: 5}", "policy.lr: no such setting of impala; did you mean learner.learning_rate?"),
+            ("{n_steps: 5}", "policy.n_steps: no such setting of dqn; did you mean policy.n_step?"),
+        ],
+    )
+    def test_each_algorithm_has_its_own_settings(self, tmp_path: Path, policy: str, expected: str) -> None:
+        assert problem(write(tmp_path, f"{SMALL}policy: {policy}\n")).startswith(f":3: {expected}")
+
+    def test_a_setting_of_another_algorithm_is_not_suggested(self, tmp_path: Path) -> None:
+        text = problem(write(tmp_path, f"{SMALL}policy: {{type: dqn, epochs: 3}}\n"))
+        assert text.startswith(
+            ":3: policy.epochs: no such setting of dqn; valid here: type, encoder, encoder_kwargs, convolution"
+        )
+
+    def test_an_override_is_blamed_in_any_algorithm(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError) as caught:
+            load_config(write(tmp_path, f"{SMALL}policy: {{type: ppo}}\n"), overrides=["policy.clip=-1"])
+        assert str(caught.value) == "--set policy.clip=-1: policy.clip: should be greater than 0, not -1"
+
+    def test_fit_a_terminal(self, tmp_path: Path) -> None:
+        path = write(tmp_path, f'{SMALL}"\\e[31mred\\n": {"x" * 10_000}\nlearner: {{batch_size: {"y" * 10_000}}}\n')
+        with pytest.raises(ConfigError) as caught:
+            load_config(path)
+        unknown, wrong = sorted(caught.value.problems)
+        assert unknown.isprintable()
+        assert "�[31mred�: no such setting" in unknown
+        assert len(wrong) < 300
+
+    def test_a_buffer_that_never_fills_is_refused(self, tmp_path: Path) -> None:
+        path = write(tmp_path, SMALL + "buffer: {capacity: 10}\n")
+        told = "buffer.min_rows (1000) is more than buffer.capacity (10): training would never start"
+        assert problem(path) == f": {told}; lower buffer.min_rows"
+
+    def test_a_small_buffer_is_no_obstacle_to_an_algorithm_without_replay(self, tmp_path: Path) -> None:
+        path = write(tmp_path, f"{SMALL}policy: {{type: ppo}}\nbuffer: {{capacity: 10}}\n")
+        assert load_config(path).config.buffer.capacity == 10
+
+    @pytest.mark.parametrize("value", ["true", "9007199254740993", "-1", ".inf", "[1]", "'x'", "null"])
+    def test_counts_are_positive_integers_that_messages_can_carry(self, tmp_path: Path, value: str) -> None:
+        path = write(tmp_path, f"{SMALL}learner:\n  batch_size: {value}\n")
+        assert problem(path).startswith(":4: learner.batch_size: should be ")
+
+    def test_counts_beyond_all_measure(self, tmp_path: Path) -> None:
+        path = write(tmp_path, f"{SMALL}learner:\n  batch_size: 1e300\n")
+        assert problem(path) == ":4: learner.batch_size: is far too large: 1e+300"
+
+    @pytest.mark.parametrize("value", [".nan", ".inf", "-.inf", "true", "0", "-1", "1e999", "9" * 400])
+    def test_rates_are_positive_and_finite(self, tmp_path: Path, value: str) -> None:
+        path = write(tmp_path, f"{SMALL}learner:\n  learning_rate: {value}\n")
+        assert problem(path).startswith(":4: learner.learning_rate: should be ")
+
+    @pytest.mark.parametrize("name", ["", "a/b", "../a", ".a", "a b", "a\\n", "a" * 101, "é"])
+    def test_names_can_be_folders(self, tmp_path: Path, name: str) -> None:
+        path = write(tmp_path, f'name: "{name}"\nenv: {{id: E}}\n')
+        assert problem(path).startswith(":1: name: ")
+
+
+@settings(deadline=None)  # the disk decides how long it takes
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode), st.sampled_from([".yaml", ".json", ".py"]))
+def test_whatever_the_bytes_there_is_one_kind_of_error(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, suffix: str
+) -> None:
+    path = tmp_path_factory.mktemp("any") / f"c{suffix}"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError):
+        load_config(path)
+
+
+VALID = {
+    ".yaml": SMALL + "policy: {hidden: [1, 2]}\nlearner:\n  learning_rate: 1e-3\n",
+    ".json": '{"name": "small", "env": {"id": "E", "kwargs": {"a": [1, "]", {"b": null}]}}, "seed": 1}',
+    ".py": "exp_config = {'name': 'small', 'env': {'id': 'E', 'kwargs': {'a': (1, -2.5)}}, 'seed': 1}",
+}
+
+
+@settings(deadline=None)  # the disk decides how long it takes
+@given(st.sampled_from(sorted(VALID)), st.integers(0, 2**32))
+def test_a_mutated_file_loads_or_is_refused(tmp_path_factory: pytest.TempPathFactory, suffix: str, seed: int) -> None:
+    rng = random.Random(seed)
+    text = list(VALID[suffix])
+    for _ in range(rng.randint(1, 4)):
+        text[rng.randrange(len(text))] = rng.choice("[]{}:,'\"\n\t &*!-0.eE#|>%@`?\\é\ud7ff")
+    path = write(tmp_path_factory.mktemp("mutated"), "".join(text), f"c{suffix}")
+    with contextlib.suppress(ConfigError):  # and nothing else
+        assert load_config(path).config.name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 250_000,
+        "#\n" * 125_000,
+        'a: "' + "\\n" * 125_000 + '"',
+        "a: {kwargs: [" + "1," * 120_000 + "]}",
+        "".join(f"k{number}: 1\n" for number in range(25_000)),
+        "x" * 10_000_000,
+        "exp_config = f'" + "{a}" * 80_000 + "'",
+        "exp_config = f'" + "{a:{b}}" * 35_000 + "'",
+        "exp_config = '''" + "\n\\'" * 80_000,
+        "a" * 250_000,
+    ],
+    ids=["deep", "comments", "escapes", "items", "keys", "10 MB", "f-string", "formats", "open string", "one word"],
+)
+@pytest.mark.parametrize("suffix", [".yaml", ".json", ".py"])
+@pytest.mark.timeout(100)  # each takes a third of a second; without the bounds some would take minutes
+def test_the_slowest_files_are_refused_while_a_user_waits(tmp_path: Path, text: str, suffix: str) -> None:
+    path = write(tmp_path, text, f"c{suffix}")
+    with pytest.raises(ConfigError):
+        load_config(path)

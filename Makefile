@@ -123,7 +123,7 @@ site: setup  ## build the pages of docs/, with references of the Python API and 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	rm -rf .site && mkdir -p .site/remuda
 	ln -s $(CURDIR)/__init__.py $(patsubst %/__init__.py,$(CURDIR)/%,$(wildcard */__init__.py)) .site/remuda/
-	$(BIN)/python -m remuda.wire.reference > docs/protocol.md
+	$(BIN)/python -m remuda.docs.protocol_page > docs/protocol.md
 	$(BIN)/mkdocs build --quiet
 
 clean:  ## remove the virtual environments and caches (never runs/)

@@ -22,9 +22,8 @@ from remuda.buffer.chunk import chunk_name
 from remuda.client.client import Client
 from remuda.config.schema import ExperimentConfig
 from remuda.wire.channel import Channel
-from remuda.wire.codec import encode
+from remuda.wire.codec import Envelope, encode
 from remuda.wire.connection_file import ConnectionFile, read
-from remuda.wire.envelope import Envelope
 from remuda.wire.keys.own import caller_keys
 from remuda.wire.messages import (
     PROTOCOL_VERSION,

@@ -23,7 +23,7 @@ from remuda.deploy.launcher import LaunchRequest, WorkerCounts
 from remuda.deploy.local import LocalLauncher
 from remuda.policy.base import Algorithm
 from remuda.policy.row_plan import row_plan
-from remuda.worker.threads import ONE_THREAD
+from remuda.worker.process import ONE_THREAD
 
 CONFIGS = Path(__file__).parent / "configs"
 CORES = os.cpu_count() or 1
@@ -171,7 +171,7 @@ def _algorithm(config: ExperimentConfig) -> Algorithm:
     from remuda.environments.make import make_single
     from remuda.learner.precision import settle_precision
     from remuda.learner.start import new_algorithm
-    from remuda.worker.threads import bound_threads
+    from remuda.worker.process import bound_threads
 
     bound_threads()
     env = make_single(config.env, source_dir=None)

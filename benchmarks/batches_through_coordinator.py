@@ -27,7 +27,7 @@ from remuda.learner.prefetch import Prefetch
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Assign, Batches, ChunkAccepted, ChunkId, ChunkMeta, ChunkReady, IndexedChunk, PolicyRef
 from remuda.worker.link import Link
-from remuda.worker.threads import bound_threads
+from remuda.worker.process import bound_threads
 
 ROWS = 1_000_000
 CHUNK_ROWS = 10_000

@@ -45,7 +45,7 @@ from remuda.wire.messages import (
     Role,
     Submit,
 )
-from remuda.worker.gc_freeze import collecting_rarely
+from remuda.worker.process import collecting_rarely
 
 SIZES = (1_000, 10_000)
 LONGEST_S = {1_000: 0.05, 10_000: 1.0}

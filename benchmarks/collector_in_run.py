@@ -64,7 +64,7 @@ def bare_loop() -> float:
     from remuda.environments.vectors import make_vector, reset_vector, single_spaces
     from remuda.learner.start import new_algorithm
     from remuda.policy.algorithms import make_policy
-    from remuda.worker.threads import bound_threads
+    from remuda.worker.process import bound_threads
 
     bound_threads()
     num_envs = CONFIG.env.num_envs

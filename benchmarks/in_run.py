@@ -17,7 +17,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.deploy.launcher import LaunchRequest, WorkerCounts
 from remuda.deploy.local import LocalLauncher
 from remuda.wire.messages import ExperimentStatus
-from remuda.worker.threads import ONE_THREAD
+from remuda.worker.process import ONE_THREAD
 
 START_DEADLINE_S = 60.0
 POLL_S = 0.05

@@ -23,7 +23,7 @@ from remuda.policy.networks.reading import programs
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.networks.trunks import trunk_of
 from remuda.policy.spaces import ObservationSpec
-from remuda.worker.threads import bound_threads
+from remuda.worker.process import bound_threads
 
 MEASURED_S = 1.0
 BATCH = 8

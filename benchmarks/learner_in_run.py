@@ -79,7 +79,7 @@ def bare_loop(whose: Whose) -> float:
     from remuda.environments.make import make_single
     from remuda.learner.start import new_algorithm
     from remuda.policy.algorithms.dqn.learning import Dqn
-    from remuda.worker.threads import bound_threads
+    from remuda.worker.process import bound_threads
 
     bound_threads()
     rng = np.random.default_rng(0)

@@ -22,7 +22,7 @@ from remuda.learner.ranks.leading import LearnerRanks
 from remuda.learner.ranks.processes import RankProcesses
 from remuda.learner.start import new_algorithm
 from remuda.policy.base import Arrays, LearnResult
-from remuda.worker.threads import bound_threads
+from remuda.worker.process import bound_threads
 
 WARM_UP = 5
 BATCHES = 16

@@ -79,7 +79,7 @@ def bare_loop() -> float:
     from remuda.config.algorithms.muzero import MuZeroConfig
     from remuda.environments.make import make_single
     from remuda.learner.start import new_algorithm
-    from remuda.worker.threads import bound_threads
+    from remuda.worker.process import bound_threads
 
     bound_threads()
     config = load_config(CONFIG, overrides=SETTINGS).config

@@ -26,7 +26,7 @@ from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.wire import connection_file
 from remuda.wire.messages import Status
-from remuda.worker.threads import ONE_THREAD
+from remuda.worker.process import ONE_THREAD
 
 CONFIG = Path(__file__).parent / "configs" / "paced_herd.yaml"
 NAME = "paced_herd"

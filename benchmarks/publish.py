@@ -35,7 +35,7 @@ from remuda.storage.fence import Fence
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Assign, PolicyAvailable, PolicyPublished, PolicyRef
 from remuda.worker.link import Link
-from remuda.worker.threads import bound_threads
+from remuda.worker.process import bound_threads
 
 READERS = 64
 WARM_UP = 10

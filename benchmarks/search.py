@@ -26,7 +26,7 @@ from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.settings import Actions, Floats, Nodes
 from remuda.policy.algorithms.muzero.search.tree import SearchSettings, new_tree
-from remuda.worker.threads import bound_threads
+from remuda.worker.process import bound_threads
 
 ROOTS = (8, 64, 256)
 GAMES = {"CartPole": (2, 25), "Atari": (18, 50)}

@@ -15,7 +15,7 @@ from uuid import uuid4
 from remuda.wire.connection_file import wait_for
 from remuda.wire.messages import PROTOCOL_VERSION, Assign, Ready, Register, Role
 from remuda.worker.link import Link
-from remuda.worker.threads import ONE_THREAD
+from remuda.worker.process import ONE_THREAD
 
 DEADLINE_S = 60.0
 

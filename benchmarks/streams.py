@@ -24,16 +24,16 @@ from remuda.buffer.chunk import Columns, chunk_name
 from remuda.coordinator.stream_server import StreamServerProcess, listen
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder
-from remuda.stores.client import StreamClient
-from remuda.stores.files import file_stores
-from remuda.stores.ports import NotNowError, PayloadStore
-from remuda.stores.streams import stream_stores
+from remuda.wire.keys.authorized import Grants
 from remuda.wire.keys.folder import FOLDER, KeysFolder
-from remuda.wire.keys.grants import Grants
 from remuda.wire.keys.own import CallerKeys
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.keys.secret_file import read_secret
 from remuda.wire.messages import ChunkId, ChunkMeta, Grant, PolicyRef
+from remuda.worker.stores.client import StreamClient
+from remuda.worker.stores.files import file_stores
+from remuda.worker.stores.ports import NotNowError, PayloadStore
+from remuda.worker.stores.streams import stream_stores
 
 OBSERVATION = 128
 """float32 per observation: 1,008 rows are 1 MiB, with next observation, action, reward and discount."""

@@ -171,7 +171,7 @@ gather_rows(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyMethodDef functions[] = {
     {"gather_rows", gather_rows, METH_VARARGS,
-     "gather_rows(row_of_slot, columns, out, rows): see remuda.buffer.gathering."},
+     "gather_rows(row_of_slot, columns, out, rows): see remuda.buffer.ring."},
     {NULL, NULL, 0, NULL},
 };
 

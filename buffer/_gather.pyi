@@ -1,9 +1,9 @@
-"""The compiled gather, of _gather.c. Only gathering.py uses it."""
+"""The compiled gather, of _gather.c. Only ring.py uses it."""
 
 import numpy as np
 import numpy.typing as npt
 
-from remuda.buffer.gathering import Column
+from remuda.buffer.ring import Column
 
 def gather_rows(
     row_of_slot: npt.NDArray[np.int64],

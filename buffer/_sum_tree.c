@@ -22,7 +22,7 @@
 #define CHILDREN 8
 #define CHILDREN_BITS 3
 #define CACHE_LINE 64
-#define TOP_NODES 4096 /* a level this narrow is the highest; numpy_sum_tree.py says why */
+#define TOP_NODES 4096 /* a level this narrow is the highest; sum_tree.py says why */
 #define MOST_LEVELS 16
 #define MOST_SLOTS ((Py_ssize_t)1 << 48)
 

@@ -1,4 +1,4 @@
-"""The compiled sum tree, of _sum_tree.c. Only compiled_sum_tree.py uses it."""
+"""The compiled sum tree, of _sum_tree.c. Only sum_tree.py uses it."""
 
 import numpy as np
 import numpy.typing as npt

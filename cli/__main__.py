@@ -21,7 +21,7 @@ def run() -> NoReturn:
         main(starts_early=True)
     except SystemExit as raised:
         end = raised
-    from remuda.worker.quick_exit import exit_code, exit_now
+    from remuda.worker.process import exit_code, exit_now
 
     exit_now(exit_code(end))
 

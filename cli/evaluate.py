@@ -79,7 +79,7 @@ def evaluate(
     )
     check(options)
     several = several_agents(run_dir)
-    from remuda.worker.threads import bound_threads  # after the checks: it imports torch, which takes seconds
+    from remuda.worker.process import bound_threads  # after the checks: it imports torch, which takes seconds
 
     bound_threads()
     if several is None:

@@ -58,7 +58,7 @@ def export(
     path = out or run_dir / "export" / f"policy{SUFFIXES[format]}"
     if path.suffix != SUFFIXES[format]:
         raise InputError(f"--out {path}: the name of a file for --format {format} ends in {SUFFIXES[format]}")
-    from remuda.worker.threads import bound_threads  # after the checks: it imports torch, which takes seconds
+    from remuda.worker.process import bound_threads  # after the checks: it imports torch, which takes seconds
 
     bound_threads()
     info = _written(run_dir, iteration, path, format, verify, trust_code=trust_code)

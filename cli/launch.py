@@ -69,7 +69,7 @@ def launch(
     """
     from remuda.cli.options import herd_limits
     from remuda.cli.output import profile_folder
-    from remuda.worker.gc_freeze import gc_frozen
+    from remuda.worker.process import gc_frozen
 
     limits = limit or []
     herd_limits(limits)
@@ -112,7 +112,7 @@ def _check(resolved: ResolvedRun) -> None:
     """Check the input before anything is started or written. Raises InputError."""
     from remuda.client.checking import UnusableError, check_launch
     from remuda.config.user_code import UserCodeError
-    from remuda.deploy.launchers import find_launcher
+    from remuda.deploy.launcher import find_launcher
 
     config = resolved.loaded.config
     try:

@@ -98,7 +98,7 @@ def coordinator(
     from remuda.coordinator.service import Service
     from remuda.coordinator.settings import Settings
     from remuda.logbook.streams import best_effort_stderr
-    from remuda.worker.gc_freeze import gc_frozen
+    from remuda.worker.process import gc_frozen
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     check_page(page)

@@ -54,9 +54,8 @@ def train(
     settings: remuda train --resume --run-dir runs/first
     """
     from remuda.cli.output import profile_folder
-    from remuda.worker.gc_freeze import gc_frozen
+    from remuda.worker.process import bound_threads, gc_frozen
     from remuda.worker.profile import profiled
-    from remuda.worker.threads import bound_threads
 
     bound_threads()
     with gc_frozen():  # what is imported stays
@@ -75,7 +74,7 @@ def train(
 
 def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
     """Run it; returns the result and the last status."""
-    from remuda.worker.gc_freeze import gc_frozen
+    from remuda.worker.process import gc_frozen
 
     with gc_frozen():
         import_module("remuda.runner.serial")  # which `running.train` imports later

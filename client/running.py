@@ -176,8 +176,7 @@ def _launcher(
     say: Callable[[str], None],
     nanny: NannyProcess | None = None,
 ) -> Launcher:
-    from remuda.deploy.launcher import LaunchRequest
-    from remuda.deploy.launchers import make_launcher
+    from remuda.deploy.launcher import LaunchRequest, make_launcher
 
     config = given.loaded.config
     asked = LaunchRequest(given.run_dir.parent, config.name, config.launch, limits, profile, say, request, nanny)

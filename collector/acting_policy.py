@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from remuda.collector.agents import Turn
 from remuda.policy.base import Policy
 from remuda.policy.files.policy_file import LoadedPolicy, PolicyFileError
-from remuda.stores.ports import PolicyStore
 from remuda.wire.messages import Acting, PolicyRef
+from remuda.worker.stores.ports import PolicyStore
 
 
 class ActingPolicy:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from remuda.collector.past import PastPlayers
 from remuda.config.schema import ExperimentConfig
-from remuda.stores.ports import CheckpointGoneError, NotNowError, RunStores
 from remuda.wire.messages import CheckpointFile, Opponents
+from remuda.worker.stores.ports import CheckpointGoneError, NotNowError, RunStores
 
 
 class OlderPlayers:

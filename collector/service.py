@@ -23,7 +23,6 @@ from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Policy
 from remuda.policy.row_plan import joint_plan, row_plan
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.stores.ports import NotNowError, PayloadStore, RunStores
 from remuda.wire.messages import (
     Acting,
     AnyMessage,
@@ -39,8 +38,8 @@ from remuda.wire.messages import (
     Task,
 )
 from remuda.worker.affinity import settle
-from remuda.worker.identity import WorkerIdentity
-from remuda.worker.link import Link
+from remuda.worker.link import Link, WorkerIdentity
+from remuda.worker.stores.ports import NotNowError, PayloadStore, RunStores
 
 CHUNKS_IN_THE_AIR = 2
 """Collected chunks that may wait to be stored and acknowledged before the collector waits too."""

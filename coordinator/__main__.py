@@ -8,9 +8,8 @@ from pathlib import Path
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.settings import Settings
 from remuda.logbook.streams import best_effort_stderr
-from remuda.worker.gc_freeze import gc_frozen
+from remuda.worker.process import exit_now, gc_frozen
 from remuda.worker.profile import profiled
-from remuda.worker.quick_exit import exit_now
 from remuda.worker.shutdown_guard import ShutdownGuard
 
 GRACE_S = 3_600.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from remuda.coordinator.effects import Send
 from remuda.wire.channel import Channel, Received
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.messages import AnyMessage
 
 EXPIRES_S = 120.0

@@ -13,7 +13,7 @@ from msgspec import Struct
 from remuda.training.effects import Happened, RecordEffect
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FinishedRunSnapshot
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.messages import AnyMessage, LogRequest, Submit
 
 

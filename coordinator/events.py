@@ -14,7 +14,7 @@ from remuda.coordinator.hold import Hold
 from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.keys.authorized import Identity
 from remuda.wire.messages import ChunkMeta, CoordinatorLoad, LogText, Rejected, WorkerVitals
 

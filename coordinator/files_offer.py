@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from remuda.coordinator.worker import Worker
-from remuda.wire.keys.grants import Grants
+from remuda.wire.keys.authorized import Grants
 from remuda.wire.messages import Assign, Grant
 
 

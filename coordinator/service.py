@@ -46,19 +46,16 @@ from remuda.coordinator.stream_server import listen as listen_for_streams
 from remuda.coordinator.turn_watch import TurnWatch
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
-from remuda.storage.boot import boot_id
+from remuda.storage.ownership import boot_id
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
-from remuda.wire.codec import CodecError, ProtocolMismatchError, TooEarlyError
+from remuda.wire.codec import CodecError, Envelope, ProtocolMismatchError, TooEarlyError
 from remuda.wire.door import Door
-from remuda.wire.envelope import Envelope
-from remuda.wire.keys.authorized import AuthorizedKeys
+from remuda.wire.keys.authorized import AuthorizedKeys, Grants
 from remuda.wire.keys.folder import KeysFolder
-from remuda.wire.keys.grants import Grants
 from remuda.wire.messages import CoordinatorLoad, Rejected
 from remuda.wire.sockets import Arrival, Malformed
-from remuda.worker import descriptors
-from remuda.worker.gc_freeze import collecting_rarely
+from remuda.worker.process import collecting_rarely, open_files, open_files_limit, raise_open_files_limit
 from remuda.worker.shutdown_guard import ShutdownGuard
 from remuda.worker.vitals import VitalSigns
 
@@ -88,7 +85,7 @@ class Service:
         """Raises CannotListenError or HttpAddressError, before anything is written; FolderOwnedError where another
         coordinator owns the runs folder; KeyFileError where its keys are damaged or open to others; NoCurveError,
         JournalError, OSError."""
-        descriptors.raise_limit()
+        raise_open_files_limit()
         self._settings = settings
         self._guard = guard
         self._complaints, self._complaints_of_refusals = Complaints(), Complaints()
@@ -315,7 +312,7 @@ class Service:
             self._complaints_of_refusals.say(news)
 
     def _measured_load(self) -> CoordinatorLoad:
-        open_now, limit = descriptors.open_now(), descriptors.limit()
+        open_now, limit = open_files(), open_files_limit()
         if open_now > DESCRIPTORS_SHARE * limit:
             self._complaints.say(f"{open_now} of {limit} files and connections are open: raise the limit (ulimit -n)")
         return CoordinatorLoad(self._watch.longest_s, self._watch.longest_ever_s, open_now, limit)

@@ -60,8 +60,8 @@ from remuda.coordinator.shutdown import CoordinatorShutdown
 from remuda.coordinator.worker import Worker
 from remuda.training.effects import Emit, Happened, LogLine
 from remuda.training.journal_entry import JournalEntry
+from remuda.wire.codec import Envelope
 from remuda.wire.door import Refusals
-from remuda.wire.envelope import Envelope
 from remuda.wire.messages import (
     OVER,
     Ack,

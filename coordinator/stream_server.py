@@ -130,7 +130,13 @@ class StreamServerProcess:
         descriptors = ("--listener", self._listener.fileno(), "--lifeline", reading_end, "--refusals", refusals)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "remuda.stores.server", *map(str, (*arguments, *descriptors))],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "remuda.worker.stores.server.service",
+                    *map(str, (*arguments, *descriptors)),
+                ],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(self._listener.fileno(), reading_end, refusals),
                 env={**KEEPS_MEMORY, **os.environ},

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
-from remuda.deploy.slurm.guest import Guest, NotLetInError
-from remuda.deploy.slurm.requeue import own_job, requeue
+from remuda.deploy.slurm.commands import own_job, requeue
+from remuda.deploy.slurm.guests import Guest, NotLetInError
 from remuda.deploy.supervision import KeptProcess
 from remuda.storage.atomic import write_bytes
 from remuda.storage.existing_folder import make_private
@@ -31,7 +31,7 @@ from remuda.wire.child_end import end_within, ended
 from remuda.wire.keys.folder import FOLDER, SERVER
 from remuda.wire.keys.secret_file import MODE
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
-from remuda.worker.threads import bounded
+from remuda.worker.process import child_environment
 
 CONNECTION_FILE = "connection.json"
 """In the folder of the launch."""
@@ -95,7 +95,7 @@ class Job:
 
     def _start(self, name: str) -> None:
         command = [*self._commands[name], "--lifeline", str(self._lifeline)]
-        self._processes[name] = subprocess.Popen(command, pass_fds=(self._lifeline,), env=bounded(os.environ))
+        self._processes[name] = subprocess.Popen(command, pass_fds=(self._lifeline,), env=child_environment(os.environ))
         if name == COORDINATOR:
             self._coordinator.started(time.monotonic())
 

@@ -6,14 +6,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
-from remuda.config.errors import Error
-from remuda.config.launching import LaunchConfig
+from remuda.config.errors import Error, NoExit
+from remuda.config.launching import KUBERNETES, LOCAL, LaunchConfig
+from remuda.config.user_code import UserCodeError, offered, user_object
 
 if TYPE_CHECKING:  # the second imports gymnasium
     from remuda.deploy.nanny_process import NannyProcess
     from remuda.deploy.sizing import SizeRequest
+
+BUILT_IN = {
+    LOCAL: "remuda.deploy.local:LocalLauncher",
+    "ray": "remuda.deploy.ray.launcher:RayLauncher",
+    "slurm": "remuda.deploy.slurm.launcher:SlurmLauncher",
+    KUBERNETES: "remuda.deploy.kubernetes.launcher:KubernetesLauncher",
+}
+"""Remuda's own launchers, by name; a module is imported when its launcher is used."""
+GROUP = "remuda.launchers"
+"""The entry point group in which installed packages offer launchers."""
+SETTING = "launch.on"
 
 
 @dataclass(frozen=True)
@@ -103,3 +115,46 @@ class Launcher(Protocol):
     ) -> None:
         """Stop."""
         ...
+
+
+class LauncherClass(Protocol):
+    """Makes a launcher; nothing is started yet."""
+
+    def __call__(self, request: LaunchRequest) -> Launcher:
+        """Make it. Whatever it raises is told to the user."""
+        ...
+
+
+def find_launcher(on: str, *, source_dir: str | None) -> LauncherClass:
+    """Look a launcher's class up; one of the user's is imported, from `source_dir`.
+
+    Args:
+        on: the name of one of Remuda's own, `module:Class`, or the name of an entry point.
+        source_dir: the folder of the config file.
+
+    Raises:
+        UserCodeError: there is none of this name.
+    """
+    if on in BUILT_IN:
+        return cast("LauncherClass", user_object(BUILT_IN[on], setting=SETTING, source_dir=None, kind="class"))
+    names = {} if ":" in on else offered(GROUP)
+    if ":" not in on and on not in names:
+        raise UserCodeError(
+            SETTING, f"{SETTING}: should be one of {', '.join([*BUILT_IN, *names])}, or module:Class, not {on}"
+        )
+    found = user_object(names.get(on, on), setting=SETTING, source_dir=source_dir, kind="class")
+    return cast("LauncherClass", found)
+
+
+def make_launcher(request: LaunchRequest, *, source_dir: str | None) -> Launcher:
+    """Make the launcher that the settings name; see find_launcher. Raises UserCodeError, and LaunchError where one of
+    Remuda's own cannot be used here."""
+    on = request.settings.on
+    kind = find_launcher(on, source_dir=source_dir)
+    if on in BUILT_IN:
+        return kind(request)
+    try:
+        with NoExit():
+            return kind(request)
+    except Exception as error:  # whatever the user's class raises
+        raise UserCodeError(SETTING, f"{SETTING} {on}: cannot be made: {type(error).__name__}: {error}") from error

@@ -19,7 +19,7 @@ from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.nanny_process import NannyProcess
 from remuda.wire.child_end import end_within, ended
 from remuda.wire.connection_file import wait_for
-from remuda.worker.threads import bounded
+from remuda.worker.process import child_environment
 
 START_DEADLINE_S = 30.0
 MEASURE_DEADLINE_S = 120.0
@@ -176,7 +176,7 @@ class LocalLauncher:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=bounded(os.environ),
+                env=child_environment(os.environ),
                 pass_fds=(reading_end,),
                 start_new_session=True,  # Ctrl-C reaches only this process, which then ends the others in order
             )

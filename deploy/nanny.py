@@ -24,9 +24,8 @@ from uuid import uuid4
 from remuda.deploy.nanny_process import TOLD, arguments_told
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
-from remuda.worker.gc_freeze import gc_frozen
-from remuda.worker.identity import WorkerIdentity
-from remuda.worker.quick_exit import exit_now
+from remuda.worker.link import WorkerIdentity
+from remuda.worker.process import exit_now, gc_frozen
 from remuda.worker.serve import HAND_IN_S
 
 LONGEST_WAIT_S = 1.0

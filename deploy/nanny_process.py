@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from remuda.wire.child_end import ended
-from remuda.worker.threads import bounded
+from remuda.worker.process import child_environment
 
 TOLD = "--told"
 """The nanny's option for the descriptor through which it is told its other arguments, and which is its lifeline."""
@@ -40,7 +40,7 @@ class NannyProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
-                env=bounded(os.environ),
+                env=child_environment(os.environ),
                 pass_fds=(reading_end,),
                 start_new_session=True,  # Ctrl-C reaches only this process, which then ends that one in order
             )

@@ -20,18 +20,17 @@ from remuda.evaluator.service import EvaluatorWork
 from remuda.learner.service import LearnerWork
 from remuda.logbook.streams import printed
 from remuda.reanalyzer.service import ReanalyzerWork
-from remuda.stores.opening import NoFolderError, WorkerStores
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for
 from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.keys.own import caller_keys
 from remuda.wire.messages import PROTOCOL_VERSION, Assign, Register, Role
 from remuda.wire.patience import CoordinatorLostError, Patience
-from remuda.worker.identity import WorkerIdentity
-from remuda.worker.link import Link
+from remuda.worker.link import Link, WorkerIdentity
+from remuda.worker.process import bound_threads
 from remuda.worker.profile import profiled
 from remuda.worker.serve import HAND_IN_S, Work, serve
 from remuda.worker.shutdown_guard import ShutdownGuard
-from remuda.worker.threads import bound_threads
+from remuda.worker.stores.opening import NoFolderError, WorkerStores
 
 if TYPE_CHECKING:
     from remuda.learner.ranks.leading import Recruits

@@ -15,8 +15,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.deploy.sizes import Asked, Costs, Sizes, choose, numbers_of, told
 from remuda.deploy.supervision import describe_exit
 from remuda.storage.atomic import write_bytes
-from remuda.worker.gc_freeze import gc_frozen
-from remuda.worker.threads import bound_threads
+from remuda.worker.process import bound_threads, gc_frozen
 
 REQUEST, ANSWER = "sizes_asked.json", "sizes_measured.json"
 """Files beside the connection file of a launch."""

@@ -35,9 +35,9 @@ from remuda.policy.ranks import RankLostError
 from remuda.wire.connection_file import ConnectionFileError, wait_for
 from remuda.wire.keys.own import caller_keys
 from remuda.wire.keys.pair import KeyPair
-from remuda.worker.identity import WorkerIdentity
+from remuda.worker.link import WorkerIdentity
+from remuda.worker.process import bound_threads
 from remuda.worker.serve import HopelessError, LastLeaseError
-from remuda.worker.threads import bound_threads
 
 GATHER_S = 300.0
 """How long the ranks may take to come together."""

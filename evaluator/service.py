@@ -21,13 +21,12 @@ from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.policy.files.loading import load_checkpoint_policy
-from remuda.stores.ports import NotNowError, RunStores
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone, EvaluationFilmed
 from remuda.worker.affinity import settle
-from remuda.worker.identity import WorkerIdentity
-from remuda.worker.link import Link
+from remuda.worker.link import Link, WorkerIdentity
 from remuda.worker.serve import AskedToEndError
 from remuda.worker.shutdown_guard import ShutdownGuard
+from remuda.worker.stores.ports import NotNowError, RunStores
 
 
 class EvaluatorWork:

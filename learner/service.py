@@ -37,7 +37,6 @@ from remuda.policy.row_plan import RowPlan, row_plan
 from remuda.storage.checkpoint_index import unlisted
 from remuda.storage.fence import Fence, SupersededError
 from remuda.storage.run_folder import RunFolder
-from remuda.stores.ports import RunStores
 from remuda.wire.messages import (
     AnyMessage,
     Assign,
@@ -58,6 +57,7 @@ from remuda.wire.messages import (
 )
 from remuda.worker.affinity import settle
 from remuda.worker.link import Link
+from remuda.worker.stores.ports import RunStores
 
 if TYPE_CHECKING:
     from remuda.learner.ranks.leading import LearnerRanks, Recruits

@@ -13,7 +13,7 @@ def main() -> None:
     with contextlib.suppress(OSError):
         os.nice(NICENESS)  # before the imports, during which the workers of a launch begin
     from remuda.page import serving
-    from remuda.worker.quick_exit import exit_now
+    from remuda.worker.process import exit_now
 
     serving.main()
     exit_now(0)

@@ -25,11 +25,11 @@ from msgspec import Meta, Struct
 
 from remuda.coordinator.monitoring.address import is_loopback, listen, url
 from remuda.storage.atomic import write_bytes
-from remuda.storage.private_file import NotPrivateError, read_private
+from remuda.storage.untrusted import NotPrivateError, read_private
 from remuda.wire.child_end import end_within
 from remuda.wire.keys.pair import KeyPair
 from remuda.wire.messages import Uuid
-from remuda.worker.threads import bounded
+from remuda.worker.process import child_environment
 
 PageRight = Literal["viewer", "operator"]
 """As those of keys: a viewer reads, an operator also acts."""
@@ -214,7 +214,7 @@ class PageProcess:
             [sys.executable, "-P", "-m", "remuda.page", *self._arguments, "--listener", str(listener)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env=bounded(os.environ),
+            env=child_environment(os.environ),
             pass_fds=(listener,),
             start_new_session=True,  # Ctrl-C reaches only this process, which then ends that one
         )

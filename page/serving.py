@@ -27,7 +27,7 @@ from remuda.page.app import RIGHT, Guard, make_app
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.process import Tokens
 from remuda.page.views import Views
-from remuda.worker import descriptors
+from remuda.worker.process import raise_open_files_limit
 
 ACCEPTED_AT_ONCE = 32
 """So few that several times as many come before a new connection is the oldest: its request is read by then."""
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--listener", type=int, required=True, help="descriptor of a socket that listens")
     arguments = parser.parse_args()
     start = msgspec.json.decode(sys.stdin.buffer.readline(_LONGEST_LINE_BYTES), type=Start)
-    descriptors.raise_limit()
+    raise_open_files_limit()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the process that started this one, which ends it
     with socket.socket(fileno=arguments.listener) as listener:
         views = Views(arguments.runs_dir, CoordinatorLink(arguments.connection_file), of_launch=arguments.of_launch)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from remuda.buffer.chunk import ChunkError, Columns
+import numpy as np
+
+from remuda.buffer.chunk import ChunkError, Column, Columns
 from remuda.buffer.reanalysis_file import reanalysis_name
+from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
@@ -16,9 +19,8 @@ from remuda.logbook.role_logbooks import reanalyzer_logbook
 from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_reanalyzer, reanalyzed_by_workers
+from remuda.policy.base import Reanalyzer
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.reanalyzer.recompute import recompute
-from remuda.stores.ports import NotNowError, RunStores
 from remuda.wire.messages import (
     AnyMessage,
     Assign,
@@ -31,8 +33,40 @@ from remuda.wire.messages import (
     shortened,
 )
 from remuda.worker.affinity import settle
-from remuda.worker.identity import WorkerIdentity
-from remuda.worker.link import Link
+from remuda.worker.link import Link, WorkerIdentity
+from remuda.worker.stores.ports import NotNowError, RunStores
+
+ROWS_AT_ONCE = 256
+"""Rows that are computed together: enough for a processor, and few enough that progress shows."""
+
+
+def recompute(
+    columns: Mapping[str, Column], names: Sequence[str], reanalyzer: Reanalyzer, *, progress: Callable[[int], None]
+) -> Columns:
+    """Compute the columns `names` of all rows of a chunk again, each whole.
+
+    Args:
+        columns: as they lie in the payload file; images may be stored as frames and indices.
+        names: the declared ones.
+        reanalyzer: with weights.
+        progress: called with a number of rows whenever these are done.
+
+    Raises:
+        ValueError: the algorithm returned other columns, or of another shape or dtype.
+    """
+    rows = len(columns[names[0]])
+    ring = ColumnRing(max(rows, 1))
+    ring.write(0, dict(columns))
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    for start in range(0, rows, ROWS_AT_ONCE):
+        stored = ring.gather(np.arange(start, min(start + ROWS_AT_ONCE, rows)))
+        found = reanalyzer.compute(stored)
+        for name in names:
+            if name not in found or found[name].shape != stored[name].shape or found[name].dtype != stored[name].dtype:
+                raise ValueError(f"Reanalyzer.compute returned no column {name!r} of the shape and dtype that it had")
+            parts[name].append(found[name])
+        progress(len(stored[names[0]]))
+    return {name: np.concatenate(part) for name, part in parts.items()}
 
 
 class ReanalyzerWork:

@@ -46,7 +46,7 @@ from remuda.training.logbooks import open_logbook
 from remuda.training.recovery import catch_up, resume_point, show_again, task_at
 from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
-from remuda.worker.threads import bound_threads
+from remuda.worker.process import bound_threads
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -14,6 +15,7 @@ from typing import Protocol
 _BUFFERS_AT_ONCE = 1_024
 """The most that Linux takes in one call."""
 _TEMPORARY = re.compile(r"\..+\.[0-9]+\.[0-9a-f]{8}\.tmp")
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Replacing(Protocol):

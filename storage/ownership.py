@@ -12,14 +12,23 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from remuda.config.errors import Error
-from remuda.storage.boot import boot_id
-from remuda.storage.full_disk import DISK_IS_FULL
+from remuda.storage.atomic import DISK_IS_FULL
 from remuda.storage.untrusted import read_start
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Linux has the id of the machine's start here; all containers of the machine read the same."""
 STALE_S = 60.0
 """An owner on another machine that has not confirmed its ownership for so long is taken for dead: not every file system
 carries a lock from one machine to the other. Workers wait much longer than that for a coordinator."""
 _LONGEST_NAME_BYTES = 300
+
+
+def boot_id() -> str:
+    """The id of this start of this machine; empty if the system has none."""
+    try:
+        return BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return ""
 
 
 class FolderOwnedError(Error):

@@ -20,7 +20,7 @@ from zmq.utils import garbage as zmq_garbage
 from remuda.tests.faults.sizes import LONG
 from remuda.tests.leftovers import Held, collect, end_children, left_since
 from remuda.tests.warm.popen import Popen, warm
-from remuda.worker.gc_freeze import gc_frozen
+from remuda.worker.process import gc_frozen
 
 # A shell lets what it starts with `&` ignore SIGINT, and children inherit that: the tests send it to their own.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,7 +7,7 @@ from itertools import takewhile
 from msgspec import Struct
 from msgspec.structs import replace
 
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.messages import (
     Ack,
     AnyMessage,

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from remuda.config.errors import Error
 from remuda.storage.atomic import write_bytes
-from remuda.storage.private_file import NotPrivateError, read_private
+from remuda.storage.untrusted import NotPrivateError, read_private
 from remuda.wire.keys.pair import KeyName, PublicKey
 from remuda.wire.messages import PROTOCOL_VERSION, Count, PathText, ShortText, Uuid
 

@@ -13,7 +13,6 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 MOST_OF_STRANGERS_BYTES = 4 << 20
 """Received from a peer that is not a registered worker, and not taken yet: twice its largest message."""
@@ -37,22 +36,6 @@ _ACKED_AND_RECEIVED = struct.Struct("=QQ")
 _ACKED_OFFSET = 120
 
 
-class Wire(Protocol):
-    """What the operating system knows about a connection, and can do with it."""
-
-    def far_end(self, descriptor: int) -> object:
-        """The other end's address; None if there is none (any more)."""
-        ...
-
-    def counts(self, descriptor: int) -> tuple[int, int] | None:
-        """Bytes acknowledged by the other end, and bytes received; None if the system does not report them."""
-        ...
-
-    def hang_up(self, descriptor: int) -> None:
-        """End the connection. Its socket stays its owner's."""
-        ...
-
-
 @dataclass
 class _Connection:
     descriptor: int
@@ -73,7 +56,7 @@ class _Connection:
 class Connections:
     """Every connection of one socket. Reads no clock; opens and owns no descriptor."""
 
-    def __init__(self, wire: Wire, is_worker: Callable[[bytes], bool], most_silent: int = MOST_SILENT) -> None:
+    def __init__(self, wire: TcpWire, is_worker: Callable[[bytes], bool], most_silent: int = MOST_SILENT) -> None:
         self._wire = wire
         self._most_silent = most_silent
         self.is_worker = is_worker
@@ -200,16 +183,17 @@ def most_silent() -> int:
 
 
 class TcpWire:
-    """TCP connections of this process."""
+    """The operating system's view of this process's TCP connections."""
 
     def far_end(self, descriptor: int) -> object:
-        """See Wire."""
+        """Returns the other end's address; None if the connection is closed."""
         with _borrowed(descriptor) as borrowed:
             return None if borrowed is None else borrowed.getpeername()
         return None
 
     def counts(self, descriptor: int) -> tuple[int, int] | None:
-        """See Wire. Only Linux reports them; on other systems these limits do not work."""
+        """Returns the bytes that the other end acknowledged, and those received. None where the system does not
+        report them: only Linux does, so these limits work on no other system."""
         if not hasattr(socket, "TCP_INFO"):
             return None
         with _borrowed(descriptor) as borrowed:
@@ -223,7 +207,7 @@ class TcpWire:
         return None
 
     def hang_up(self, descriptor: int) -> None:
-        """See Wire."""
+        """Ends the connection. Its socket stays its owner's."""
         with _borrowed(descriptor) as borrowed:
             if borrowed is not None:
                 borrowed.shutdown(socket.SHUT_RDWR)

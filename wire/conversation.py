@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 from remuda.config.errors import Error
 from remuda.wire.channel import Channel
-from remuda.wire.codec import OF_STRANGERS, CodecError, check
+from remuda.wire.codec import OF_STRANGERS, CodecError, Envelope, check
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.envelope import Envelope
 from remuda.wire.keys.own import caller_keys, keys_again, no_exchange, not_authorized
 from remuda.wire.messages import AnyMessage, ClientMessage, Rejected
 from remuda.wire.patience import spoken

@@ -8,14 +8,21 @@ from typing import cast
 
 import zmq
 
-from remuda.wire.admission import EVENT
-from remuda.wire.codec import OF_COORDINATORS, OF_STRANGERS, OF_WORKERS, Frame, Limits, TooEarlyError, TooLargeError
+from remuda.wire.codec import (
+    OF_COORDINATORS,
+    OF_STRANGERS,
+    OF_WORKERS,
+    Envelope,
+    Frame,
+    Limits,
+    TooEarlyError,
+    TooLargeError,
+)
 from remuda.wire.connections import Connections, TcpWire, most_silent
 from remuda.wire.door import ZAP_ADDRESS, Door
-from remuda.wire.envelope import Envelope
 from remuda.wire.keys.authorized import Identity
 from remuda.wire.messages import PROTOCOL_VERSION
-from remuda.wire.sockets import NOBLOCK, Arrival, EnvelopeSocket, Malformed, allow_ipv6
+from remuda.wire.sockets import EVENT, NOBLOCK, Arrival, EnvelopeSocket, Malformed, allow_ipv6
 
 BACKLOG_CONNECTIONS = 1_024
 """Connections the operating system holds while a whole herd arrives at once."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import AffinityConfig
 from remuda.wire.messages import Role
-from remuda.worker.threads import may_follow
+from remuda.worker.process import may_choose_threads
 
 MOST_THREADS = 4
 """Most torch threads of a learner with its own cores; more gain little with its batch sizes."""
@@ -107,7 +107,7 @@ def most_update_threads(
     place = choose(config, "learner", 0, everywhere)
     waits = config.policy.segment_steps is not None and config.buffer.max_policy_lag == 0
     free = len(place.cores) if alone or waits or place.cores != everywhere else 1
-    if not (may_follow() if follow is None else follow) or config.learner.ranks > 1:
+    if not (may_choose_threads() if follow is None else follow) or config.learner.ranks > 1:
         free = 1
     return max(place.threads, min(free, MOST_THREADS))
 

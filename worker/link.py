@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
 
-from remuda.wire.codec import check
+from remuda.wire.codec import Envelope, check
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import no_answer
-from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage, Bye, Drain, Drained, Phase, Register, Registered, WorkerMessage, shortened
 from remuda.wire.patience import Patience
-from remuda.worker.connector import Connector
 from remuda.worker.network import Inbox, Network
-from remuda.worker.session import IDLE, Activity, Pulse
+from remuda.worker.session import IDLE, Activity, Connector, Pulse
+
+
+@dataclass(frozen=True)
+class WorkerIdentity:
+    """One incarnation of a worker. Its chunks, or reanalyses, are numbered through the whole incarnation, over all
+    leases."""
+
+    uuid: str
+    incarnation: int
+    _sequence: Iterator[int] = field(default_factory=count)
+
+    def next_sequence(self) -> int:
+        """The number of its next chunk or reanalysis: 0, 1, 2 … without gaps."""
+        return next(self._sequence)
 
 
 class Link:

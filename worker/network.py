@@ -19,8 +19,7 @@ from typing import TypeAlias
 
 from remuda.wire.messages import AnyMessage, Register, WorkerMessage
 from remuda.wire.patience import Patience
-from remuda.worker.connector import Connector
-from remuda.worker.session import Pulse, Session
+from remuda.worker.session import Connector, Pulse, Session
 
 STAND_IN_S = 0.1
 """Time without a turn of the main thread after which the stand-in makes one."""

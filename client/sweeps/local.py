@@ -22,7 +22,7 @@ from remuda.client.sweeps.record import RunRecord
 from remuda.client.sweeps.sweep import Task
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.child_end import end_within
-from remuda.worker.threads import ONE_THREAD
+from remuda.worker.process import ONE_THREAD
 
 LOOK_S = 1.0
 """Between two checks of the progress of runs under way."""

@@ -36,10 +36,10 @@ from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.environments.assignment import configs_of_policies
 from remuda.logbook.book import SERVICES_END_S, Logbook
 from remuda.logbook.row_sinks import settings_of
+from remuda.storage.atomic import DISK_IS_FULL
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.existing_folder import RunFolderError, discard, prepare, submitted_folder
 from remuda.storage.folder_token import FolderToken
-from remuda.storage.full_disk import DISK_IS_FULL
 from remuda.storage.git import write_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of

@@ -15,15 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from remuda.deploy.herd_keys import HerdKeys
 from remuda.deploy.ray.engine import BrokenError, RayEngine
 from remuda.deploy.ray.herd import Herd, Terms
-from remuda.deploy.ray.launcher import SAID
-from remuda.deploy.ray.plan import RayPlan
+from remuda.deploy.ray.launcher import SAID, RayPlan
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED
 from remuda.logbook.lines import unforgeable
 from remuda.storage.atomic import write_text
 from remuda.wire.connection_file import ConnectionFileError, wait_for
+from remuda.wire.keys.folder import HerdKeys
 
 START_DEADLINE_S = 60.0
 """How long the coordinator may take to start."""

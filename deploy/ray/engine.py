@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from remuda.config.launching import RayConfig, RayResources
 from remuda.deploy.ray.worker import RayWorker
@@ -44,42 +44,6 @@ class FailedError(Exception):
 
 class BrokenError(Exception):
     """The actor's process cannot begin, or Ray has given it up; the text says why."""
-
-
-class Engine(Protocol):
-    """What places workers and starts them again."""
-
-    def place(self, role: str, name: str) -> Actor:
-        """Have an actor placed. It may wait for resources for as long as it has to."""
-        ...
-
-    def ask_to_introduce(self, actor: Actor) -> Answer:
-        """Ask for its Introduction."""
-        ...
-
-    def ask_to_work(self, actor: Actor, order: bytes) -> Answer:
-        """Ask for the exit code of its work."""
-        ...
-
-    def ready(self, answers: Sequence[Answer], timeout_s: float) -> Sequence[Answer]:
-        """Those of these answers that are there, as soon as there is one, and after at most this time."""
-        ...
-
-    def take(self, answer: Answer) -> bytes | int:
-        """An answer that is there. Raises LostError, FailedError and BrokenError."""
-        ...
-
-    def renew(self, actor: Actor) -> None:
-        """End the actor's process; another one takes its place."""
-        ...
-
-    def end(self, actor: Actor) -> None:
-        """End the actor for good."""
-        ...
-
-    def shortage(self, role: str) -> str:
-        """What a worker of this role needs, and what the cluster has, for people."""
-        ...
 
 
 class RayEngine:
@@ -120,7 +84,7 @@ class RayEngine:
         return sum(bool(node["Alive"]) for node in self._ray.nodes())
 
     def place(self, role: str, name: str) -> Actor:
-        """See Engine."""
+        """Have an actor placed. It may wait for resources without a limit."""
         needs = self._settings.of(role)
         return self._kind.options(
             name=name,
@@ -134,15 +98,15 @@ class RayEngine:
         ).remote(role)
 
     def ask_to_introduce(self, actor: Actor) -> Answer:
-        """See Engine."""
+        """Ask for its Introduction."""
         return actor.introduce.remote()
 
     def ask_to_work(self, actor: Actor, order: bytes) -> Answer:
-        """See Engine."""
+        """Ask for the exit code of its work."""
         return actor.work.remote(order)
 
     def ready(self, answers: Sequence[Answer], timeout_s: float) -> Sequence[Answer]:
-        """See Engine."""
+        """Return the finished ones of these answers, as soon as one is finished, and after at most this time."""
         first, _ = self._ray.wait(list(answers), num_returns=1, timeout=timeout_s)
         if not first:
             return []
@@ -150,7 +114,7 @@ class RayEngine:
         return list(there)
 
     def take(self, answer: Answer) -> bytes | int:
-        """See Engine."""
+        """Return a finished answer. Raises LostError, FailedError and BrokenError."""
         try:
             found: bytes | int = self._ray.get(answer)
         except self._exceptions.ActorUnavailableError as error:
@@ -165,15 +129,15 @@ class RayEngine:
         return found
 
     def renew(self, actor: Actor) -> None:
-        """See Engine."""
+        """End the actor's process; Ray starts another one."""
         self._ray.kill(actor, no_restart=False)
 
     def end(self, actor: Actor) -> None:
-        """See Engine."""
+        """End the actor for good."""
         self._ray.kill(actor)
 
     def shortage(self, role: str) -> str:
-        """See Engine."""
+        """Return, for people, what a worker of this role needs and what the cluster has free."""
         wanted = {name: number for name, number in needed(self._settings.of(role)).items() if number}
         return f"needs {_amounts(wanted)}; free in the cluster: {_amounts(self._free(wanted))}"
 

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import msgspec
 
-from remuda.deploy.ray.engine import Actor, Answer, BrokenError, Engine, FailedError, LostError
-from remuda.deploy.ray.orders import Introduction, Order
+from remuda.deploy.ray.engine import Actor, Answer, BrokenError, FailedError, LostError, RayEngine
+from remuda.deploy.ray.worker import Introduction, Order
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker
 from remuda.wire.keys.secret_file import KeyFileError
 from remuda.wire.messages import shortened
@@ -64,7 +64,7 @@ class Herd:
     def __init__(
         self,
         counts: Mapping[str, int],
-        engine: Engine,
+        engine: RayEngine,
         let_in: Callable[[str, str], None],
         terms: Terms,
         say: Callable[[str], None],

@@ -6,13 +6,15 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
 
 from remuda.config.launching import RayConfig
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.local import LocalLauncher
-from remuda.deploy.ray.plan import RayPlan
 from remuda.deploy.supervision import KeptProcess
 from remuda.wire import connection_file
 
@@ -23,6 +25,31 @@ NODE_FILE = "node.txt"
 SAID = "ray: "
 """How lines for the user begin in the output of the process that speaks with Ray."""
 _RAY_ADDRESS = "RAY_ADDRESS"
+
+
+class RayPlan(BaseModel):
+    """Holds no secret: it can be read in the list of processes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    counts: dict[str, int]
+    """Workers by role."""
+    settings: RayConfig
+    runs_dir: Path
+    coordinator_timeout_s: float
+    profile: Path | None = None
+
+    @staticmethod
+    def of(request: LaunchRequest, workers: WorkerCounts) -> RayPlan:
+        """The plan for these workers; roles without workers are left out."""
+        counts = {role.removesuffix("s"): count for role, count in asdict(workers).items() if count}
+        return RayPlan(
+            counts=counts,
+            settings=request.settings.ray,
+            runs_dir=request.runs_dir,
+            coordinator_timeout_s=request.settings.coordinator_timeout_s,
+            profile=request.profile,
+        )
 
 
 class RayLauncher(LocalLauncher):

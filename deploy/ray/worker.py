@@ -8,20 +8,48 @@ from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
-from remuda.deploy.ray.orders import Introduction, Order
 from remuda.storage.held_folder import HeldFolder
 from remuda.wire.connection_file import ConnectionFileError, read
 from remuda.wire.keys.own import KEY_FILE
-from remuda.wire.keys.pair import new_pair
+from remuda.wire.keys.pair import PublicKey, new_pair
 from remuda.wire.keys.secret_file import write_secret
-from remuda.worker.identity import WorkerIdentity
-from remuda.worker.threads import bound_threads
+from remuda.worker.link import WorkerIdentity
+from remuda.worker.process import bound_threads
 
 PREFIX = "remuda-actor-"
 """Of the temporary folder with the secret key of a process. One that was killed leaves it behind; the next process of
 any worker on that host removes it."""
 _MODE = 0o600
+
+
+class Introduction(Struct, frozen=True):
+    """An actor's process, as soon as it runs."""
+
+    public_key: PublicKey
+    """Of a pair that this process has made; the secret key never leaves it."""
+    host: str
+    pid: int
+    version: str
+    """Of Remuda."""
+
+
+class Order(Struct, frozen=True):
+    """The worker that an actor's process is to be."""
+
+    uuid: str
+    incarnation: int
+    former_exit: str
+    """How the incarnation before ended, for people."""
+    connection_path: str
+    """The connection file. Hosts that cannot see it use the copy."""
+    connection: str
+    """Its content: an address and the coordinator's public key."""
+    runs_dir: str
+    """The runs folder; a worker on a host that does not see it works by streams."""
+    coordinator_timeout_s: float
+    profile: str | None
 
 
 class UsedError(Exception):

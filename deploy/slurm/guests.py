@@ -1,20 +1,82 @@
-"""The launch's side of jobs whose nodes do not see its folder: lets them in, and tells them of the coordinator."""
+"""Jobs on nodes without the folder of their launch: job and launch find each other by the comment of the job.
+
+Comments can be read by others, so nothing in them is secret: first the job's public key, then the same key with the
+address and the public key of the coordinator. Only the job's owner, and who administers Slurm, can write them.
+"""
 
 from __future__ import annotations
 
+import base64
+import os
+import re
+import secrets
+import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
-from remuda.deploy.herd_keys import HerdKeys
-from remuda.deploy.slurm.commands import note
-from remuda.deploy.slurm.introduction import Answer, answered, answering, asks
-from remuda.deploy.slurm.states import JobState, SlurmError
+import zmq
+
+from remuda.deploy.slurm.commands import JobState, SlurmError, comment_of, note
+from remuda.storage.atomic import write_bytes
+from remuda.storage.held_folder import HeldFolder
 from remuda.wire.connection_file import ConnectionFileError, read
-from remuda.wire.keys.folder import FOLDER
-from remuda.wire.keys.secret_file import KeyFileError
+from remuda.wire.keys.folder import FOLDER, HerdKeys
+from remuda.wire.keys.own import KEY_FILE, caller_keys
+from remuda.wire.keys.pair import new_pair
+from remuda.wire.keys.secret_file import MODE, KeyFileError, write_secret
+from remuda.wire.sockets import DealerSocket
 
+_ASKS, _ANSWER = "remuda-key:", "remuda-connection:"
+_PUBLIC = re.compile(r"[0-9a-f]{64}")
 _PREFIX = "slurm-"
 """What the names of jobs begin with in the coordinator's list of keys."""
+FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 10.0
+"""Between two questions to Slurm for the answer; doubled each time."""
+CHECK_S = 10.0
+"""Between two attempts to reach the coordinator. Slurm is asked only after one that failed."""
+KNOCK_S = 2.0
+"""How long the coordinator may take to let in a connection."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What lets a job in."""
+
+    public: str
+    """The key that was let in. A job that was started again has another one; this is no answer to it."""
+    connection: bytes
+    """The content of the connection file."""
+
+
+def asking(public: str) -> str:
+    """The comment of a job that has this key, and wants to be let in."""
+    return _ASKS + public
+
+
+def asks(comment: str) -> str | None:
+    """The public key in such a comment; None if it is another one."""
+    public = comment.removeprefix(_ASKS)
+    return public if comment.startswith(_ASKS) and _PUBLIC.fullmatch(public) else None
+
+
+def answering(answer: Answer) -> str:
+    """The comment of a job that is let in."""
+    return f"{_ANSWER}{answer.public}:{base64.urlsafe_b64encode(answer.connection).decode('ascii')}"
+
+
+def answered(comment: str) -> Answer | None:
+    """What such a comment says; None if it is another one."""
+    public, _, connection = comment.removeprefix(_ANSWER).partition(":")
+    if not (comment.startswith(_ANSWER) and _PUBLIC.fullmatch(public)):
+        return None
+    try:
+        return Answer(public, base64.b64decode(connection, altchars=b"-_", validate=True))
+    except ValueError:  # binascii.Error is one, too
+        return None
 
 
 class Guests:
@@ -69,3 +131,105 @@ class Guests:
         else:
             return
         note(job.id, answering(Answer(public, connection)))
+
+
+class NotLetInError(Exception):
+    """Nobody has answered in time; the text says what to do."""
+
+
+class Guest:
+    """A folder of its own on this node (mode 0700), with a connection file and a key; removed at the end."""
+
+    def __init__(self, job: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """`job`: how Slurm calls this job."""
+        self._job = job
+        self._say = say
+        self._clock = clock
+        self._over = threading.Event()
+        self._watch: threading.Thread | None = None
+        self._public = ""
+        """Its key, once it has asked."""
+        self._held = HeldFolder("remuda-job-", job)
+        self.folder = self._held.path
+
+    @property
+    def connection_file(self) -> Path:
+        """How the coordinator is reached, once `ask` has returned."""
+        return self.folder / "connection.json"
+
+    def ask(self, within_s: float, given_up: Callable[[], bool], pause: Callable[[float], None] = time.sleep) -> None:
+        """Make a key, tell the launch its public part, and wait for the answer. Raises NotLetInError."""
+        pair = new_pair(f"job-{self._job}")
+        write_secret(self.folder / "key", pair)
+        os.environ[KEY_FILE] = str(self.folder / "key")  # a path; the processes of this job read it
+        self._public = pair.public
+        end_s, look_s, trouble = self._clock() + within_s, FIRST_LOOK_S, ""
+        while self._clock() < end_s and not given_up():
+            try:
+                comment = comment_of(self._job)
+                if self._take_answer(comment):
+                    return
+                if asks(comment) != self._public:  # not yet, or an answer to its life before has come instead
+                    note(self._job, asking(self._public))
+            except SlurmError as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    self._say(f"waiting to be let in: {trouble}")
+            pause(look_s)
+            look_s = min(2 * look_s, LONGEST_LOOK_S)
+        raise NotLetInError(
+            "this node does not see the folder of the launch, and nobody has let this job in: does `remuda launch` "
+            "still run? It answers jobs on such nodes"
+        )
+
+    def watch(self) -> None:
+        """From now on look, in the background, whether the coordinator has moved."""
+        self._watch = threading.Thread(target=self._keep_looking, name="remuda-guest", daemon=True)
+        self._watch.start()
+
+    def look(self) -> None:
+        """Where the coordinator cannot be reached any more, look whether it has moved."""
+        if not _answers(self.connection_file):
+            try:
+                self._take_answer(comment_of(self._job))
+            except (SlurmError, OSError) as error:
+                if not self._over.is_set():
+                    self._say(f"it is not known whether the coordinator has moved: {error}")
+
+    def _keep_looking(self) -> None:
+        while not self._over.wait(CHECK_S):
+            self.look()
+
+    def _take_answer(self, comment: str) -> bool:
+        """Whether this is an answer to its question; it is written to the connection file."""
+        found = answered(comment)
+        if found is None or found.public != self._public:
+            return False
+        if not self.connection_file.exists() or self.connection_file.read_bytes() != found.connection:
+            write_bytes(self.connection_file, found.connection, durable=False, mode=MODE)
+        return True
+
+    def __enter__(self) -> Guest:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._watch is not None:
+            self._watch.join(KNOCK_S)
+        self._held.remove()
+
+
+def _answers(connection_file: Path) -> bool:
+    """Whether the coordinator listens at its address, and lets this job in."""
+    try:
+        found = read(connection_file)
+        identity = f"knock-{secrets.token_hex(8)}".encode()
+        with closing(DealerSocket(found.address, identity, caller_keys(found, "worker"))) as door:
+            end_s = time.monotonic() + KNOCK_S
+            while not door.times_let_in and time.monotonic() < end_s:
+                door.wait(KNOCK_S / 10)
+            return door.times_let_in > 0
+    except (ConnectionFileError, OSError, zmq.ZMQError):
+        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from remuda.deploy.slurm.states import Fate, JobState
+from remuda.deploy.slurm.commands import Fate, JobState
 
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 300.0

@@ -13,11 +13,10 @@ from uuid import uuid4
 
 from remuda.deploy.job import CONNECTION_FILE
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
-from remuda.deploy.slurm.commands import cancel, states, submit
+from remuda.deploy.slurm.commands import JobState, SlurmError, cancel, states, submit, tasks_of
 from remuda.deploy.slurm.guests import Guests
 from remuda.deploy.slurm.herd import WorkerJobs
 from remuda.deploy.slurm.script import SlurmPlan
-from remuda.deploy.slurm.states import JobState, SlurmError, tasks_of
 from remuda.storage.existing_folder import make_private
 from remuda.wire.connection_file import ConnectionFileError, read
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -10,12 +11,13 @@ from pathlib import Path
 
 from remuda.config.launching import SlurmConfig
 from remuda.deploy.launcher import LaunchError, LaunchRequest
-from remuda.deploy.template import filled
 
 HANDING_IN_ENDS_S = 10
 """Seconds before the end of the walltime at which everything must have ended, so that the job can be requeued."""
 SUBMIT = ("sbatch", "--parsable", "--export=NIL")
 """With NIL the environment of whoever submits, which may hold secrets, is not kept by Slurm."""
+_FOLDER = Path(__file__).parent / "templates"
+_PLACE = re.compile(r"@\{([a-z_]+)\}")
 
 
 @dataclass(frozen=True)
@@ -136,3 +138,13 @@ class SlurmPlan:
             "--requeue",
             *settings.options,
         ]
+
+
+def filled(name: str, **values: str) -> str:
+    """The text of the template `name` with these values. Raises KeyError for one that is missing, ValueError for one
+    that the template has no place for."""
+    template = (_FOLDER / name).read_text(encoding="utf-8")
+    unknown = sorted(values.keys() - set(_PLACE.findall(template)))
+    if unknown:
+        raise ValueError(f"{name} has no place for {', '.join(unknown)}")
+    return _PLACE.sub(lambda place: values[place[1]], template)

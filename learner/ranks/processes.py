@@ -24,7 +24,7 @@ from remuda.learner.ranks.leading import Followers
 from remuda.learner.ranks.meeting import Meeting
 from remuda.policy.ranks import RankLostError
 from remuda.wire.child_end import end_within
-from remuda.worker.threads import bound_threads
+from remuda.worker.process import bound_threads
 
 END_S = 5.0
 """Longest time for a rank to end after its lifeline breaks; usually milliseconds."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.buffer.gathering import Column, Gather, gather, numpy_gather
+from remuda.buffer.ring import Column, Gather, gather, numpy_gather
 from remuda.buffer.sum_tree import COMPILED
 
 GATHERS: list[Gather] = [numpy_gather, *([gather] if COMPILED else [])]

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.buffer.numpy_sum_tree import NumpySumTree
-from remuda.buffer.sum_tree import COMPILED, SumTree, new_sum_tree
+from remuda.buffer.sum_tree import COMPILED, NumpySumTree, SumTree, new_sum_tree
 
 NewTree = Callable[[int], SumTree]
 TREES: list[NewTree] = [NumpySumTree, *([new_sum_tree] if COMPILED else [])]

@@ -19,7 +19,7 @@ from remuda.cli.options import (
     resolve_run_dir,
     with_run_options,
 )
-from remuda.deploy.launchers import BUILT_IN
+from remuda.deploy.launcher import BUILT_IN
 from remuda.storage.existing_folder import OnExists
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.config.files import SMALL, write

@@ -21,7 +21,6 @@ from remuda.environments.vectors import Vector, make_vector
 from remuda.policy.algorithms import make_policy
 from remuda.policy.files.policy_file import PolicyFileError, publish
 from remuda.policy.networks.tensors import DeviceError
-from remuda.stores import files
 from remuda.tests.environments import faulty
 from remuda.tests.policy.cases import ACTION, OBSERVATION
 from remuda.tests.worker.leases import EXPERIMENT, algorithm_of, assign_to, new_run, small_config, stores_of
@@ -37,7 +36,8 @@ from remuda.wire.messages import (
     PolicyRef,
     Task,
 )
-from remuda.worker.identity import WorkerIdentity
+from remuda.worker.link import WorkerIdentity
+from remuda.worker.stores import files
 
 CHUNK = 16
 NUM_ENVS = 4

@@ -35,7 +35,7 @@ from remuda.wire.messages import (
     Opponents,
     PolicyRef,
 )
-from remuda.worker.identity import WorkerIdentity
+from remuda.worker.link import WorkerIdentity
 
 FIRST = PolicyRef(1, 0, 0)
 PPO = {"policy": {"type": "ppo", "hidden": (8,), "horizon_steps": 8, "minibatches": 1}}

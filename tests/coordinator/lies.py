@@ -26,8 +26,7 @@ from msgspec.inspect import (
 
 from remuda.buffer.chunk import chunk_name
 from remuda.tests.coordinator.simulation import World
-from remuda.wire.codec import CodecError, decode, encode
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import CodecError, Envelope, decode, encode
 from remuda.wire.messages import AnyMessage, ChunkId, ChunkMeta, Shutdown, StopExperiment, Submit
 
 KINDS: tuple[type[AnyMessage], ...] = tuple(

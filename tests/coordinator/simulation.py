@@ -60,8 +60,7 @@ from remuda.training.snapshot import (
     Rows,
 )
 from remuda.wire.channel import Channel
-from remuda.wire.codec import check
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope, check
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     AnyMessage,

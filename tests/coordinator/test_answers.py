@@ -1,4 +1,4 @@
-"""The coordinator answers as the reference of messages says (wire/answers.py); everything else is only acknowledged."""
+"""The coordinator answers as the reference of messages says (docs/protocol_page.py); all else is acknowledged."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import get_args
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
+from remuda.docs.protocol_page import REPLIES, RESULTS
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.keys import somebody_for
-from remuda.wire.answers import REPLIES, RESULTS
 from remuda.wire.channel import NOT_RESENT, Channel
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     Ack,

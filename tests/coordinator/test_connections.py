@@ -10,7 +10,7 @@ from remuda.coordinator.connections import MOST_KEPT, MOST_KEPT_OF_WORKERS_BYTES
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.wire.channel import Channel
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.messages import (
     Ack,
     Batches,

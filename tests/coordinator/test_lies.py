@@ -20,8 +20,7 @@ from remuda.tests.coordinator.configs import config, on_policy_config
 from remuda.tests.coordinator.lies import Liar
 from remuda.tests.coordinator.simulation import Worker, World
 from remuda.tests.keys import somebody_for
-from remuda.wire.codec import encode
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope, encode
 from remuda.wire.messages import Rejected
 from remuda.wire.sockets import worker_identity
 

@@ -12,7 +12,7 @@ from remuda.coordinator.rights import MAY_SAY, forbidden
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.keys import OPERATOR, WORKER
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.keys.authorized import RIGHTS, Identity
 from remuda.wire.messages import (
     PROTOCOL_VERSION,

@@ -15,7 +15,7 @@ from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CLIENT, LearnerWork, World
 from remuda.tests.keys import somebody_for
 from remuda.training.effects import LogLine
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.messages import Bye, Leave, Shutdown, StopExperiment
 
 

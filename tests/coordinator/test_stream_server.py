@@ -14,14 +14,14 @@ import pytest
 
 from remuda.buffer.chunk import encode_chunk
 from remuda.coordinator.stream_server import FIRST_PAUSE_S, StreamServerProcess, listen
-from remuda.stores.transfers import Upload
 from remuda.tests.ipv6 import needs_ipv6
 from remuda.tests.keys import caller, keys_folder
 from remuda.tests.patience import HANG_S, until
-from remuda.tests.stores.served import Ranch, chunk
+from remuda.tests.worker.stores.served import Ranch, chunk
 from remuda.wire.messages import RefusalCounts
 from remuda.wire.streams.messages import Cancel
 from remuda.wire.streams.sockets import StreamDealer
+from remuda.worker.stores.transfers import Upload
 
 pytestmark = pytest.mark.processes
 

@@ -9,8 +9,7 @@ import pytest
 
 from remuda.config.launching import LaunchConfig
 from remuda.config.user_code import UserCodeError
-from remuda.deploy.launcher import LaunchRequest
-from remuda.deploy.launchers import find_launcher, make_launcher
+from remuda.deploy.launcher import LaunchRequest, find_launcher, make_launcher
 from remuda.deploy.local import LocalLauncher
 
 MINE = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.deploy.template import filled
+from remuda.deploy.slurm.script import filled
 
 VALUES = {"what": "a horse", "options": "#SBATCH -x", "opening": "", "setup": "", "command": "echo $PATH a@b @{what}"}
 

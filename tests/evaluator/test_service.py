@@ -38,7 +38,7 @@ from remuda.wire.messages import (
     Task,
     WorkerMessage,
 )
-from remuda.worker.identity import WorkerIdentity
+from remuda.worker.link import WorkerIdentity
 from remuda.worker.serve import AskedToEndError
 from remuda.worker.shutdown_guard import ShutdownGuard
 

@@ -18,7 +18,7 @@ from remuda.tests.worker.games import AGENTS, LENGTHS, games, shared_config
 from remuda.tests.worker.leases import assign_to, new_run, sha256_of, stores_of
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
 from remuda.wire.messages import CheckpointFile, Counters, Evaluate, EvaluationDone, PolicyRef
-from remuda.worker.identity import WorkerIdentity
+from remuda.worker.link import WorkerIdentity
 from remuda.worker.shutdown_guard import ShutdownGuard
 
 RETURN = {f"a{n}": 100 * n * length + length * (length + 1) / 2 for n, length in enumerate(LENGTHS)}

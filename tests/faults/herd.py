@@ -138,7 +138,7 @@ class Herd:
     def stream_server(self) -> psutil.Process | None:
         """The stream server, if it runs."""
         for process in psutil.process_iter():
-            if _told_of(process, "remuda.stores.server") and _told_of(process, str(self.runs)):
+            if _told_of(process, "remuda.worker.stores.server.service") and _told_of(process, str(self.runs)):
                 return process
         return None
 

@@ -9,7 +9,6 @@ import psutil
 import pytest
 
 from remuda.deploy.supervision import EXIT_REFUSED
-from remuda.stores.streams import CHECKPOINTS_KEPT
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact, kill
 from remuda.tests.faults.sizes import LONG, PAUSE_S
@@ -18,6 +17,7 @@ from remuda.tests.parallel.reading import texts
 from remuda.tests.parallel.user_folder import CONFIG, ENDLESS, UserFolder
 from remuda.tests.patience import HANG_S, until
 from remuda.worker.serve import HAND_IN_S
+from remuda.worker.stores.streams import CHECKPOINTS_KEPT
 
 pytestmark = pytest.mark.processes
 

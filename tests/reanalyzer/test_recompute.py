@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from remuda.policy.base import Arrays, Reanalyzer
-from remuda.reanalyzer import recompute as module
-from remuda.reanalyzer.recompute import recompute
+from remuda.reanalyzer import service as module
+from remuda.reanalyzer.service import recompute
 from remuda.tests.buffer.stacks import image_columns, unstacked
 
 

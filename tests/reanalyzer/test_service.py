@@ -18,7 +18,6 @@ from remuda.policy.algorithms.muzero.targets import ROOT_VALUE, SEARCH_POLICY
 from remuda.policy.files.policy_file import publish
 from remuda.reanalyzer.service import ReanalyzerWork
 from remuda.storage.run_folder import target_file
-from remuda.stores import files
 from remuda.tests.policy.algorithms.muzero.cases import batch
 from remuda.tests.worker.leases import algorithm_of, assign_to, new_run, small_config, stores_of
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
@@ -31,7 +30,8 @@ from remuda.wire.messages import (
     Reanalyze,
     Reanalyzed,
 )
-from remuda.worker.identity import WorkerIdentity
+from remuda.worker.link import WorkerIdentity
+from remuda.worker.stores import files
 
 COLLECTOR = "bbbbbbbb-0000-4000-8000-000000000001"
 POLICY = {

@@ -128,8 +128,7 @@ def unpacked(content: bytes) -> list[bytes]:
 
 
 def _message(path: Path) -> None:
-    from remuda.wire.codec import encode
-    from remuda.wire.envelope import Envelope
+    from remuda.wire.codec import Envelope, encode
     from remuda.wire.messages import BatchRequest
 
     rows = np.arange(3)
@@ -146,20 +145,20 @@ def _read_message(path: Path) -> None:
 
 
 def _stream_message(path: Path) -> None:
-    from remuda.wire.streams.codec import encode
     from remuda.wire.streams.messages import Get
+    from remuda.wire.streams.sockets import encode
 
     grant = Grant("/runs/x", "collector", WORKER, 1, "policy_x_000001", "0" * 64)
     path.write_bytes(packed([bytes(frame) for frame in encode(Get(2, grant, "policy", "x"))]))
 
 
 def _read_stream_message(path: Path) -> None:
-    from remuda.wire.streams import codec
+    from remuda.wire.streams import sockets
 
     frames = unpacked(path.read_bytes())
     with suppress(CodecError):
-        codec.decode(frames, codec.of_server)
-    codec.decode(frames, codec.of_workers)
+        sockets.decode(frames, sockets.of_server)
+    sockets.decode(frames, sockets.of_workers)
 
 
 # --- keys and connections ---

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import zmq
 
-from remuda.wire.codec import encode
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope, encode
 from remuda.wire.keys.own import CallerKeys
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.messages import StatusRequest

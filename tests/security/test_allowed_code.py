@@ -16,7 +16,7 @@ from remuda.coordinator.events import Received, RunRefused
 from remuda.tests.coordinator.disk.test_run_folders import SUBMIT
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.worker.leases import small_config
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.keys.authorized import Identity
 
 EXPERIMENT = "eeeeeeee-0000-4000-8000-000000000001"

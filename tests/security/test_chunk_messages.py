@@ -14,8 +14,7 @@ from remuda.tests.buffer.chunks import WORKER, meta_of
 from remuda.tests.coordinator.test_lies import Besieged
 from remuda.tests.security.sizes import EXAMPLES
 from remuda.wire.channel import Channel
-from remuda.wire.codec import CodecError, decode, encode
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import CodecError, Envelope, decode, encode
 from remuda.wire.messages import ChunkReady
 
 HUGE = (2**53, 2**53 + 1, 2**63, 2**64 - 1, -1, -(2**63))

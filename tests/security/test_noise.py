@@ -24,7 +24,7 @@ from remuda.tests.keys import raw_dealer
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.ports import free_ports
 from remuda.tests.security.sizes import STRANGERS, within
-from remuda.tests.stores.served import WORKER
+from remuda.tests.worker.stores.served import WORKER
 from remuda.wire.codec import OF_STRANGERS
 from remuda.wire.connection_file import read
 from remuda.wire.keys.own import caller_keys
@@ -32,7 +32,7 @@ from remuda.wire.messages import Grant
 from remuda.wire.sockets import worker_identity
 from remuda.wire.streams.messages import Get, Refused
 from remuda.wire.streams.sockets import StreamDealer
-from remuda.worker import descriptors
+from remuda.worker.process import raise_open_files_limit
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("strangers at four ports")]
 
@@ -78,7 +78,7 @@ class Ranch:
         """Whoever serves this port."""
         own = psutil.Process(self.pid)
         module = {"page": "remuda.page", "monitoring": "remuda.coordinator.monitoring"}.get(
-            name, "remuda.stores.server"
+            name, "remuda.worker.stores.server.service"
         )
         return own if name == "coordinator" else next(each for each in own.children() if module in each.cmdline())
 
@@ -122,7 +122,7 @@ class Ranch:
 @pytest.fixture(scope="module")
 def ranch(tmp_path_factory: pytest.TempPathFactory) -> Generator[Ranch]:
     pytest.importorskip("uvicorn")
-    descriptors.raise_limit()
+    raise_open_files_limit()
     [streams] = free_ports(1)
     options = ("--page", "--http", "0", "--stream-port", str(streams))
     herd = Herd(tmp_path_factory.mktemp("strangers"), options=options)

@@ -12,9 +12,8 @@ from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.test_registration import link, register
 from remuda.tests.keys import raw_dealer
 from remuda.tests.patience import HANG_S, until
-from remuda.wire.codec import encode
+from remuda.wire.codec import Envelope, encode
 from remuda.wire.connection_file import read
-from remuda.wire.envelope import Envelope
 from remuda.wire.messages import ChunkAccepted, ChunkReady
 from remuda.wire.sockets import worker_identity
 

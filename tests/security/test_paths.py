@@ -19,9 +19,8 @@ from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import cartpole_columns, meta_of
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.worker.leases import small_config
-from remuda.wire.codec import CodecError, check
+from remuda.wire.codec import CodecError, Envelope, check
 from remuda.wire.conversation import RefusedError
-from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION, LogPiece, LogRequest, Register
 
 OUTSIDE = ("../x", "/tmp/x", "a/../../x", "..", ".", "a/../..", "\0", "x\0/y")

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from remuda.storage.run_folder import RunFolder
-from remuda.stores.server.places import NotAllowedError, Places
 from remuda.tests.buffer.chunks import WORKER, meta_of
 from remuda.tests.security.sizes import FRAMES
 from remuda.tests.security.test_frames import mutate
 from remuda.wire.codec import CodecError
-from remuda.wire.keys.grants import Grants
+from remuda.wire.keys.authorized import Grants
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.messages import Grant
-from remuda.wire.streams.codec import decode, encode, of_workers
 from remuda.wire.streams.messages import Get, LogAppend, Put
+from remuda.wire.streams.sockets import decode, encode, of_workers
+from remuda.worker.stores.server.places import NotAllowedError, Places
 
 GRANTS = Grants(new_pair("coordinator"))
 FILE = meta_of(0, 5).file

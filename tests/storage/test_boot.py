@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from remuda.storage import boot
+from remuda.storage import ownership
 
 
 def test_it_is_the_kernel_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "boot_id"
-    monkeypatch.setattr(boot, "BOOT_ID", file)
-    assert boot.boot_id() == ""
+    monkeypatch.setattr(ownership, "BOOT_ID", file)
+    assert ownership.boot_id() == ""
     file.write_text("3f2a77\n")
-    assert boot.boot_id() == "3f2a77"
+    assert ownership.boot_id() == "3f2a77"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.storage.checksum import checksum
+from remuda.storage.tensor_file import checksum
 
 RNG = np.random.default_rng(0)
 LARGE = RNG.integers(0, 256, 100_003, np.uint8)

@@ -12,8 +12,7 @@ import pytest
 from remuda.storage import git
 from remuda.storage.git import capture_git, record_git, write_git
 from remuda.tests.patience import HANG_S
-from remuda.wire.codec import check
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope, check
 from remuda.wire.messages import MAX_DIFF_BYTES, Submit
 
 _ENVIRONMENT = {

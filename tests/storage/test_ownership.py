@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.storage.boot import BOOT_ID
-from remuda.storage.ownership import STALE_S, FolderOwnedError, Ownership
+from remuda.storage.ownership import BOOT_ID, STALE_S, FolderOwnedError, Ownership
 
 HOLDER = """
 import sys, time

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.storage.private_file import NotPrivateError, check_private_folder, read_private
+from remuda.storage.untrusted import NotPrivateError, check_private_folder, read_private
 
 
 def private(path: Path, mode: int = 0o600) -> Path:

@@ -23,8 +23,7 @@ from remuda.tests.warm import popen
 from remuda.tests.warm.command_line import set_command_line, show_environment
 from remuda.tests.warm.order import LENGTH_BYTES, Order, received
 from remuda.tests.warm.program import Program
-from remuda.worker.gc_freeze import gc_frozen
-from remuda.worker.quick_exit import exit_code, exit_now
+from remuda.worker.process import exit_code, exit_now, gc_frozen
 
 IMPORTED = (
     "remuda.cli.app",
@@ -39,7 +38,7 @@ IMPORTED = (
     "remuda.policy.algorithms",
     "remuda.policy.algorithms.dqn.learning",
     "remuda.runner.serial",
-    "remuda.stores.server.service",
+    "remuda.worker.stores.server.service",
 )
 """What the programs import, but no program itself: it runs as `__main__`."""
 NAME = "forks-warm-processes"

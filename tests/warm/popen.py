@@ -17,7 +17,7 @@ from typing import Any
 from remuda.tests.warm.command_line import ROOM, ROOM_BYTES, fits
 from remuda.tests.warm.order import LENGTH_BYTES, Order, receive
 from remuda.tests.warm.program import Program
-from remuda.worker.threads import ONE_THREAD
+from remuda.worker.process import ONE_THREAD
 
 _PARAMETERS = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
 _DEFAULTS = {

@@ -26,7 +26,7 @@ from msgspec.inspect import (
     UnionType,
 )
 
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.messages import AnyMessage, BatchRequest, ChunkMeta, EvaluationDone, Histogram
 
 MESSAGE_TYPES: tuple[type[AnyMessage], ...] = get_args(AnyMessage)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.wire.channel import NOT_RESENT, Channel, Received
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.messages import (
     Ack,
     AnyMessage,

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from remuda.tests.wire.builders import MESSAGE_TYPES, envelopes, messages
-from remuda.wire.codec import CodecError, Frame, Limits, ProtocolMismatchError, check, decode, encode
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import CodecError, Envelope, Frame, Limits, ProtocolMismatchError, check, decode, encode
 from remuda.wire.messages import (
     MOST_FILM_BYTES,
     PROTOCOL_VERSION,

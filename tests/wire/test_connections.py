@@ -15,11 +15,12 @@ from remuda.wire.connections import (
     MOST_OF_WORKERS_BYTES,
     MOST_SILENT,
     Connections,
+    TcpWire,
 )
 
 
 @dataclass
-class Line:
+class Line(TcpWire):
     """A system in which each descriptor is what a test says."""
 
     far: dict[int, str] = field(default_factory=dict[int, str])

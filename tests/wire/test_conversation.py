@@ -16,9 +16,9 @@ from remuda.tests.patience import HANG_S
 from remuda.tests.worker.proxy import Proxy
 from remuda.wire import conversation
 from remuda.wire.channel import Channel, Received
+from remuda.wire.codec import Envelope
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import Conversation, MovedError, RefusedError, UnreachableError
-from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage, Done, Rejected, Shutdown, StatusRequest, StopExperiment
 from remuda.wire.sockets import Arrival
 

@@ -15,10 +15,9 @@ from remuda.tests.keys import router as open_router
 from remuda.tests.patience import until
 from remuda.wire import conversation
 from remuda.wire import router as router_module
-from remuda.wire.codec import encode
+from remuda.wire.codec import Envelope, encode
 from remuda.wire.conversation import Conversation, MovedError, NotLetInError
 from remuda.wire.door import Door, Refusals
-from remuda.wire.envelope import Envelope
 from remuda.wire.keys.authorized import AuthorizedKeys, Identity
 from remuda.wire.keys.folder import FOLDER, KeysFolder
 from remuda.wire.keys.own import CallerKeys, caller_keys

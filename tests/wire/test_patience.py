@@ -12,8 +12,7 @@ from remuda.tests.patience import until
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire.messages import PROTOCOL_VERSION, Register
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S, CoordinatorLostError, Patience, spoken
-from remuda.worker.connector import Connector
-from remuda.worker.session import Pulse, Session
+from remuda.worker.session import Connector, Pulse, Session
 
 FIVE_MINUTES_S = 300.0
 

@@ -9,12 +9,11 @@ from typing import get_args
 import msgspec
 import pytest
 
+from remuda.docs.protocol_page import REPLIES, RESULTS, markdown_text
 from remuda.wire import messages
-from remuda.wire.answers import REPLIES, RESULTS
 from remuda.wire.channel import NOT_RESENT
 from remuda.wire.codec import OF_COORDINATORS, OF_STRANGERS
 from remuda.wire.messages import AnyMessage, ClientMessage, CoordinatorMessage, Message, Part, WorkerMessage
-from remuda.wire.reference import markdown_text
 
 ALL: tuple[type[Message], ...] = get_args(AnyMessage)
 PARTS = [value for value in vars(messages).values() if isinstance(value, type) and issubclass(value, Part)]

@@ -21,8 +21,15 @@ from remuda.tests.keys import router as open_router
 from remuda.tests.patience import HANG_S
 from remuda.wire import connections, sockets
 from remuda.wire import router as router_module
-from remuda.wire.codec import OF_STRANGERS, CodecError, ProtocolMismatchError, TooEarlyError, TooLargeError, encode
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import (
+    OF_STRANGERS,
+    CodecError,
+    Envelope,
+    ProtocolMismatchError,
+    TooEarlyError,
+    TooLargeError,
+    encode,
+)
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     Ack,

@@ -10,8 +10,7 @@ from remuda.tests.keys import COORDINATOR, connection_to, router
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.serving import Serving
 from remuda.wire.channel import Channel
-from remuda.wire.codec import CodecError
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import CodecError, Envelope
 from remuda.wire.messages import AnyMessage, Beat, BeatHeard, Register, Registered
 from remuda.wire.sockets import Arrival
 

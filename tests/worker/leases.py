@@ -15,9 +15,9 @@ from remuda.learner.start import new_algorithm
 from remuda.policy.base import Algorithm
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder
-from remuda.stores.files import file_stores
-from remuda.stores.ports import RunStores
 from remuda.wire.messages import Assign
+from remuda.worker.stores.files import file_stores
+from remuda.worker.stores.ports import RunStores
 
 EXPERIMENT = "eeeeeeee-0000-4000-8000-000000000001"
 

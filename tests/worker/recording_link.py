@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from remuda.tests.keys import connection_to
-from remuda.wire.codec import check
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope, check
 from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Drain, Register, WorkerMessage
 from remuda.worker.link import Link
 

@@ -15,7 +15,7 @@ from remuda.wire.keys.folder import FOLDER, KeysFolder
 from remuda.wire.keys.own import KEY_FILE
 from remuda.wire.keys.secret_file import KeyFileError
 from remuda.wire.messages import PROTOCOL_VERSION, Register
-from remuda.worker.connector import Connector
+from remuda.worker.session import Connector
 
 REGISTER = Register("aaaaaaaa-0000-4000-8000-000000000001", 1, "collector", "here", 1, PROTOCOL_VERSION, "0")
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from remuda.tests.patience import HANG_S
-from remuda.worker.gc_freeze import gc_frozen
+from remuda.worker.process import gc_frozen
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -30,7 +30,7 @@ def test_the_collector_is_off_meanwhile_and_then_as_it_was(enabled: bool) -> Non
 def test_what_was_imported_is_never_looked_at_again_and_new_garbage_is() -> None:
     program = """
 import gc
-from remuda.worker.gc_freeze import gc_frozen
+from remuda.worker.process import gc_frozen
 with gc_frozen():
     import msgspec, numpy
     objects = len(gc.get_objects())

@@ -22,10 +22,9 @@ from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.tests.worker.proxy import Proxy
 from remuda.wire import sockets
 from remuda.wire.channel import Channel
-from remuda.wire.codec import CodecError, encode
+from remuda.wire.codec import CodecError, Envelope, encode
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import RefusedError, UnreachableError, no_answer
-from remuda.wire.envelope import Envelope
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     AnyMessage,
@@ -44,10 +43,9 @@ from remuda.wire.messages import (
 )
 from remuda.wire.patience import CoordinatorLostError, Patience
 from remuda.worker import session
-from remuda.worker.connector import Connector
 from remuda.worker.link import Link
 from remuda.worker.network import Network
-from remuda.worker.session import Pulse
+from remuda.worker.session import Connector, Pulse
 
 REGISTER = Register(UUID, 3, "collector", "here", 7, PROTOCOL_VERSION, "0.1")
 

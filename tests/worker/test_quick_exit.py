@@ -10,11 +10,11 @@ import pytest
 
 from remuda.tests.imports import THIS_CHECKOUT
 from remuda.tests.patience import HANG_S
-from remuda.worker.quick_exit import EXIT_NOT_FLUSHED, exit_code
+from remuda.worker.process import EXIT_NOT_FLUSHED, exit_code
 
 PROGRAM = """
 import atexit, sys, threading, time
-from remuda.worker.quick_exit import exit_now
+from remuda.worker.process import exit_now
 
 class Freed:
     def __del__(self):
@@ -55,7 +55,7 @@ def test_threads_end_what_is_registered_is_called_and_nothing_printed_is_lost() 
 FILES = """
 import gc, io, sys
 from pathlib import Path
-from remuda.worker.quick_exit import exit_now
+from remuda.worker.process import exit_now
 
 folder = Path(sys.argv[1])
 text = (folder / "text").open("w")
@@ -89,7 +89,7 @@ def test_what_was_written_to_files_that_nobody_has_closed_is_not_lost(tmp_path: 
 
 STUCK = """
 import os, threading
-from remuda.worker.quick_exit import exit_now
+from remuda.worker.process import exit_now
 
 reading, writing = os.pipe()
 pipe = os.fdopen(writing, "wb", buffering=1 << 22)
@@ -109,7 +109,7 @@ def test_a_pipe_that_nobody_reads_holds_up_no_end() -> None:
 
 INTERRUPTED = """
 import atexit, pathlib, signal, threading, time
-from remuda.worker.quick_exit import exit_now
+from remuda.worker.process import exit_now
 
 main = threading.main_thread()
 
@@ -145,7 +145,7 @@ def test_ctrl_c_while_threads_are_waited_for_changes_no_exit_code() -> None:
 @pytest.mark.processes
 def test_output_that_cannot_be_written_is_a_failure() -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
-        done = ended("from remuda.worker.quick_exit import exit_now; print('much'); exit_now(0)", stdout=full.fileno())
+        done = ended("from remuda.worker.process import exit_now; print('much'); exit_now(0)", stdout=full.fileno())
     assert done.returncode == EXIT_NOT_FLUSHED
 
 

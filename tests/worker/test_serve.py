@@ -29,7 +29,7 @@ from remuda.wire.messages import (
     WorkerVitals,
 )
 from remuda.wire.patience import CoordinatorLostError
-from remuda.worker.identity import WorkerIdentity
+from remuda.worker.link import WorkerIdentity
 from remuda.worker.serve import AskedToEndError, HopelessError, TakenOverError, serve
 from remuda.worker.shutdown_guard import ShutdownGuard
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from remuda.worker.threads import FOLLOWS, ONE_THREAD, bound_threads, bounded, may_follow
+from remuda.worker.process import FOLLOWS, ONE_THREAD, bound_threads, child_environment, may_choose_threads
 
 
 @pytest.fixture(autouse=True)
@@ -31,22 +31,22 @@ def test_threads_are_bounded_unless_somebody_said_otherwise(monkeypatch: pytest.
         "1",
         "1",
     ]
-    assert not may_follow()
+    assert not may_choose_threads()
     assert "torch" not in sys.modules
 
 
 def test_where_remuda_chose_it_may_choose_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert not may_follow()
+    assert not may_choose_threads()
     bound_threads()
     assert {name: os.environ[name] for name in ONE_THREAD} == ONE_THREAD
-    assert may_follow()
+    assert may_choose_threads()
     bound_threads()
-    assert may_follow()
+    assert may_choose_threads()
 
 
 def test_children_know_who_chose() -> None:
-    assert bounded({"HOME": "/"}) == {"HOME": "/", **ONE_THREAD, FOLLOWS: "1"}
-    assert bounded(bounded({})) == bounded({})
-    assert FOLLOWS not in bounded({"MKL_NUM_THREADS": "2"})
-    assert bounded({"MKL_NUM_THREADS": "2"})["MKL_NUM_THREADS"] == "2"
+    assert child_environment({"HOME": "/"}) == {"HOME": "/", **ONE_THREAD, FOLLOWS: "1"}
+    assert child_environment(child_environment({})) == child_environment({})
+    assert FOLLOWS not in child_environment({"MKL_NUM_THREADS": "2"})
+    assert child_environment({"MKL_NUM_THREADS": "2"})["MKL_NUM_THREADS"] == "2"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -11,10 +13,12 @@ from typing import Literal, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from remuda.storage.private_file import NotPrivateError, read_private
-from remuda.wire.keys.pair import KeyName, PublicKey
+from remuda.storage.untrusted import NotPrivateError, read_private
+from remuda.wire.keys.pair import KeyName, KeyPair, PublicKey
 from remuda.wire.keys.secret_file import KeyFileError
+from remuda.wire.messages import Grant
 
 Right = Literal["viewer", "operator", "worker"]
 """viewer: reads the status and the logs. operator: also submits, stops and shuts down. worker: sends what workers
@@ -26,6 +30,7 @@ _OPENING = """\
 # Change it with `remuda keys add`, `rotate` and `revoke`; a running coordinator reads it again.
 """
 _FIELDS = re.compile(r"\s+")
+_PURPOSE = b"remuda: grants of streams"
 
 
 class Identity(Struct, frozen=True):
@@ -135,3 +140,23 @@ def _stamp(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
+
+
+class Grants:
+    """Seals and checks with a secret that follows from the coordinator's key, so that both ends of a runs folder have
+    it, and it stays when either is started again."""
+
+    def __init__(self, server: KeyPair) -> None:
+        self._secret = hmac.digest(server.secret, _PURPOSE, hashlib.sha256)
+
+    def seal(self, grant: Grant) -> Grant:
+        """The same grant with its seal."""
+        return replace(grant, seal=self._seal_of(grant))
+
+    def is_genuine(self, grant: Grant) -> bool:
+        """Whether the coordinator has sealed exactly this."""
+        return hmac.compare_digest(grant.seal.encode(), self._seal_of(grant).encode())
+
+    def _seal_of(self, grant: Grant) -> str:
+        content = msgspec.msgpack.encode(replace(grant, seal=""))
+        return hmac.digest(self._secret, content, hashlib.sha256).hex()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from pathlib import Path
+from types import TracebackType
 
 from remuda.storage.atomic import write_text
 from remuda.storage.existing_folder import make_private
 from remuda.storage.lock import LockTimeout, holding
-from remuda.storage.private_file import NotPrivateError, check_private_folder
+from remuda.storage.untrusted import NotPrivateError, check_private_folder
 from remuda.wire.keys.authorized import Identity, Right, checked, read, text_of
 from remuda.wire.keys.pair import KeyPair, new_pair
 from remuda.wire.keys.secret_file import MODE, KeyFileError, read_secret, write_secret
@@ -170,3 +171,45 @@ def _public_of(name: str, known: dict[str, Identity], place: Path) -> str:
             return public
     names = ", ".join(each.name for each in known.values()) or "none"
     raise KeyFileError(f"no key in {place} is called {name[:80]!r}: the names are {names}")
+
+
+class HerdKeys:
+    """Entries in the coordinator's list `authorized`, with the right of a worker, for as long as this is open."""
+
+    def __init__(self, keys_dir: Path) -> None:
+        """Raises KeyFileError."""
+        self._folder = KeysFolder(keys_dir)
+        self._public: dict[str, str] = {}
+        """The keys that are let in, by name."""
+
+    def let_in(self, name: str, public_key: str) -> None:
+        """Let in who has this key, and who had this name before no more. Raises KeyFileError."""
+        former = self._public.get(name)
+        if former == public_key:  # asked again: the answer was lost
+            return
+        if former is None:
+            self._folder.add(name, public_key, "worker")
+        else:
+            self._folder.rotate(name, public_key)
+        self._public[name] = public_key
+
+    def let_out(self, name: str) -> None:
+        """Let in who had this name no more. The folder may be gone together with its coordinator."""
+        if self._public.pop(name, None) is not None:
+            with contextlib.suppress(KeyFileError, OSError):
+                self._folder.revoke(name)
+
+    @property
+    def names(self) -> list[str]:
+        """Who is let in."""
+        return list(self._public)
+
+    def __enter__(self) -> HerdKeys:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let none of them in any more."""
+        for name in self.names:
+            self.let_out(name)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from remuda.storage.atomic import write_bytes
-from remuda.storage.private_file import NotPrivateError, read_private
+from remuda.storage.untrusted import NotPrivateError, read_private
 from remuda.wire.connection_file import ConnectionFileError
 from remuda.wire.keys.pair import KeyName, KeyPair, PublicKey, pair_of
 

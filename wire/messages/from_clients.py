@@ -90,3 +90,6 @@ class Shutdown(Message, frozen=True):
     """Stop every experiment, let every worker leave, end the coordinator. Answered by Done at once."""
 
     reason: ShortText = "asked to"
+
+
+ClientMessage = Submit | StatusRequest | StopExperiment | Prioritize | LogRequest | Shutdown

@@ -298,3 +298,27 @@ class Bye(Message, frozen=True):
     """The worker leaves for good: it was told to, or received a signal."""
 
     reason: ShortText
+
+
+WorkerMessage = (
+    Register
+    | Beat
+    | Ready
+    | ChunkReady
+    | CollectorReport
+    | WorkerVitals
+    | BatchRequest
+    | ChunkUnreadable
+    | PolicyPublished
+    | TargetPublished
+    | Reanalyzed
+    | NotReanalyzed
+    | LearnerReport
+    | CheckpointSaved
+    | CallbacksDecided
+    | EvaluationDone
+    | EvaluationFilmed
+    | Drained
+    | WorkerFailed
+    | Bye
+)

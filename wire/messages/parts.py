@@ -312,3 +312,29 @@ class LogPlace(Part, frozen=True):
     inode: Count = 0
     """Identifies the file, so that one that replaced it is noticed."""
     offset: Count = 0
+
+
+# --- messages of both directions ---
+
+
+class Rejected(Message, frozen=True):
+    """A refusal with its reason. `unknown` tells a worker to register (again); every other code is final for it."""
+
+    code: Literal[
+        "protocol",
+        "forbidden",
+        "superseded",
+        "dismissed",
+        "malformed",
+        "unknown",
+        "invalid",
+        "exists",
+        "closing",
+        "busy",
+    ]
+    """forbidden: the key of the peer does not allow it, or is not known."""
+    reason: LongText
+
+
+class Ack(Message, frozen=True):
+    """The message was received; there is no (immediate) answer. An Ack is never acknowledged."""

@@ -164,3 +164,6 @@ class LogText(Message, frozen=True):
     """Whether the experiment is over and everything was read."""
     more: bool = False
     """Whether there are files that this answer does not contain: ask again at once, with the same `last_lines`."""
+
+
+ToClient = Submitted | Status | Done | LogText

@@ -255,3 +255,23 @@ class Leave(Message, frozen=True):
     """The worker's process should end."""
 
     reason: ShortText
+
+
+ToWorker = (
+    Registered
+    | BeatHeard
+    | Assign
+    | ChunkAccepted
+    | Credit
+    | PolicyAvailable
+    | Opponents
+    | Batches
+    | SaveCheckpoint
+    | Evaluate
+    | Reanalyze
+    | CallCallbacks
+    | ChangeSettings
+    | Drain
+    | StopTraining
+    | Leave
+)

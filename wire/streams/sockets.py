@@ -4,23 +4,83 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from secrets import token_hex
+from typing import TypeVar
 
+import msgspec
 import zmq
 from msgspec import Struct
 
-from remuda.wire.codec import CodecError, Frame
+from remuda.wire.codec import CodecError, Frame, Limits
 from remuda.wire.door import Door
 from remuda.wire.keys.own import CallerKeys
+from remuda.wire.messages import PROTOCOL_VERSION
 from remuda.wire.router import RouterSocket
 from remuda.wire.sockets import DealerSocket
-from remuda.wire.streams.codec import LIMITS, decode, encode, of_server, of_workers
-from remuda.wire.streams.messages import WINDOW_BYTES, FromServer, FromWorker
+from remuda.wire.streams.messages import (
+    PIECE_BYTES,
+    WHOLE_BYTES,
+    WHOLE_PARTS,
+    WINDOW_BYTES,
+    FromServer,
+    FromWorker,
+    LogAppend,
+    Piece,
+    Put,
+)
 
+LIMITS = Limits(header_bytes=16 << 10, array_bytes=PIECE_BYTES + 1_024, arrays=WHOLE_PARTS)
+"""Of both ends. ZeroMQ counts what CURVE adds to a frame, too."""
+_OPENING = b"S" + bytes([PROTOCOL_VERSION])
+
+_Any = TypeVar("_Any", FromWorker, FromServer)
+
+_encoder = msgspec.msgpack.Encoder()
+of_workers: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
+"""Reads what workers say."""
+of_server: msgspec.msgpack.Decoder[FromServer] = msgspec.msgpack.Decoder(FromServer)
+"""Reads what the server says."""
 HIGH_WATER_PIECES = 64
 """Messages that may wait on one connection."""
 _LARGE_BYTES = 64 << 10
 TURN_BYTES = 2 * WINDOW_BYTES
 """After this number of bytes no further message is taken in the same turn."""
+
+
+def encode(message: FromWorker | FromServer, *data: Frame) -> list[Frame]:
+    """Return the frames to send; the bytes are not copied."""
+    return [_OPENING, _encoder.encode(message), *data]
+
+
+def decode(frames: Sequence[Frame], decoder: msgspec.msgpack.Decoder[_Any]) -> tuple[_Any, Sequence[Frame]]:
+    """Return the message in these frames, and the frames with bytes that belong to it: as many as it may have. Raises
+    CodecError."""
+    if len(frames) < 2 or bytes(frames[0][:3]) != _OPENING:
+        raise CodecError("not a message of a stream, or of another version of Remuda")
+    if len(frames[1]) > LIMITS.header_bytes:
+        raise CodecError(f"a message of {len(frames[1])} bytes; the most is {LIMITS.header_bytes}")
+    try:
+        message = decoder.decode(frames[1])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CodecError(f"malformed message: {error}") from error
+    data = frames[2:]
+    least, most, most_bytes = _data_of(message)
+    if not least <= len(data) <= most:
+        raise CodecError(f"{type(message).__name__} with {len(frames)} frames")
+    size = sum(map(len, data))
+    if data and not 0 < size <= most_bytes:
+        raise CodecError(f"{type(message).__name__} with {size} bytes of a file; the most is {most_bytes}")
+    return message, data
+
+
+def _data_of(message: FromWorker | FromServer) -> tuple[int, int, int]:
+    """The least and the most frames with bytes that belong to a message, and the most bytes in them."""
+    match message:
+        case Put():
+            return 0, WHOLE_PARTS, WHOLE_BYTES
+        case Piece() | LogAppend():
+            return 1, 1, PIECE_BYTES
+        case _:
+            return 0, 0, 0
 
 
 class FromPeer(Struct, frozen=True):

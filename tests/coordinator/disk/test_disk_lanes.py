@@ -33,7 +33,7 @@ from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FORMAT, FinishedRunSnapshot, RunSnapshot
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Submit
-from remuda.worker import descriptors
+from remuda.worker.process import open_files
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"
 SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
@@ -462,7 +462,7 @@ def test_a_turn_does_not_wait_for_a_journal_that_is_broken(scene: Scene, monkeyp
 
 
 def test_queued_runs_hold_no_thread_and_no_file(scene: Scene) -> None:
-    before, open_before = {thread.name for thread in threading.enumerate()}, descriptors.open_now()
+    before, open_before = {thread.name for thread in threading.enumerate()}, open_files()
     for number in range(20):
         id = f"eeeeeeee-0000-4000-8000-{number:012d}"
         run = scene.prepare(id, f"run{number}")
@@ -470,4 +470,4 @@ def test_queued_runs_hold_no_thread_and_no_file(scene: Scene) -> None:
         with pytest.raises(FileNotFoundError):
             RunFolder(run.root).owner.stat()
     until(lambda: not {thread.name for thread in threading.enumerate()} - before, "their threads are gone")
-    assert descriptors.open_now() <= open_before
+    assert open_files() <= open_before

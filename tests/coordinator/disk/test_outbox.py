@@ -6,7 +6,7 @@ import random
 
 from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.effects import Send
-from remuda.wire.envelope import Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.messages import Ack
 
 

@@ -37,7 +37,7 @@ from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress
 from remuda.training.recovery import catch_up
 from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
-from remuda.worker import descriptors
+from remuda.worker.process import open_files
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"
 ASKED = Asked(b"client", 7)
@@ -366,13 +366,13 @@ def test_what_never_saved_anything_cannot_be_resumed(folders: RunFolders, run: R
 def test_what_is_said_of_a_run_that_waits_stands_in_its_log_and_nothing_stays_open(
     folders: RunFolders, run: RunFolder
 ) -> None:
-    before = descriptors.open_now()
+    before = open_files()
     said = LogLine(EXPERIMENT, "the run waits", "warning")
     carry_out(folders, said)
     RunWriter(folders, None, EXPERIMENT).carry_out(HerdLogLine("a collector joins the herd", "info", said.at))
     assert f"][test_run_folders.py:{said.at.line}][WARNING] the run waits\n" in run.commander_log.read_text()
     assert not run.coordinator_log.exists() or not run.coordinator_log.read_text()
-    assert descriptors.open_now() == before
+    assert open_files() == before
 
 
 def test_reports_and_rows_are_written(folders: RunFolders, run: RunFolder) -> None:

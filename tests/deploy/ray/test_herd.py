@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from remuda.deploy.ray.engine import BrokenError, FailedError, LostError
+from remuda.deploy.ray.engine import BrokenError, FailedError, LostError, RayEngine
 from remuda.deploy.ray.herd import AGAIN_S, FAREWELL_S, PLACING_S, Herd, Terms
-from remuda.deploy.ray.orders import Introduction, Order
+from remuda.deploy.ray.worker import Introduction, Order
 from remuda.deploy.supervision import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -25,7 +25,7 @@ from remuda.wire.keys.secret_file import KeyFileError
 
 
 @dataclass
-class Stage:
+class Stage(RayEngine):
     """An engine whose actors do what the test says. Answers are numbers."""
 
     placed: list[str] = field(default_factory=list[str])

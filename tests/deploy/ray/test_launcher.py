@@ -13,10 +13,8 @@ import pytest
 
 from remuda.client.client import Client
 from remuda.config.launching import LaunchConfig
-from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
-from remuda.deploy.launchers import make_launcher
-from remuda.deploy.ray.launcher import RayLauncher
-from remuda.deploy.ray.plan import RayPlan
+from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts, make_launcher
+from remuda.deploy.ray.launcher import RayLauncher, RayPlan
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import small_config
 from remuda.wire import connection_file

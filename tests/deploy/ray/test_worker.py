@@ -11,13 +11,12 @@ import msgspec.structs
 import pytest
 
 from remuda.deploy import roles
-from remuda.deploy.ray.orders import Introduction, Order
-from remuda.deploy.ray.worker import RayWorker, UsedError
+from remuda.deploy.ray.worker import Introduction, Order, RayWorker, UsedError
 from remuda.tests.keys import connection_to
 from remuda.wire import connection_file
 from remuda.wire.keys.own import KEY_FILE
 from remuda.wire.keys.secret_file import read_secret
-from remuda.worker.identity import WorkerIdentity
+from remuda.worker.link import WorkerIdentity
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
 

@@ -9,9 +9,17 @@ from pathlib import Path
 import pytest
 
 from remuda.deploy.slurm import commands
-from remuda.deploy.slurm.commands import cancel, comment_of, note, states, submit
-from remuda.deploy.slurm.requeue import own_job, requeue
-from remuda.deploy.slurm.states import JobState, SlurmError
+from remuda.deploy.slurm.commands import (
+    JobState,
+    SlurmError,
+    cancel,
+    comment_of,
+    note,
+    own_job,
+    requeue,
+    states,
+    submit,
+)
 
 Program = Callable[[str, str], Path]
 

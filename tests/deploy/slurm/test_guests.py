@@ -14,12 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.deploy.slurm import guest as of_job
-from remuda.deploy.slurm import guests as of_launch
-from remuda.deploy.slurm.guest import Guest, NotLetInError
-from remuda.deploy.slurm.guests import Guests
-from remuda.deploy.slurm.introduction import Answer, answered, answering, asking, asks
-from remuda.deploy.slurm.states import JobState, SlurmError
+from remuda.deploy.slurm import guests
+from remuda.deploy.slurm.commands import JobState, SlurmError
+from remuda.deploy.slurm.guests import Answer, Guest, Guests, NotLetInError, answered, answering, asking, asks
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.door import Door
@@ -91,9 +88,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurm:
     made = Slurm()
-    for module in (of_job, of_launch):
-        monkeypatch.setattr(module, "note", made.note)
-    monkeypatch.setattr(of_job, "comment_of", made.comment_of)
+    monkeypatch.setattr(guests, "note", made.note)
+    monkeypatch.setattr(guests, "comment_of", made.comment_of)
     monkeypatch.setenv(KEY_FILE, "")
     return made
 
@@ -249,7 +245,7 @@ def test_one_that_cannot_be_told_holds_up_no_other_and_is_said_once(
             raise SlurmError("scontrol says: Job/step already completing or completed")
         slurm.note(id, comment)
 
-    monkeypatch.setattr(of_launch, "note", note)
+    monkeypatch.setattr(guests, "note", note)
     for _ in range(3):
         launch.look()
     assert answered(slurm.comments["7_1"]) is not None
@@ -290,7 +286,7 @@ def test_a_job_whose_answer_was_lost_is_answered_again_and_holds_up_no_other(
             raise SlurmError("slurmctld is away")
         slurm.note(id, comment)
 
-    monkeypatch.setattr(of_launch, "note", note)
+    monkeypatch.setattr(guests, "note", note)
     launch.look()
     assert answered(slurm.comments["7_1"]) is not None
     launch.look()

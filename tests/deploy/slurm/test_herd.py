@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from remuda.deploy.slurm.commands import JobState
 from remuda.deploy.slurm.herd import FIRST_PAUSE_S, LONGEST_PAUSE_S, STABLE_AFTER_S, WorkerJobs
-from remuda.deploy.slurm.states import JobState
 
 
 def three_collectors(most: int = 10) -> WorkerJobs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.deploy.slurm.states import JobState, SlurmError, parse, submitted, tasks_of
+from remuda.deploy.slurm.commands import JobState, SlurmError, parse, submitted, tasks_of
 
 SQUEUE = """\
 1|CANCELLED|None|n1|(null)

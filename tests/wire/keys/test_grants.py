@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from remuda.wire.keys.grants import Grants
+from remuda.wire.keys.authorized import Grants
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.messages import Grant
 

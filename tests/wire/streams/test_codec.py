@@ -6,7 +6,6 @@ import pytest
 
 from remuda.wire.codec import CodecError, Frame
 from remuda.wire.messages import Grant
-from remuda.wire.streams.codec import LIMITS, decode, encode, of_workers
 from remuda.wire.streams.messages import (
     PIECE_BYTES,
     WHOLE_BYTES,
@@ -17,6 +16,7 @@ from remuda.wire.streams.messages import (
     Piece,
     Put,
 )
+from remuda.wire.streams.sockets import LIMITS, decode, encode, of_workers
 
 GRANT = Grant("runs/x", "collector", "aaaaaaaa-0000-4000-8000-000000000001", 1, "policy_x")
 PARTS = [b"a" * 100_000, b"b", b"c" * 7]

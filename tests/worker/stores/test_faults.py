@@ -1,0 +1,483 @@
+"""What streams keep when something between the two ends fails: nothing is half believed, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remuda.buffer.chunk import ChunkError, encode_chunk, read_chunk, write_chunk
+from remuda.policy.files.policy_file import publish
+from remuda.tests.patience import HANG_S, until
+from remuda.tests.worker.proxy import Proxy
+from remuda.tests.worker.stores.served import OTHER, WORKER, Ranch, chunk
+from remuda.tests.worker.stores.test_ports import at_last
+from remuda.wire.codec import Frame
+from remuda.wire.messages import PolicyRef
+from remuda.wire.streams.messages import PIECE_BYTES, WINDOW_BYTES, Get
+from remuda.worker.stores import client as client_module
+from remuda.worker.stores.client import StreamClient
+from remuda.worker.stores.ports import CheckpointGoneError, NotNowError, RunStores
+from remuda.worker.stores.server import downloads, uploads
+from remuda.worker.stores.streams import LogStream
+from remuda.worker.stores.transfers import Download, Upload
+
+LARGE_ROWS = 400_000
+"""Of about 10 MB: more than two windows."""
+LONG_BLOCK_BYTES = 10_000
+"""Longer than every message before the first bytes of a file."""
+SMALL_BUFFER_BYTES = 32 << 10
+
+
+def written_part(ranch: Ranch) -> int:
+    """Bytes of a file in data/ that is not whole."""
+    return sum(path.stat().st_size for path in ranch.run.data.glob(".*.tmp"))
+
+
+def upload_of(ranch: Ranch, sequence: int = 0, rows: int = LARGE_ROWS) -> tuple[Upload, Callable[[], None]]:
+    """An upload of a chunk, and a look at what has arrived, which must be all of it."""
+    meta, columns = chunk(sequence, rows)
+    announced, buffers = encode_chunk(meta, columns)
+
+    def check() -> None:
+        found = read_chunk(ranch.run.data / announced.file, announced)
+        np.testing.assert_array_equal(found["obs"], columns["obs"])
+
+    return Upload(ranch.grant(), "chunk", announced.file, buffers), check
+
+
+def slow_disk(monkeypatch: pytest.MonkeyPatch, pause_s: float = 0.05) -> None:
+    """So that a transfer takes some time."""
+    write = uploads._write
+
+    def slowly(*arguments: object) -> None:
+        time.sleep(pause_s)
+        write(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(uploads, "_write", slowly)
+
+
+@pytest.mark.parametrize("break_it", ["cut", "swallow"])
+def test_a_transfer_goes_on_after_the_connection_broke(
+    ranch: Ranch, monkeypatch: pytest.MonkeyPatch, break_it: str
+) -> None:
+    """Either cut, or kept open while nothing passes any more, as when a cable is pulled out."""
+    slow_disk(monkeypatch)
+    with ranch.serve(), Proxy(ranch.port) as proxy:
+        client = ranch.client(int(proxy.address.rpartition(":")[2]))
+        upload, check = upload_of(ranch)
+        client.start(upload)
+        until(lambda: written_part(ranch) > 2 * PIECE_BYTES, "some of it has come")
+        assert not list(ranch.run.data.glob("*.safetensors")), "a part of a file has no name"
+        (proxy.cut if break_it == "cut" else proxy.swallow)()
+        proxy.silence_is_over(client_module, monkeypatch)
+        until(lambda: upload.settled, "the rest comes over another connection")
+    assert upload.refused is None
+    assert proxy.connections >= 2
+    check()
+    assert len(list(ranch.run.data.iterdir())) == 1
+
+
+@pytest.mark.parametrize("rows", [LARGE_ROWS, 20_000])
+def test_bytes_that_were_changed_on_their_way_are_not_believed(
+    ranch: Ranch, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """CURVE authenticates each frame: the connection is over, and the file comes by another.
+
+    ZeroMQ may hold the damaged connection and read it no more. Small buffers are then full at once.
+    """
+    ranch.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
+    upload, check = upload_of(ranch, rows=rows)
+    with ranch.serve(), Proxy(ranch.port) as proxy:
+        proxy.damage(LONG_BLOCK_BYTES)
+        ranch.client(int(proxy.address.rpartition(":")[2])).start(upload)
+        until(lambda: proxy.damaged, "a part of it is damaged")
+        proxy.silence_is_over(client_module, monkeypatch)
+        until(lambda: upload.settled, "all of it comes over another connection")
+    assert upload.refused is None
+    assert proxy.connections >= 2
+    check()
+
+
+def test_a_checkpoint_that_was_changed_on_its_way_is_fetched_again(
+    ranch: Ranch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As what is brought; here it is the worker's end that finds it out."""
+    content = np.random.default_rng(0).bytes(3_000_000)
+    ranch.run.checkpoint(5).write_bytes(content)
+    ranch.elsewhere.mkdir()
+    download = Download(ranch.grant("evaluator"), "checkpoint", "iteration_5.pth.tar", ranch.elsewhere / "file")
+    with ranch.serve(), Proxy(ranch.port) as proxy:
+        proxy.damage(LONG_BLOCK_BYTES)
+        ranch.client(int(proxy.address.rpartition(":")[2])).start(download)
+        until(lambda: proxy.damaged, "a part of it is damaged")
+        proxy.silence_is_over(client_module, monkeypatch)
+        until(lambda: download.settled, "all of it comes over another connection")
+    assert download.refused is None
+    assert proxy.connections >= 2
+    assert (ranch.elsewhere / "file").read_bytes() == content
+
+
+def test_a_chunk_that_was_damaged_before_it_was_sent_is_refused_by_its_reader(ranch: Ranch) -> None:
+    """Its checksum is of the columns that were collected, and comes with it."""
+    announced, buffers = encode_chunk(*chunk(0))
+    upload = Upload(ranch.grant(), "chunk", announced.file, [*buffers[:-1], bytes(len(buffers[-1]))])
+    with ranch.serve():
+        ranch.client().start(upload)
+        until(lambda: upload.settled, "it is there")
+    with pytest.raises(ChunkError) as error:
+        read_chunk(ranch.run.data / announced.file, announced)
+    assert error.value.fault == "wrong checksum"
+
+
+def test_a_server_that_is_killed_leaves_no_file_and_the_next_one_gets_the_whole(
+    ranch: Ranch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process dies without a word: what it had written of a file stays under a temporary name, and is swept."""
+    slow_disk(monkeypatch)
+    monkeypatch.setattr(uploads.Uploads, "close", lambda self: None)  # so that it does not tidy up
+    client = ranch.client()
+    upload, check = upload_of(ranch)
+    with ranch.serve() as first:
+        client.start(upload)
+        until(lambda: written_part(ranch) > 2 * PIECE_BYTES, "some of it has come")
+    for left in first.server._uploads._of_path.values():
+        os.close(left.descriptor)  # as the operating system does
+    assert not list(ranch.run.data.glob("*.safetensors"))
+    assert written_part(ranch), "as after kill -9"
+    with ranch.serve():
+        until(lambda: upload.settled, "the next server has all of it")
+    check()
+
+
+def test_a_file_whose_confirmation_was_lost_is_not_written_twice(ranch: Ranch) -> None:
+    client = ranch.client()
+    first, check = upload_of(ranch, rows=50)
+    again, _ = upload_of(ranch, rows=50)
+    with ranch.serve():
+        client.start(first)
+        until(lambda: first.settled, "it is there")
+        (path,) = ranch.run.data.iterdir()
+        inode = path.stat().st_ino
+        client.start(again)
+        until(lambda: again.settled, "it is there already")
+    assert again.refused is None
+    assert path.stat().st_ino == inode
+    check()
+
+
+def test_a_worker_that_is_gone_leaves_nothing(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_disk(monkeypatch)
+    monkeypatch.setattr(uploads, "FORGET_AFTER_S", 0.3)
+    client = ranch.client()
+    upload, _ = upload_of(ranch)
+    with ranch.serve():
+        client.start(upload)
+        until(lambda: written_part(ranch) > 2 * PIECE_BYTES, "some of it has come")
+        client.close()
+        until(lambda: not list(ranch.run.data.iterdir()), "what came of it is removed")
+    assert upload.refused is not None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_a_full_disk_is_waited_for_and_the_worker_is_told(
+    ranch: Ranch, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    full = [number]
+    write = uploads._write
+
+    def refusing(*arguments: object) -> None:
+        if full:
+            raise OSError(full[0], os.strerror(full[0]))
+        write(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(uploads, "_write", refusing)
+    client = ranch.client()
+    upload, check = upload_of(ranch, rows=50)
+    with ranch.serve():
+        client.start(upload)
+        until(lambda: os.strerror(number) in upload.problem, "the worker knows why")
+        assert (upload.lacks_bytes > 0) == (number == errno.ENOSPC), "for the run's line"
+        assert not upload.settled
+        full.clear()
+        until(lambda: upload.settled, "there is room again")
+    check()
+
+
+def test_too_many_open_files_say_nothing_about_the_one_that_is_fetched(
+    ranch: Ranch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meta, columns = chunk(0)
+    announced = write_chunk(ranch.run.data, meta, columns)
+    errors, opened = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 2, downloads._open
+
+    def crowded(get: Get, path: Path) -> int | None:
+        if errors:
+            raise errors.pop()
+        return opened(get, path)
+
+    monkeypatch.setattr(downloads, "_open", crowded)
+    fetched = Download(ranch.grant("reanalyzer"), "chunk", announced.file, ranch.elsewhere)
+    with ranch.serve():
+        ranch.client().start(fetched)
+        until(lambda: fetched.settled, "it is fetched")
+    assert fetched.refused is None
+    assert errors == []
+
+
+def test_any_other_error_of_the_disk_is_final(ranch: Ranch) -> None:
+    upload, _ = upload_of(ranch, rows=50)
+    ranch.run.data.rmdir()
+    with ranch.serve():
+        ranch.client().start(upload)
+        until(lambda: upload.settled, "an answer")
+    assert upload.refused is not None
+    assert "No such file" in upload.refused.reason
+
+
+def test_what_is_on_its_way_is_bounded(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sender is never further ahead than a window, whatever the disk does."""
+    ahead: list[int] = []
+    client = ranch.client()
+    upload, check = upload_of(ranch)
+    write = uploads._write
+
+    def noted(descriptor: int, data: list[Frame], offset: int) -> None:
+        ahead.append(upload._sent - offset)
+        time.sleep(0.01)
+        write(descriptor, data, offset)
+
+    monkeypatch.setattr(uploads, "_write", noted)
+    with ranch.serve():
+        client.start(upload)
+        until(lambda: upload.settled, "it is there")
+    check()
+    assert max(ahead) <= WINDOW_BYTES
+    assert len(ahead) > 10
+
+
+def test_many_files_take_turns(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more are received at once than the server has room for; all come in the end."""
+    monkeypatch.setattr(uploads, "AT_ONCE", 2)
+    with ranch.serve() as serving:
+        waiting: list[Upload] = []
+        for sequence in range(12):
+            upload, _ = upload_of(ranch, sequence, rows=100_000)
+            waiting.append(upload)
+            ranch.client().start(upload)
+        most = 0
+
+        def done() -> bool:
+            nonlocal most
+            most = max(most, len(serving.server._uploads._active))
+            return all(upload.settled for upload in waiting)
+
+        until(done, "all are there")
+    assert most <= 2
+    assert [upload.refused for upload in waiting] == [None] * 12
+    assert len(list(ranch.run.data.iterdir())) == 12
+
+
+@pytest.mark.parametrize("break_it", ["cut", "swallow"])
+def test_a_checkpoint_is_fetched_over_breaks(ranch: Ranch, monkeypatch: pytest.MonkeyPatch, break_it: str) -> None:
+    content = np.random.default_rng(0).bytes(2 * WINDOW_BYTES + 1_000_000)
+    broken, write = threading.Event(), Download._write
+
+    def waiting(download: Download, data: Frame) -> None:
+        write(download, data)
+        if download._received > PIECE_BYTES:
+            assert broken.wait(HANG_S), "so that the rest has not come when the connection breaks"
+
+    monkeypatch.setattr(Download, "_write", waiting)
+    ranch.run.checkpoint(5).write_bytes(content)
+    ranch.elsewhere.mkdir()
+    download = Download(ranch.grant("evaluator"), "checkpoint", "iteration_5.pth.tar", ranch.elsewhere / "file")
+    with ranch.serve(), Proxy(ranch.port) as proxy:
+        client = ranch.client(int(proxy.address.rpartition(":")[2]))
+        client.start(download)
+        until(lambda: download._received > PIECE_BYTES, "some of it has come")
+        assert not (ranch.elsewhere / "file").exists()
+        (proxy.cut if break_it == "cut" else proxy.swallow)()
+        proxy.silence_is_over(client_module, monkeypatch)
+        broken.set()
+        until(lambda: download.settled, "the rest comes")
+    assert proxy.connections >= 2
+    assert download.refused is None
+    assert (ranch.elsewhere / "file").read_bytes() == content
+    assert [path.name for path in ranch.elsewhere.iterdir()] == ["file"]
+
+
+def test_a_policy_that_is_replaced_while_it_is_fetched_is_one_whole_publication(ranch: Ranch) -> None:
+    def published(version: int) -> None:
+        state = {"w": np.full(3_000_000, version, np.float32)}
+        publish(ranch.policy_file, state, PolicyRef(1, version, version), warn=pytest.fail)
+
+    published(0)
+    with ranch.serve():
+        store = ranch.stores("streams").policies
+        newest: PolicyRef | None = None
+        for version in range(1, 6):
+            published(version)
+            loaded = at_last(lambda: store.load(newer_than=newest))  # noqa: B023  (called at once)
+            assert loaded is not None
+            assert set(np.unique(loaded.state["w"])) == {loaded.ref.version}
+            newest = loaded.ref
+
+
+def test_a_checkpoint_that_is_another_one_is_not_believed(ranch: Ranch) -> None:
+    """Of the same name, by a learner that has taken over."""
+    ranch.run.checkpoint(5).write_bytes(b"of another learner")
+    store = ranch.stores("streams", "evaluator").checkpoints
+    with ranch.serve(), pytest.raises(CheckpointGoneError, match="is not the checkpoint that was asked for"):
+        at_last(lambda: store.fetch("iteration_5.pth.tar", hashlib.sha256(b"mine").hexdigest()))
+
+
+def test_the_newest_checkpoints_are_kept_and_older_ones_are_not(ranch: Ranch) -> None:
+    stores = ranch.stores("streams", "evaluator")
+    with ranch.serve():
+        for number in range(6):
+            content = str(number).encode()
+            ranch.run.checkpoint(number).write_bytes(content)
+            sha256 = hashlib.sha256(content).hexdigest()
+            at_last(lambda: stores.checkpoints.fetch(f"iteration_{number}.pth.tar", sha256))  # noqa: B023
+    assert len(list((ranch.elsewhere / "ckpt").iterdir())) == 2
+
+
+def test_a_log_arrives_exactly_over_breaks_and_restarts(ranch: Ranch) -> None:
+    path = ranch.elsewhere / "log.txt"
+    ranch.elsewhere.mkdir()
+    arrived = ranch.run.collector_log(WORKER, 1)
+    client = ranch.client()
+    log = LogStream(ranch.grant(), path)
+    client.start(log)
+    text = ""
+    for part in range(4):
+        text += "".join(f"{part} line {number}\n" for number in range(20_000))  # more than one piece
+        path.write_text(text)
+        with ranch.serve():
+            until(lambda: arrived.exists() and arrived.read_text() == text, "all of it is there")  # noqa: B023
+    assert log.is_complete
+
+
+def test_a_log_that_lost_its_end_gets_it_again(ranch: Ranch) -> None:
+    """The host with the run folder lost its power, and its disk the last moments."""
+    path = ranch.elsewhere / "log.txt"
+    ranch.elsewhere.mkdir()
+    path.write_text("one\ntwo\n")
+    arrived = ranch.run.collector_log(WORKER, 1)
+    client = ranch.client()
+    client.start(LogStream(ranch.grant(), path))
+    with ranch.serve():
+        until(lambda: arrived.exists() and arrived.read_text() == "one\ntwo\n", "it is there")
+        arrived.write_text("one\n")
+        path.write_text("one\ntwo\nthree\n")
+        until(lambda: arrived.read_text() == "one\ntwo\nthree\n", "all of it is there")
+    assert arrived.read_text() == path.read_text(), "nothing was added when the server ended"
+
+
+def test_a_worker_whose_server_is_away_goes_on_and_says_what_it_waits_for(ranch: Ranch) -> None:
+    """Nothing blocks, whether nobody ever answers or somebody does later."""
+    stores: RunStores = ranch.stores("streams")
+    meta, columns = chunk(0)
+    announced: list[object] = []
+
+    def attempt() -> bool:
+        try:
+            announced.append(stores.payloads.write_chunk(meta, columns))
+        except NotNowError as error:
+            return error.waits_for != "the stream server"
+        return True
+
+    assert not attempt()
+    assert not attempt()
+    with ranch.serve():
+        until(attempt, "it is stored")
+    assert len(announced) == 1
+
+
+def test_a_server_that_has_moved_is_followed(ranch: Ranch) -> None:
+    """The coordinator was started again, and its port is another."""
+    client = ranch.client()
+    upload, check = upload_of(ranch)
+    client.start(upload)
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        elsewhere.setblocking(False)
+        ranch.listener.close()
+        ranch.listener = elsewhere.dup()
+        with ranch.serve():
+            client.serve_at(f"tcp://127.0.0.1:{elsewhere.getsockname()[1]}")
+            until(lambda: upload.settled, "it is there")
+    check()
+
+
+def test_a_closed_client_gives_up_what_is_not_done(ranch: Ranch) -> None:
+    client: StreamClient = ranch.client()
+    upload, _ = upload_of(ranch)
+    client.start(upload)
+    client.close()
+    assert upload.settled
+    assert upload.refused is not None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_a_failed_thread_should_have_carried_is_not_waited_for(ranch: Ranch) -> None:
+    """A worker that waited for it would wait for good, and nobody would know why."""
+    client = ranch.client()
+    earlier, _ = upload_of(ranch, rows=50)
+    later, _ = upload_of(ranch, sequence=1, rows=50)
+
+    def fail(number: int, now_s: float) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    client.start(earlier)
+    broken, _ = upload_of(ranch, sequence=2, rows=50)
+    broken.open = fail  # type: ignore[method-assign]
+    client.start(broken)
+    until(lambda: earlier.settled and broken.settled, "both are given up")
+    client.start(later)
+    assert client.failed
+    assert later.settled
+    for upload in (earlier, broken, later):
+        assert upload.refused is not None
+        assert upload.refused.reason == "the thread that carries files has failed"
+
+
+def test_chunks_of_other_workers_can_be_read_and_not_written(ranch: Ranch) -> None:
+    meta, columns = chunk(0, worker=OTHER)
+    announced, buffers = encode_chunk(meta, columns)
+    upload = Upload(ranch.grant(), "chunk", announced.file, buffers)
+    with ranch.serve():
+        client = ranch.client()
+        client.start(upload)
+        until(lambda: upload.settled, "an answer")
+        assert upload.refused is not None
+        assert "not a file of this collector" in upload.refused.reason
+        write_chunk(ranch.run.data, meta, columns)
+        store = ranch.stores("streams", "reanalyzer", client).payloads
+        at_last(lambda: store.read_chunk(announced))
+
+
+def test_what_comes_after_the_end_of_its_run_is_not_kept(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a worker whose network was away: data/ is swept already, and nobody would remove it."""
+    slow_disk(monkeypatch)
+    client = ranch.client()
+    late, _ = upload_of(ranch)
+    later, _ = upload_of(ranch, sequence=1, rows=50)
+    with ranch.serve():
+        client.start(late)
+        until(lambda: written_part(ranch) > 2 * PIECE_BYTES, "some of it has come")
+        ranch.run.owner.unlink()
+        client.start(later)
+        until(lambda: late.settled and later.settled, "both are refused")
+    assert [each.refused is not None and "the run is over" in each.refused.reason for each in (late, later)] == [
+        True
+    ] * 2
+    assert list(ranch.run.data.iterdir()) == []

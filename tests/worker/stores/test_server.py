@@ -1,0 +1,328 @@
+"""What the stream server refuses, and what it makes of nonsense."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+import zmq
+from msgspec.structs import replace
+
+from remuda.buffer.chunk import chunk_name, encode_chunk
+from remuda.tests.keys import caller, connection_to, keys_folder, raw_dealer
+from remuda.tests.patience import until
+from remuda.tests.worker.stores.served import OTHER, WORKER, Ranch, Server, chunk
+from remuda.wire.codec import Frame
+from remuda.wire.keys.authorized import Grants
+from remuda.wire.messages import ChunkId, Grant
+from remuda.wire.streams.messages import (
+    PIECE_BYTES,
+    WINDOW_BYTES,
+    Begin,
+    Cancel,
+    FromServer,
+    FromWorker,
+    Get,
+    Opened,
+    Piece,
+    Put,
+    Refused,
+    Stored,
+    Took,
+    Written,
+)
+from remuda.wire.streams.sockets import StreamDealer, encode
+from remuda.worker.stores.server import uploads
+from remuda.worker.stores.streams import LogStream
+from remuda.worker.stores.transfers import Download, Upload
+
+LONG_ROWS = 100_000
+"""Of a chunk that is too long to be brought whole."""
+
+
+@contextmanager
+def speaking(ranch: Ranch) -> Generator[StreamDealer]:
+    """A socket that says what a test wants."""
+    with closing(StreamDealer(f"tcp://127.0.0.1:{ranch.port}", caller())) as dealer:
+        yield dealer
+
+
+def answer(dealer: StreamDealer) -> FromServer:
+    found: list[FromServer] = []
+
+    def heard() -> bool:
+        dealer.wait(0.01)
+        said = dealer.take()
+        if said is not None:
+            found.append(said[0])
+        return bool(found)
+
+    until(heard, "an answer")
+    return found[0]
+
+
+def ask(dealer: StreamDealer, message: FromWorker, *data: Frame) -> FromServer:
+    assert dealer.say(message, *data)
+    return answer(dealer)
+
+
+def put(ranch: Ranch, **changes: Any) -> Put:
+    id = ChunkId(WORKER, 1, 0)
+    return replace(Put(1, ranch.grant(), "chunk", chunk_name(id), 100), **changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run_dir": "/etc"},
+        {"worker": OTHER},
+        {"incarnation": 2},
+        {"role": "reanalyzer"},
+        {"policy_file": "another"},
+        {"seal": ""},
+        {"seal": "0" * 64},
+    ],
+)
+def test_a_grant_that_the_coordinator_did_not_seal_is_refused(ranch: Ranch, change: dict[str, Any]) -> None:
+    with ranch.serve(), speaking(ranch) as dealer:
+        refused = ask(dealer, put(ranch, grant=replace(ranch.grant(), **change)))
+        assert isinstance(refused, Refused)
+        assert not refused.again
+        assert "the coordinator has not granted this" in refused.reason
+    assert list(ranch.run.data.iterdir()) == []
+
+
+def test_a_grant_for_a_folder_outside_is_refused(ranch: Ranch) -> None:
+    """Even one with a seal: the coordinator was started with another runs folder."""
+    grant = Grants(keys_folder().server).seal(replace(ranch.grant(), run_dir=str(ranch.runs_dir / ".." / "other")))
+    with ranch.serve(), speaking(ranch) as dealer:
+        refused = ask(dealer, put(ranch, grant=grant))
+        assert isinstance(refused, Refused)
+        assert "is not in the coordinator's runs folder" in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [
+        ("chunk", "x.safetensors"),
+        ("chunk", chunk_name(ChunkId(OTHER, 1, 0))),
+        ("chunk", chunk_name(ChunkId(WORKER, 2, 0))),
+        ("chunk", chunk_name(ChunkId(WORKER, 1, 0)).replace(".safetensors", ".reanalysis.safetensors")),
+        ("reanalysis", chunk_name(ChunkId(WORKER, 1, 0)).replace(".safetensors", ".reanalysis.safetensors")),
+        ("description", "config.json"),
+        ("description", "vars.pkl"),
+    ],
+)
+def test_a_worker_brings_its_own_files_and_no_others(ranch: Ranch, kind: Any, file: str) -> None:
+    with ranch.serve(), speaking(ranch) as dealer:
+        refused = ask(dealer, put(ranch, kind=kind, file=file))
+        assert isinstance(refused, Refused)
+        assert not refused.again
+    assert list(ranch.run.data.iterdir()) == []
+
+
+def test_an_evaluator_brings_no_chunks_and_a_learner_no_log(ranch: Ranch) -> None:
+    with ranch.serve(), speaking(ranch) as dealer:
+        assert isinstance(ask(dealer, put(ranch, grant=ranch.grant("evaluator"))), Refused)
+    client = ranch.client()
+    path = ranch.elsewhere
+    path.write_text("hello")
+    log = LogStream(ranch.grant("learner"), path)
+    with ranch.serve():
+        client.start(log)
+        until(lambda: log.settled, "it is refused")
+    assert not ranch.run.learner_log.exists()
+
+
+@pytest.mark.parametrize("rows", [50, LONG_ROWS])
+def test_what_arrives_is_checked_by_its_own_header_before_it_gets_its_name(ranch: Ranch, rows: int) -> None:
+    meta, columns = chunk(0, rows)
+    announced, buffers = encode_chunk(meta, columns)
+    other = chunk_name(ChunkId(WORKER, 1, 1))
+    for file, content in ((other, buffers), (announced.file, [b"\0" * 1_000]), (announced.file, buffers[:-1])):
+        upload = Upload(ranch.grant(), "chunk", file, content)
+        with ranch.serve():
+            ranch.client().start(upload)
+            until(lambda: upload.settled, "an answer")  # noqa: B023  (called at once)
+        assert upload.refused is not None
+        assert list(ranch.run.data.iterdir()) == []
+
+
+def whole(ranch: Ranch, sequence: int = 0, rows: int = 50) -> tuple[Put, list[bytes | memoryview]]:
+    """A Put that brings a chunk, and the frames with its bytes."""
+    announced, buffers = encode_chunk(*chunk(sequence, rows))
+    return put(ranch, file=announced.file, size_bytes=sum(map(len, buffers))), buffers
+
+
+def test_a_short_file_comes_in_one_message_and_is_stored_with_the_next(ranch: Ranch) -> None:
+    message, buffers = whole(ranch)
+    with ranch.serve(), speaking(ranch) as dealer:
+        assert ask(dealer, message, *buffers) == Stored(1)
+        assert (ranch.run.data / message.file).read_bytes() == b"".join(buffers)
+        assert ask(dealer, message, *buffers) == Stored(1), "its answer may have been lost"
+    assert [path.name for path in ranch.run.data.iterdir()] == [message.file]
+
+
+def test_a_short_file_waits_for_no_place(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "AT_ONCE", 0)
+    message, buffers = whole(ranch)
+    with ranch.serve(), speaking(ranch) as dealer:
+        assert ask(dealer, message, *buffers) == Stored(1)
+
+
+def test_a_short_file_takes_over_from_the_beginning_of_a_longer_one(ranch: Ranch) -> None:
+    """As of an environment that is described again after a restart: what came of the first is removed."""
+    message, buffers = whole(ranch)
+    with ranch.serve(), speaking(ranch) as dealer:
+        assert ask(dealer, put(ranch, file=message.file, size_bytes=3 * PIECE_BYTES)) == Begin(1, 0)
+        assert ask(dealer, Piece(1, 0), b"xyz") == Written(1, 3)
+        assert ask(dealer, replace(message, transfer=2), *buffers) == Stored(2)
+    assert [path.name for path in ranch.run.data.iterdir()] == [message.file]
+
+
+def test_a_short_file_has_the_size_that_its_message_says(ranch: Ranch) -> None:
+    message, buffers = whole(ranch)
+    with ranch.serve(), speaking(ranch) as dealer:
+        refused = ask(dealer, replace(message, size_bytes=message.size_bytes + 1), *buffers)
+        assert isinstance(refused, Refused)
+        assert not refused.again
+    assert list(ranch.run.data.iterdir()) == []
+
+
+def test_pieces_are_taken_in_order_and_each_once(ranch: Ranch) -> None:
+    meta, columns = chunk(0, 60_000)
+    announced, buffers = encode_chunk(meta, columns)
+    content = b"".join(buffers)
+    assert len(content) > 2 * PIECE_BYTES
+
+    def piece(offset: int) -> tuple[Piece, bytes]:
+        data = content[offset : offset + PIECE_BYTES]
+        return Piece(1, offset), data
+
+    with ranch.serve(), speaking(ranch) as dealer:
+        assert ask(dealer, put(ranch, file=announced.file, size_bytes=len(content))) == Begin(1, 0)
+        assert ask(dealer, *piece(PIECE_BYTES)) == Written(1, 0), "after a gap"
+        assert ask(dealer, *piece(0)) == Written(1, PIECE_BYTES)
+        assert ask(dealer, *piece(0)) == Written(1, PIECE_BYTES), "twice"
+        assert ask(dealer, put(ranch, file=announced.file, size_bytes=len(content))) == Begin(1, PIECE_BYTES), "again"
+        offset = PIECE_BYTES
+        while offset < len(content):
+            last = ask(dealer, *piece(offset))
+            offset += PIECE_BYTES
+        assert last == Stored(1)
+    assert (ranch.run.data / announced.file).read_bytes() == content
+
+
+def test_what_the_server_does_not_know_may_be_asked_again(ranch: Ranch) -> None:
+    with ranch.serve(), speaking(ranch) as dealer:
+        refused = ask(dealer, Piece(7, 0), b"x")
+        assert refused == Refused(7, "the server does not know this transfer", again=True)
+
+
+def test_a_file_is_sent_no_further_than_it_is_taken(ranch: Ranch) -> None:
+    content = b"y" * (WINDOW_BYTES + 2 * PIECE_BYTES)
+    ranch.run.checkpoint(1).write_bytes(content)
+    with ranch.serve(), speaking(ranch) as dealer:
+        opened = ask(dealer, Get(1, ranch.grant("evaluator"), "checkpoint", "iteration_1.pth.tar"))
+        assert opened == Opened(1, len(content))
+        pieces = [answer(dealer) for _ in range(WINDOW_BYTES // PIECE_BYTES)]
+        assert [each.offset for each in pieces if isinstance(each, Piece)] == [*range(0, WINDOW_BYTES, PIECE_BYTES)]
+        dealer.wait(0.2)
+        assert dealer.take() is None
+        following = ask(dealer, Took(1, PIECE_BYTES))
+        assert isinstance(following, Piece)
+        assert following.offset == WINDOW_BYTES
+
+
+@pytest.mark.parametrize("there", [0, 5])
+def test_a_file_of_which_nothing_is_lacking_takes_up_no_place(ranch: Ranch, there: int) -> None:
+    """Its worker takes nothing, so it would be kept until it is forgotten."""
+    ranch.run.checkpoint(1).write_bytes(b"x" * there)
+    want = Get(1, ranch.grant("evaluator"), "checkpoint", "iteration_1.pth.tar", offset=there)
+    with ranch.serve() as serving, speaking(ranch) as dealer:
+        opened = ask(dealer, want)
+        assert isinstance(opened, Opened)
+        assert opened.size_bytes == there
+        assert len(serving.server._downloads) == 0
+
+
+def test_who_waits_for_a_place_is_told_that_the_server_is_there(ranch: Ranch) -> None:
+    """A worker that heard nothing would take it for dead, and connect again and again."""
+    said: list[tuple[bytes, FromServer]] = []
+    waiting = uploads.Uploads(lambda peer, message: said.append((peer, message)))
+    for number in range(uploads.AT_ONCE + 1):
+        name = chunk_name(ChunkId(WORKER, 1, number))
+        waiting.put(b"%d" % number, put(ranch, file=name), [], ranch.run.data / name, 0.0)
+    assert len(said) == uploads.AT_ONCE, "each that has a place was told to begin"
+    said.clear()
+    waiting.tick(1.0)
+    assert said == [(b"%d" % uploads.AT_ONCE, Written(1, 0))]
+    waiting.close()
+
+
+@pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", ".hidden", ""])
+def test_no_name_leaves_its_folder(ranch: Ranch, name: str) -> None:
+    with ranch.serve() as serving, speaking(ranch) as dealer:
+        assert dealer.say(Get(1, ranch.grant("evaluator"), "checkpoint", name))
+        until(lambda: serving.server._socket.malformed == 1, "it is not a name")
+
+
+def test_a_link_is_not_followed(ranch: Ranch) -> None:
+    (ranch.run.ckpt / "iteration_1.pth.tar").symlink_to("/etc/passwd")
+    ranch.elsewhere.mkdir()
+    download = Download(ranch.grant("evaluator"), "checkpoint", "iteration_1.pth.tar", ranch.elsewhere / "x")
+    with ranch.serve():
+        ranch.client().start(download)
+        until(lambda: download.settled, "an answer")
+    assert download.refused is not None
+    assert list(ranch.elsewhere.iterdir()) == []
+
+
+def frames_of_nonsense(ranch: Ranch) -> list[list[bytes]]:
+    whole = [bytes(frame) for frame in encode(put(ranch))]
+    return [
+        [b""],
+        [b"S\x01", whole[1]],
+        [b"R\x07", whole[1]],
+        [whole[0], b"\xc1"],
+        [whole[0], whole[1][:-3]],
+        [bytes(frame) for frame in encode(Cancel(1), b"with bytes")],
+        [whole[0], b"x" * 20_000],
+        [*whole, b""],
+        [bytes(frame) for frame in encode(Piece(1, 0))],
+        [bytes(frame) for frame in encode(Piece(1, 0), b"a", b"b")],
+    ]
+
+
+def test_nonsense_is_counted_and_passed_over(ranch: Ranch) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with ranch.serve() as serving:
+        socket = raw_dealer(context, connection_to(f"tcp://127.0.0.1:{ranch.port}"), b"anybody")
+        nonsense = frames_of_nonsense(ranch)
+        for frames in nonsense:
+            socket.send_multipart(frames)
+        until(lambda: serving.server._socket.malformed == len(nonsense), "all are counted")
+        with speaking(ranch) as dealer:
+            assert ask(dealer, put(ranch)) == Begin(1, 0)
+        socket.close(linger=0)
+    context.term()
+
+
+def test_who_has_no_workers_key_is_not_heard(ranch: Ranch) -> None:
+    with ranch.serve() as serving:
+        with closing(StreamDealer(f"tcp://127.0.0.1:{ranch.port}", caller("operator"))) as dealer:
+            assert dealer.say(put(ranch))
+            until(lambda: refusals(serving) == 1, "it is counted")
+        assert list(ranch.run.data.iterdir()) == []
+
+
+def refusals(serving: Server) -> int:
+    return serving.server._socket._door.refusals.counts.forbidden
+
+
+def test_a_seal_covers_every_field(ranch: Ranch) -> None:
+    """A field that is added to Grant is sealed as well."""
+    fields = set(Grant.__struct_fields__) - {"seal"}
+    assert fields == {"run_dir", "role", "worker", "incarnation", "policy_file"}

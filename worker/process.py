@@ -1,0 +1,153 @@
+"""Settings of this process: threads of numerical libraries, garbage collection, open files, and a quick end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import io
+import os
+import resource
+import stat
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import NoReturn, cast
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""More threads do not help small networks, and slow them down when other cores are busy. A process that is forked must
+not have any threads."""
+FOLLOWS = "REMUDA_THREADS_FOLLOW"
+"""Is set where Remuda has chosen the number of threads, so that it may use more for large updates. Where the
+environment named one before, that stays."""
+NEW_OBJECTS = 20_000
+"""New objects between two collections of cyclic garbage, of which there is hardly any. With Python's default of 700
+there would be a collection in every turn of a busy loop."""
+WANTED_OPEN_FILES = 1 << 20
+"""More is never needed, and with a much higher limit child processes would close that many descriptors one by one."""
+EXIT_NOT_FLUSHED = 120
+"""Python's own exit code where standard output cannot be written to the end."""
+_BUFFERED = {io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom}
+
+
+def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a child process: one thread, where `environment` does not say otherwise."""
+    chosen = {} if ONE_THREAD.keys() & environment.keys() else {FOLLOWS: "1"}
+    return {**ONE_THREAD, **chosen, **environment}
+
+
+def bound_threads() -> None:
+    """Limit numerical libraries to one thread: several workers share a machine, and small networks do not gain by more.
+
+    Environment variables that are set already are kept. If torch was imported already, it is limited directly.
+    """
+    os.environ.update(child_environment(os.environ))
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)
+
+
+def may_choose_threads() -> bool:
+    """Whether updates may use more threads where cores are free: False if the environment names a number."""
+    return FOLLOWS in os.environ
+
+
+@contextmanager
+def gc_frozen() -> Generator[None]:
+    """Import in the body what the process needs until it ends; only for Remuda's own processes.
+
+    Importing torch makes about 400,000 objects. Python's garbage collector visits all of them ten times during the
+    import, sometimes while the process works, and again when it ends: half a second of a short run in total. So the
+    collector is off in the body, and all objects that exist after it are excluded from collection (gc.freeze).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def collecting_rarely() -> Generator[None]:
+    """Collect cyclic garbage rarely in the body, and never among objects that exist already; for the loops of
+    servers."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(NEW_OBJECTS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def raise_open_files_limit() -> None:
+    """Raise the soft limit as far as the operating system allows: the usual 1,024 are used up by a thousand workers, or
+    by a hundred runs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_OPEN_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def open_files_limit() -> int:
+    """The present limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return WANTED_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
+
+
+def open_files() -> int:
+    """How many are open; 0 if the system does not report it."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
+
+
+def exit_now(code: int) -> NoReturn:
+    """End this process with this exit code, as `sys.exit` in the main thread would, but sooner.
+
+    Threads that are not daemons are waited for, functions registered with atexit are called, and standard output, error
+    and all files that are still open are flushed. What is left out is freeing each module and object: a process that
+    has imported torch needs a tenth of a second for it, and its memory is given back in any case. Pipes and sockets are
+    not flushed: a daemon thread may be writing to one that nobody reads, and has it locked.
+    """
+    # Python calls the same two at its end, and has no public name for either.
+    for name, module in (("_shutdown", threading), ("_run_exitfuncs", atexit)):
+        try:
+            cast("Callable[[], None]", getattr(module, name))()
+        except KeyboardInterrupt:  # as Python does: tell it, and go on with the end
+            traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except AttributeError:  # None: a process may have neither
+            pass
+        except (OSError, ValueError):
+            code = code or EXIT_NOT_FLUSHED
+    _flush_files()
+    os._exit(code)
+
+
+def _flush_files() -> None:
+    gc.unfreeze()  # objects that were frozen are not listed
+    for found in gc.get_objects():
+        if type(found) in _BUFFERED:
+            file = cast("io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom", found)
+            with contextlib.suppress(OSError, ValueError):  # it is closed, its disk is full, or it is no file
+                if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    file.flush()
+
+
+def exit_code(end: SystemExit) -> int:
+    """The exit code of a process that ends with this exception; a text in its place is printed to standard error."""
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    print(end.code, file=sys.stderr)
+    return 1

@@ -1,0 +1,249 @@
+"""A worker's connection to the stream server: a thread that carries all transfers of the process."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+
+from remuda.wire.connection_file import ConnectionFileError
+from remuda.wire.keys.own import CallerKeys
+from remuda.wire.sockets import SILENCE_S
+from remuda.wire.streams.messages import Cancel
+from remuda.wire.streams.sockets import StreamDealer
+from remuda.worker.stores.transfers import Transfer
+
+WAIT_S = 0.25
+"""Between two looks while there is no connection, or a queue is full."""
+LONGEST_WAIT_S, IDLE_WAIT_S = 1.0, 60.0
+"""Between two looks where nothing is due, while the server owes an answer and while it owes none. A herd has many such
+threads, and each look of theirs takes time."""
+RETRY_S = 1.0
+"""Before a connection is tried again for which there is no key, or that was refused."""
+JOIN_S = 5.0
+_FAILED = "the thread that carries files has failed"
+
+
+class StreamClient:
+    """Carries transfers from any thread. However long the server is away, it gives none up by itself; but where its
+    thread has failed, each is refused at once, so that nobody waits for it."""
+
+    def __init__(self, keys: Callable[[], CallerKeys], settled: Callable[[], None] = lambda: None) -> None:
+        """`keys` are asked for with every connection; may raise KeyFileError. `settled` is called, by the thread of
+        this client, when something has changed that the main thread may wait for."""
+        self._keys = keys
+        self._settled = settled
+        self._numbers = count(1)
+        self._commands: deque[Callable[[float], None]] = deque()
+        self._transfers: dict[int, Transfer] = {}
+        self._address: str | None = None
+        self._socket: StreamDealer | None = None
+        self._asked_s: float | None = None
+        """Since when the server owes an answer; None: it owes none."""
+        self._renewed_s = 0.0
+        self._let_in = 0
+        self._connect_due_s = 0.0
+        self._closing = threading.Event()
+        self._ended = False
+        self.trouble = ""
+        """Why there is no connection, as far as known."""
+        self._wake_sender, self._wake_receiver = socket.socketpair()
+        self._wake_sender.setblocking(False)
+        self._wake_receiver.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name="remuda-streams", daemon=True)
+        self._thread.start()
+
+    # --- for any thread ---
+
+    def serve_at(self, address: str) -> None:
+        """Where the server is reached now. Transfers that have begun go on there."""
+        self._do(lambda now_s: self._move(address))
+
+    def start(self, transfer: Transfer) -> None:
+        """Begin a transfer."""
+
+        def begin(now_s: float) -> None:
+            number = next(self._numbers)
+            self._transfers[number] = transfer
+            transfer.open(number, now_s)
+
+        self._do(begin)
+        if self._ended:
+            transfer.give_up(_FAILED)
+
+    def cancel(self, transfer: Transfer) -> None:
+        """Give a transfer up: nobody waits for it any more."""
+
+        def end(now_s: float) -> None:
+            for number, each in list(self._transfers.items()):
+                if each is transfer:
+                    del self._transfers[number]
+                    if self._socket is not None:
+                        self._socket.say(Cancel(number))
+            transfer.give_up("it was given up")
+
+        self._do(end)
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error has ended its thread, which can carry nothing any more."""
+        return self._ended and not self._closing.is_set()
+
+    @property
+    def silent_s(self) -> float:
+        """How long the server has been silent, although an answer is due; 0 if all is well."""
+        asked_s = self._asked_s
+        return 0.0 if asked_s is None else time.monotonic() - asked_s
+
+    def wake(self) -> None:
+        """Let the thread look again at what is due."""
+        with contextlib.suppress(OSError):  # it is full, so the thread wakes up anyway; or closed
+            self._wake_sender.send(b"\0")
+
+    def close(self) -> None:
+        """End the thread; transfers that are not over are given up. May be called again."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self.wake()
+        self._thread.join(JOIN_S)
+        self._wake_sender.close()
+        self._wake_receiver.close()
+
+    def _do(self, command: Callable[[float], None]) -> None:
+        self._commands.append(command)
+        self.wake()
+
+    # --- for its own thread ---
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self._turn()
+        finally:
+            self._ended = True
+            self._disconnect()
+            self._give_all_up("the worker ends" if self._closing.is_set() else _FAILED)
+
+    def _give_all_up(self, reason: str) -> None:
+        while self._commands:  # what was begun at the last moment
+            with contextlib.suppress(Exception):  # what has ended the thread may do so again
+                self._commands.popleft()(time.monotonic())
+        for transfer in self._transfers.values():
+            transfer.give_up(reason)
+
+    def _turn(self) -> None:
+        now_s = time.monotonic()
+        while self._commands:
+            self._commands.popleft()(now_s)
+        self._connect_if_due(now_s)
+        if self._socket is None:
+            self._pause()
+            return
+        self._listen(self._socket, now_s)
+        if not self._look_after(self._socket, now_s):
+            return
+        self._talk(self._socket)
+        self._forget_settled()
+        if any(each.expects for each in self._transfers.values()):
+            self._asked_s = self._asked_s or now_s
+        else:
+            self._asked_s = None
+        if not self._commands:
+            self._socket.wait(self._wait_s(time.monotonic()))
+            self._clear()
+
+    def _wait_s(self, now_s: float) -> float:
+        """Until something is due."""
+        due_s = min((each.due_s for each in self._transfers.values()), default=math.inf)
+        if due_s <= now_s:
+            return WAIT_S
+        return min(due_s - now_s, IDLE_WAIT_S if self._asked_s is None else LONGEST_WAIT_S)
+
+    def _listen(self, server: StreamDealer, now_s: float) -> None:
+        while (said := server.take()) is not None:
+            self._asked_s, self.trouble = None, ""
+            message, data = said
+            transfer = self._transfers.get(message.transfer)
+            if transfer is not None:
+                transfer.hear(message, data, now_s)
+
+    def _look_after(self, server: StreamDealer, now_s: float) -> bool:
+        """After each new connection begin again; make one after a silence. False if this one was refused: then it is
+        gone, and another is made after a pause."""
+        refusal = server.refusal()
+        if refusal is not None:
+            self.trouble = f"the stream server at {self._address} does not let this worker in: {refusal}"
+            self._disconnect()  # either key may have been replaced: the next connection shows the newest
+            self._connect_due_s = now_s + RETRY_S
+            return False
+        if server.times_let_in != self._let_in:
+            self._let_in = server.times_let_in
+            self._begin_again(now_s)
+        if self._asked_s is not None and now_s - max(self._asked_s, self._renewed_s) > SILENCE_S:
+            self.trouble = f"the stream server at {self._address} has been silent for {now_s - self._asked_s:.0f} s"
+            self._renewed_s = now_s
+            server.renew()
+            self._begin_again(now_s)
+        return True
+
+    def _begin_again(self, now_s: float) -> None:
+        for number, transfer in self._transfers.items():
+            if not transfer.settled:
+                transfer.open(number, now_s)
+
+    def _talk(self, server: StreamDealer) -> None:
+        now_s = time.monotonic()
+        for transfer in self._transfers.values():
+            for message, data in transfer.say(now_s):
+                if not server.say(message, *data):
+                    return  # its queue is full; the rest follows
+
+    def _forget_settled(self) -> None:
+        settled = [number for number, each in self._transfers.items() if each.settled]
+        for number in settled:
+            del self._transfers[number]
+        if settled:
+            self._settled()
+
+    def _move(self, address: str) -> None:
+        if address != self._address:
+            self._address = address
+            self._disconnect()
+            self._connect_due_s = 0.0
+
+    def _connect_if_due(self, now_s: float) -> None:
+        if self._socket is not None or self._address is None or now_s < self._connect_due_s:
+            return
+        if not self._transfers:
+            return  # a worker without transfers needs no connection
+        try:
+            self._socket = StreamDealer(self._address, self._keys())
+        except ConnectionFileError as error:  # a key that cannot be read, as while a file system is away
+            self.trouble = str(error)
+            self._connect_due_s = now_s + RETRY_S
+            return
+        self._socket.watch(self._wake_receiver.fileno())
+        self._let_in, self._renewed_s = 0, now_s
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _pause(self) -> None:
+        self._wake_receiver.setblocking(True)
+        self._wake_receiver.settimeout(WAIT_S)
+        with contextlib.suppress(OSError):
+            self._wake_receiver.recv(4_096)
+        self._wake_receiver.setblocking(False)
+
+    def _clear(self) -> None:
+        with contextlib.suppress(OSError):
+            while self._wake_receiver.recv(4_096):
+                pass

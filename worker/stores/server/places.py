@@ -1,0 +1,115 @@
+"""Which file of a run folder a worker means, if it may."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from remuda.buffer.chunk import ChunkError, parse_name, read_meta
+from remuda.buffer.reanalysis_file import parse_reanalysis_name, read_reanalysis_meta
+from remuda.storage.existing_folder import RunFolderError, submitted_folder
+from remuda.storage.run_folder import RunFolder, target_file
+from remuda.wire.keys.authorized import Grants
+from remuda.wire.messages import Grant
+from remuda.wire.streams.messages import Get, Put
+
+KNOWN_AT_MOST = 4_096
+"""Checked grants that are kept."""
+OVER = "the run is over: nothing is kept of what comes now"
+
+
+class NotAllowedError(Exception):
+    """The worker may not bring or fetch this; the text says why."""
+
+
+class RunIsOverError(Exception):
+    """The worker brings something to a run that is over. This is nothing wrong: it could not know."""
+
+    def __init__(self) -> None:
+        super().__init__(OVER)
+
+
+class Places:
+    """Finds files by a worker's grant. Opens none, and nothing outside the runs folder is ever named."""
+
+    def __init__(self, runs_dir: Path, grants: Grants) -> None:
+        self._runs_dir = Path(os.path.abspath(runs_dir))
+        self._grants = grants
+        self._known: dict[Grant, RunFolder] = {}
+        """Grants that were checked already. What they mean follows from their text alone, so it never changes."""
+
+    def run(self, grant: Grant) -> RunFolder:
+        """The run folder of a grant. Raises NotAllowedError."""
+        known = self._known.get(grant)
+        if known is not None:
+            return known
+        if not self._grants.is_genuine(grant):
+            raise NotAllowedError("the coordinator has not granted this: register again")
+        try:
+            run = RunFolder(submitted_folder(self._runs_dir, grant.run_dir))
+        except (RunFolderError, ValueError, OSError) as error:
+            raise NotAllowedError(str(error)) from error
+        if self._runs_dir in run.root.parents:  # else it hangs on a link
+            if len(self._known) >= KNOWN_AT_MOST:
+                self._known.clear()
+            self._known[grant] = run
+        return run
+
+    def to_write(self, put: Put) -> Path:
+        """Where a file that a worker brings belongs. Raises NotAllowedError, RunIsOverError."""
+        run, grant = self.run(put.grant), put.grant
+        if not is_open(run.root):
+            raise RunIsOverError
+        match put.kind:
+            case "description":
+                if put.file != run.env_spec.name or grant.role != "collector":
+                    raise NotAllowedError(f"a {grant.role} does not bring {put.file}")
+                return run.env_spec
+            case "chunk" | "reanalysis":
+                try:
+                    id = parse_name(put.file) if put.kind == "chunk" else parse_reanalysis_name(put.file)
+                except ChunkError as error:
+                    raise NotAllowedError(str(error)) from error
+                role = "collector" if put.kind == "chunk" else "reanalyzer"
+                if (grant.role, grant.worker, grant.incarnation) != (role, id.worker, id.incarnation):
+                    raise NotAllowedError(f"{put.file} is not a file of this {grant.role}")
+                return run.data / put.file
+
+    def to_read(self, get: Get) -> Path:
+        """Where a file that a worker fetches lies. Raises NotAllowedError."""
+        run = self.run(get.grant)
+        match get.kind:
+            case "policy":
+                return run.policy / get.grant.policy_file
+            case "target":
+                return run.policy / target_file(get.grant.policy_file)
+            case "checkpoint":
+                return run.ckpt / get.file
+            case "chunk" | "reanalysis":
+                return run.data / get.file
+
+    def log(self, grant: Grant) -> Path:
+        """The log of a worker. Raises NotAllowedError."""
+        run = self.run(grant)
+        match grant.role:
+            case "collector":
+                return run.collector_log(grant.worker, grant.incarnation)
+            case "evaluator":
+                return run.evaluator_log(grant.worker, grant.incarnation)
+            case "reanalyzer":
+                return run.reanalyzer_log(grant.worker, grant.incarnation)
+            case "learner":
+                raise NotAllowedError("a learner sees the runs folder, and writes its own log")
+
+
+def is_open(root: Path) -> bool:
+    """Whether a coordinator works on the run of this folder; what comes later would stay in data/ for nobody."""
+    return RunFolder(root).owner.exists()
+
+
+def check_arrived(put: Put, path: Path) -> None:
+    """Raise ChunkError unless what has arrived at `path` is a whole file of this name, by its own header."""
+    if put.kind == "chunk":
+        read_meta(path, file=put.file)
+    elif put.kind == "reanalysis":
+        read_reanalysis_meta(path, file=put.file)

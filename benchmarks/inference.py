@@ -18,7 +18,7 @@ import torch
 
 from remuda.benchmarks.figure import Figure, compare, main
 from remuda.policy.acting.network import ActingNetwork
-from remuda.policy.networks.parts import features_of, input_layout
+from remuda.policy.networks.layouts import features_of, input_layout
 from remuda.policy.networks.reading import programs
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.networks.trunks import trunk_of

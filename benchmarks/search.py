@@ -20,12 +20,12 @@ from remuda.benchmarks.figure import Figure, compare, main
 from remuda.benchmarks.peers import peer
 from remuda.benchmarks.replay import calls_per_s
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.model import SearchedModel
-from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork
-from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.algorithms.muzero.acting import SearchedModel
+from remuda.policy.algorithms.muzero.models import PerceptronNetwork
+from remuda.policy.algorithms.muzero.networks import Support
+from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Nodes, SearchSettings
 from remuda.policy.algorithms.muzero.search.search import search
-from remuda.policy.algorithms.muzero.search.settings import Actions, Floats, Nodes
-from remuda.policy.algorithms.muzero.search.tree import SearchSettings, new_tree
+from remuda.policy.algorithms.muzero.search.tree import new_tree
 from remuda.worker.process import bound_threads
 
 ROOTS = (8, 64, 256)

@@ -53,7 +53,7 @@ def _not_a_run(folder: Path) -> str:
 def chosen(options: EvaluateOptions) -> tuple[Playable, CheckpointRecord | None]:
     """The chosen policy, and its record in index.json. Raises InputError."""
     from remuda.policy.files.checkpoint_file import CheckpointError
-    from remuda.policy.files.onnx_policy import NoOnnxError
+    from remuda.policy.files.exported_policies import NoOnnxError
     from remuda.policy.files.playable import checkpoint_playable, model_playable, of_run, onnx_playable
 
     run_dir, iteration = options.run_dir, options.which

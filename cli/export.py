@@ -80,7 +80,7 @@ def _written(
     trust_code: bool,
 ) -> ModelInfo:
     from remuda.policy.export.formats import ExportError
-    from remuda.policy.files.onnx_policy import NoOnnxError, require_onnx
+    from remuda.policy.files.exported_policies import NoOnnxError, require_onnx
 
     try:
         if format == "onnx":
@@ -103,8 +103,7 @@ def _policy(run_dir: Path, iteration: str | None, verify: int, *, trust_code: bo
     from remuda.evaluator.evaluate import EvaluationError
     from remuda.policy.export.exporting import PolicyExport
     from remuda.policy.files.checkpoint_file import CheckpointError
-    from remuda.policy.files.loading import load_checkpoint_sides
-    from remuda.policy.files.playable import of_run, trained_playable
+    from remuda.policy.files.playable import load_checkpoint_sides, of_run, trained_playable
 
     ckpt = run_dir / "ckpt"
     source = ckpt / named_checkpoint(ckpt, iteration or newest_if_none_is_best(ckpt)).file

@@ -252,7 +252,7 @@ def resolve_beginning(initialize_from: Path | None, *, inference: bool, resume: 
 
 def _weights_file(source: Path) -> Path:
     from remuda.policy.files.checkpoint_file import CheckpointError
-    from remuda.policy.files.loading import find_checkpoint
+    from remuda.policy.files.playable import find_checkpoint
     from remuda.storage.checkpoint_index import CheckpointIndexError
 
     try:

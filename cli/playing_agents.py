@@ -26,8 +26,7 @@ from remuda.evaluator.outcome import outcome
 from remuda.logbook.lines import grid
 from remuda.policy.algorithms import declaration
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.loading import load_checkpoint_policy
-from remuda.policy.files.playable import evaluated_at
+from remuda.policy.files.playable import evaluated_at, load_checkpoint_policy
 from remuda.storage.run_folder import PolicyFolder, RunFolder
 
 EPISODES = 100

@@ -14,7 +14,7 @@ from remuda.environments.rebuild import rebuild
 from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator.evaluate import evaluate
 from remuda.policy.base import Actor
-from remuda.policy.export.parity import Recorded
+from remuda.policy.export.deployable import Recorded
 from remuda.policy.files.playable import Playable, require_fit
 from remuda.storage.run_folder import RunFolder
 

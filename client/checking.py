@@ -110,7 +110,7 @@ def _check_resumed(config: ExperimentConfig, run_dir: Path, observation: Space, 
         return  # the import of torch takes over a second
     from remuda.learner.start import continue_from, new_algorithm
     from remuda.policy.files.checkpoint_file import CheckpointError
-    from remuda.policy.files.loading import find_checkpoint
+    from remuda.policy.files.playable import find_checkpoint
     from remuda.storage.checkpoint_index import CheckpointIndexError
 
     try:

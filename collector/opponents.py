@@ -46,7 +46,7 @@ class OlderPlayers:
 
     def _load_into(self, past: PastPlayers) -> None:
         from remuda.policy.files.checkpoint_file import CheckpointError  # with torch, which collectors begin without
-        from remuda.policy.files.loading import load_checkpoint_policy
+        from remuda.policy.files.playable import load_checkpoint_policy
 
         while self._waiting:
             place, one = self._waiting[0]

@@ -14,7 +14,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import CollectorConfig
 
 AUTO = "auto"
-COLLECTORS, NUM_ENVS, THREADS = "collector.count", "env.num_envs", "learner.threads"
+COLLECTORS, NUM_ENVS, THREADS = "collector.count", "env.num_envs", "learner.precision"
 SEGMENTS = "learner.segments_per_update"
 """Is settled with the first two, so that an update learns from as much as with their defaults."""
 

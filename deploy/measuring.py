@@ -26,9 +26,8 @@ from remuda.deploy.sizes import Costs, Curve, at
 from remuda.environments.registered import obstacle_to_native
 from remuda.environments.vectorizing import usable_cores
 from remuda.environments.vectors import Vector, make_vector, single_spaces
-from remuda.learner.precision import device_clock, settle_precision
+from remuda.learner.precision import device_clock, is_large, settle_precision, update_threads
 from remuda.learner.start import new_algorithm
-from remuda.learner.threads import is_large, update_threads
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm, Arrays, Policy

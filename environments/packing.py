@@ -1,7 +1,7 @@
 """Observations of several parts (Dict, Tuple, MultiDiscrete, MultiBinary) as one row of bytes.
 
 So everything between an environment and a network moves one array per step, whatever an observation is made of; the
-network takes the parts out again (remuda.policy.networks.parts).
+network takes the parts out again (remuda.policy.networks.layouts).
 """
 
 # gymnasium's spaces are generic without bounds: isinstance leaves pyright with a Box or Discrete of unknown.

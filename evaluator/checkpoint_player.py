@@ -18,7 +18,7 @@ from remuda.evaluator.films import Films
 from remuda.logbook.episode_reports import EpisodeReport
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Policy
-from remuda.policy.files.loading import load_checkpoint_policy
+from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.policy.spaces import ActionSpec
 from remuda.wire.messages import Task
 

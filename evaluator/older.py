@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Policy
-from remuda.policy.files.loading import load_checkpoint_policy
+from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.wire.messages import CheckpointFile
 from remuda.worker.stores.ports import CheckpointStore
 

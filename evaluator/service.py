@@ -20,7 +20,7 @@ from remuda.logbook.role_logbooks import evaluator_logbook
 from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
-from remuda.policy.files.loading import load_checkpoint_policy
+from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone, EvaluationFilmed
 from remuda.worker.affinity import settle
 from remuda.worker.link import Link, WorkerIdentity

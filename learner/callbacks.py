@@ -26,8 +26,11 @@ from remuda.wire.messages import (
     MOST_CHANGES,
     MOST_NUMBERS,
     MOST_STATE_BYTES,
+    Assign,
     CallbackAnswer,
     CallbackEvent,
+    CallbacksDecided,
+    CallCallbacks,
     Checkpointed,
     Ended,
     Episodes,
@@ -74,7 +77,6 @@ class _Asked:
         self.numbers[name] = float(value)
 
     def stop(self, reason: str) -> None:
-        """See CallbackRun."""
         if self.reason is None:
             self.reason = str(reason)
 
@@ -249,3 +251,31 @@ def _named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
 
 def _overrides(callback: Callback, method: str) -> bool:
     return getattr(type(callback), method) is not getattr(Callback, method)
+
+
+class ToldCallbacks:
+    """Answers each event once, and says the newest answer again where it is asked again."""
+
+    def __init__(
+        self, assign: Assign, config: ExperimentConfig, *, ckpt: Path, send: Callable[[CallbacksDecided], None]
+    ) -> None:
+        """Raises UserCodeError."""
+        self._lease, self._send = assign.lease, send
+        self._newest: CallbacksDecided | None = None
+        self.host = CallbackHost(
+            make_callbacks(config),
+            config,
+            ckpt=ckpt,
+            policy=assign.policy,
+            states=assign.callbacks,
+            changes=assign.changes,
+        )
+
+    def call(self, message: CallCallbacks) -> None:
+        """Tell the callbacks of an event."""
+        if self._newest is None or message.number > self._newest.number:
+            self._newest = CallbacksDecided(
+                self._lease, message.number, self.host.decide(message.event, message.env_step)
+            )
+        if message.number == self._newest.number:
+            self._send(self._newest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,14 +11,108 @@ import torch
 from numpy.typing import NDArray
 
 from remuda.config.schema import ExperimentConfig
-from remuda.learner.diverged import DivergedError, finite
-from remuda.learner.metrics import Metrics, on_host
+from remuda.logbook.statistics import Statistics, mean
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult
-from remuda.policy.networks.lasting_memory import keep_freed_memory
+from remuda.policy.networks.flat_parameters import keep_freed_memory
 from remuda.policy.networks.tensors import denormals_are_zero, threads
 from remuda.policy.row_plan import RowPlan
+from remuda.policy.saved_state import NotFinite, require_finite
+from remuda.worker.serve import HopelessError
+
+_ADVICE = (
+    "the checkpoints and the model that were saved before are kept; try a lower learner.learning_rate or "
+    "learner.max_grad_norm, and look for extreme rewards and observations"
+)
+
+
+class DivergedError(HopelessError):
+    """Training has diverged."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"training has diverged: {what}; {_ADVICE}")
+
+
+def finite(state: Mapping[str, np.ndarray], *, train_iter: int) -> Mapping[str, np.ndarray]:
+    """Return a policy's state. Raises DivergedError if a number in it is not finite."""
+    try:
+        require_finite(state)
+    except NotFinite as error:
+        raise DivergedError(f"after update {train_iter}, {error}") from error
+    return state
+
+
+KEPT = 1_000_000
+"""The most numbers of a metric that are kept: the newest. There are more only if reports are very far apart."""
+JOINED = 1_000
+"""After this number of updates their metrics become one tensor: small tensors take much more memory than their
+numbers."""
+
+
+class Metrics:
+    """Collects the metrics of updates; adding some does not wait for the device."""
+
+    def __init__(self, with_statistics: Collection[str]) -> None:
+        """`with_statistics` is Declaration's."""
+        self._with_statistics = with_statistics
+        self._told: dict[str, list[float | torch.Tensor]] = {}
+        self._updates = 0
+
+    def add(self, metrics: Mapping[str, float | torch.Tensor]) -> None:
+        """Keep the metrics of an update; see LearnResult."""
+        for name, values in metrics.items():
+            self._told.setdefault(name, []).append(values)
+        self._updates += 1
+        if self._updates % JOINED == 0:
+            self._told = {name: _joined(values) for name, values in self._told.items()}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was no update since the last `take`."""
+        return not self._told
+
+    def take(self) -> dict[str, float]:
+        """Sum up the metrics since the last call; empty if there was no update. Waits for the device.
+
+        First the average of each metric by its name, then the other statistics of those with statistics. Every number
+        has the same weight; for a metric with one number per row, that means every row.
+        """
+        told, self._told = self._told, {}
+        averages: dict[str, float] = {}
+        others: dict[str, float] = {}
+        for name, values in told.items():
+            if name in self._with_statistics:
+                statistics = Statistics.of(on_host(values))
+                averages[name] = statistics.mean
+                others |= statistics.besides_mean(name)
+            else:
+                averages[name] = mean(on_host(values))
+        return averages | others
+
+
+def on_host(values: Sequence[float | torch.Tensor]) -> NDArray[np.float64]:
+    """All numbers in them: float64 [n]. Waits for the device."""
+    numbers, tensors = _apart(values)
+    parts = [np.array(numbers, np.float64)] + [tensor.detach().cpu().double().numpy() for tensor in tensors]
+    return np.concatenate(parts)
+
+
+def _joined(values: Sequence[float | torch.Tensor]) -> list[float | torch.Tensor]:
+    """The newest KEPT of the plain numbers, and of those in tensors, which become one."""
+    numbers, tensors = _apart(values)
+    joined = torch.cat(tensors)[-KEPT:] if tensors else None
+    return [*([] if joined is None else [joined]), *numbers[-KEPT:]]
+
+
+def _apart(values: Sequence[float | torch.Tensor]) -> tuple[list[float], list[torch.Tensor]]:
+    """Plain numbers, and at most two tensors [n] with all that tensors hold, longer ones first."""
+    numbers: list[float] = [value for value in values if not isinstance(value, torch.Tensor)]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    single = [tensor for tensor in tensors if not tensor.dim()]
+    longer = [tensor if tensor.dim() == 1 else tensor.flatten() for tensor in tensors if tensor.dim()]
+    return numbers, [*([torch.cat(longer)] if longer else []), *([torch.stack(single)] if single else [])]
+
 
 GRAD_NORM = "grad_norm"
 """The metric in which every algorithm reports the norm of its gradient, before clipping."""

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from remuda.config.current import Values
 from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
-from remuda.learner.diverged import finite
-from remuda.learner.weights import weight_histograms
+from remuda.learner.loop import finite
 from remuda.logbook.book import Logbook
 from remuda.logbook.reports import HistogramReport, LearnReport
+from remuda.logbook.statistics import spread_evenly
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm
 from remuda.policy.files.model_artifact import Exporter
@@ -25,7 +26,27 @@ from remuda.policy.row_plan import row_plan
 from remuda.storage.atomic import Replacing, replacing
 from remuda.storage.fence import SupersededError
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
+from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters, Histogram
+
+BUCKETS = 32
+MOST_PER_LAYER = 1 << 16
+"""The most weights of one layer that are counted; of a larger layer every n-th is, which looks the same and costs no
+more."""
+
+
+def weight_histograms(network: torch.nn.Module) -> dict[str, Histogram]:
+    """Histograms by the name of each parameter, such as `torso.0.weight`; parameters without a finite number are left
+    out."""
+    found: dict[str, Histogram] = {}
+    for name, parameter in network.named_parameters():
+        # n is odd: an even one would meet the same few columns in every row of a layer of 2^k columns.
+        every = -(-parameter.numel() // MOST_PER_LAYER) | 1
+        sample = parameter.detach().reshape(-1)[::every].float().cpu().numpy()
+        histogram = spread_evenly(sample, BUCKETS)
+        if histogram is not None:
+            found[name] = histogram
+    return found
+
 
 EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
 """Kinds of checkpoints after which model/ is always written again."""

@@ -1,23 +1,53 @@
-"""Publishes the newest policy from a thread of its own, so that no update waits for a disk."""
+"""Publishes the newest policy, and target networks, from threads of their own, so that no update waits for a disk."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
-from remuda.learner.diverged import DivergedError
-from remuda.learner.pace import Pace
+from remuda.config.schema import ExperimentConfig
+from remuda.learner.loop import DivergedError
+from remuda.policy.algorithms import reanalyzed_by_workers
+from remuda.policy.base import Algorithm, ReanalyzingAlgorithm
 from remuda.policy.files.policy_file import StaleEpoch, publish
 from remuda.policy.saved_state import NotFinite
-from remuda.storage.atomic import outlived
+from remuda.storage.atomic import Replacing, outlived
 from remuda.storage.fence import SupersededError
-from remuda.wire.messages import PolicyRef
+from remuda.storage.run_folder import RunFolder, target_file
+from remuda.wire.messages import Assign, PolicyRef, TargetPublished
+from remuda.worker.link import Link
 from remuda.worker.serve import TakenOverError
+
+
+class Pace:
+    """A budget of time that fills steadily. Knows no clock: the caller says what the time is and what was spent."""
+
+    def __init__(self, share: float, *, ahead_s: float) -> None:
+        """`share` of the time, in (0, 1], may be spent, and `ahead_s` seconds before they have been earned."""
+        if not 0 < share <= 1 or not ahead_s >= 0:
+            raise ValueError(f"share must be in (0, 1] and ahead_s not negative, not {share} and {ahead_s}")
+        self._share = share
+        self._ahead_s = ahead_s
+        self._owed_s = 0.0
+        self._owed_at_s = 0.0
+
+    def spent(self, cost_s: float, now_s: float) -> None:
+        """Note that something took this number of seconds."""
+        self._owed_s, self._owed_at_s = self._owed(now_s) + cost_s, now_s
+
+    def allows(self, now_s: float) -> bool:
+        """Whether it may be done again."""
+        return self._owed(now_s) <= self._ahead_s
+
+    def _owed(self, now_s: float) -> float:
+        return max(0.0, self._owed_s - self._share * (now_s - self._owed_at_s))
+
 
 RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses after failed writes in a row (because of a full disk, for instance), of any policies; the last one repeats."""
@@ -179,3 +209,56 @@ class Publisher:
 def taken_over(why: object) -> TakenOverError:
     """The error that ends a learner that has been replaced."""
     return TakenOverError(f"another learner has taken over: {why}")
+
+
+class TargetPublisher:
+    """Publishes the target network whenever it has changed, from a thread of its own, as policies are published.
+
+    The policy's file and the target network's have versions of their own, under the same epoch.
+    """
+
+    def __init__(self, algorithm: ReanalyzingAlgorithm, publisher: Publisher) -> None:
+        """From now on `algorithm` computes no stored rows again itself."""
+        algorithm.leave_reanalysis()
+        self._algorithm = algorithm
+        self._publisher = publisher
+        self._offered_iter = -1
+
+    @classmethod
+    def of(
+        cls,
+        config: ExperimentConfig,
+        algorithm: Algorithm,
+        assign: Assign,
+        link: Link,
+        *,
+        folder: RunFolder,
+        say: Callable[[str], None],
+        replace: Replacing,
+    ) -> TargetPublisher | None:
+        """What a learner's lease needs; None if the experiment asks for no reanalyzers. `say` is called from the
+        publishing thread."""
+        if reanalyzed_by_workers(config) is None:
+            return None
+        publisher = Publisher(
+            folder.policy / target_file(assign.policy_file),
+            assign.epoch,
+            published=lambda ref: link.send(TargetPublished(assign.lease, ref)),
+            say=say,
+            write=partial(publish, replace=replace),
+        )
+        return cls(cast("ReanalyzingAlgorithm", algorithm), publisher)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the target network has changed since it was offered, and can be published now."""
+        return self._algorithm.target_iter != self._offered_iter and self._publisher.ready
+
+    def offer(self) -> None:
+        """Publish the target network as soon as possible. Raises what ended the publishing thread."""
+        self._offered_iter = self._algorithm.target_iter
+        self._publisher.offer(self._algorithm.target_state(), self._offered_iter)
+
+    def close(self) -> None:
+        """End the publishing thread."""
+        self._publisher.close()

@@ -17,17 +17,15 @@ from remuda.config.current import Values
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
+from remuda.learner.callbacks import ToldCallbacks
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
 from remuda.learner.outputs import LearnerOutputs
-from remuda.learner.precision import settle_precision
+from remuda.learner.precision import settle_precision, update_threads
 from remuda.learner.prefetch import Prefetch
-from remuda.learner.publisher import Publisher, taken_over
+from remuda.learner.publisher import Publisher, TargetPublisher, taken_over
 from remuda.learner.settings import LearnerSettings
 from remuda.learner.start import continue_from, new_algorithm, take_weights
-from remuda.learner.target import TargetPublisher
-from remuda.learner.threads import update_threads
-from remuda.learner.told import ToldCallbacks
 from remuda.logbook.role_logbooks import learner_logbook
 from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers

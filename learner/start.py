@@ -1,8 +1,5 @@
 """How a learner begins: with new weights, with those of another run, or where its own run stopped."""
 
-# torch's annotations are partial: pyright does not know what manual_seed takes.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -16,9 +13,10 @@ from remuda.config.plain import masked
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import generator
 from remuda.environments.spaces import Space
-from remuda.learner.checkpoint import CheckpointError, CheckpointState, load, restore, restore_rngs
+from remuda.learner.checkpoint import CheckpointState, load, restore, restore_rngs
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm
+from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.networks.tensors import usable
 from remuda.policy.networks.trunks import ConvolutionTrunk
 from remuda.policy.saved_state import StateMismatchError

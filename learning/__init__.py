@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from remuda.policy.base import Loss
     from remuda.policy.network_learner import NetworkLearner, TargetLearner
-    from remuda.policy.networks.custom_encoder import Preparation
+    from remuda.policy.networks.custom import Preparation
     from remuda.policy.networks.encoders import by_parts, impala_resnet, nature_cnn, perceptron, simba, transformer
     from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
     from remuda.policy.networks.normalisation import Moments, running_returns
-    from remuda.policy.networks.optimizers.base import Optimizer, Optimizers
-    from remuda.policy.networks.optimizers.make import make_optimizer
+    from remuda.policy.networks.optimizers import Optimizer, Optimizers, make_optimizer
     from remuda.policy.networks.perceptrons import Perceptrons
     from remuda.policy.networks.tensors import legal_in, masked, to_tensor, weights_from
     from remuda.policy.networks.torch_networks import RunningMoments
@@ -80,11 +79,11 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Loss": "policy.base",
         "Moments": "policy.networks.normalisation",
         "MultiCategorical": "policy.torch_distributions",
-        "Optimizer": "policy.networks.optimizers.base",
-        "Optimizers": "policy.networks.optimizers.base",
+        "Optimizer": "policy.networks.optimizers",
+        "Optimizers": "policy.networks.optimizers",
         "Outcome": "policy.returns",
         "Perceptrons": "policy.networks.perceptrons",
-        "Preparation": "policy.networks.custom_encoder",
+        "Preparation": "policy.networks.custom",
         "Returns": "policy.returns",
         "RunningMoments": "policy.networks.torch_networks",
         "SquashedGaussian": "policy.torch_distributions",
@@ -97,7 +96,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "generalized_advantages": "policy.returns",
         "impala_resnet": "policy.networks.encoders",
         "legal_in": "policy.networks.tensors",
-        "make_optimizer": "policy.networks.optimizers.make",
+        "make_optimizer": "policy.networks.optimizers",
         "masked": "policy.networks.tensors",
         "n_step_returns": "policy.returns",
         "nature_cnn": "policy.networks.encoders",

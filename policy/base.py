@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from remuda.policy.networks.precision import Products
 
 Arrays = Mapping[str, np.ndarray]
+
+
+def imported(reference: str) -> Callable[..., object]:
+    """Import the function or class that `module:name` names."""
+    module, _, name = reference.partition(":")
+    return cast("Callable[..., object]", getattr(importlib.import_module(module), name))
 
 
 @dataclass(frozen=True)
@@ -196,7 +203,7 @@ class Algorithm(ABC):
         and gives a learning rate that has changed to the optimizers among the attributes: Remuda's and torch's.
         Override it, and call it first, where an update reads such a number elsewhere.
         """
-        from remuda.policy.networks.optimizers.base import set_learning_rate  # not above: it needs torch
+        from remuda.policy.networks.optimizers import set_learning_rate  # not above: it needs torch
 
         rate, attributes = config.learner.learning_rate, list(vars(self).items())
         held = (value for _, value in attributes if isinstance(value, LearnerConfig | ExperimentConfig))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.declaration import Declaration
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.network import Chosen, Inference
-from remuda.policy.base import Algorithm, Policy, Reanalyzer
+from remuda.policy.base import Algorithm, Policy, Reanalyzer, imported
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Settings = TypeVar("Settings", bound=AlgorithmConfig)
@@ -92,3 +92,13 @@ class ReanalyzingEntry(AlgorithmEntry[Settings]):
         Raises:
             UnsupportedSpaceError: the algorithm cannot work with such observations or actions.
         """
+
+
+class BuiltInEntry(AlgorithmEntry[Settings]):
+    """Of an algorithm that Remuda brings."""
+
+    learner: str
+    """`module:Class` of its learning side, which needs torch: it is imported where it is built."""
+
+    def make_algorithm(self, setup: Setup[Settings], seed: int) -> Algorithm:
+        return cast("Algorithm", imported(self.learner)(setup.config, setup.observation, setup.action, seed))

@@ -1,18 +1,17 @@
-"""What algorithms that train one network have in common: their state in checkpoints."""
-
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""What algorithms that train one network have in common: their state in checkpoints, and shuffled minibatches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Generic, TypeVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from remuda.policy.base import Algorithm
-from remuda.policy.networks.optimizers.base import Kept
+from remuda.policy.networks.optimizers import Kept
 from remuda.policy.networks.tensors import model_misfits
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -92,7 +91,6 @@ class TargetLearner(NetworkLearner[Network, AnyOptimizer]):
         optimizer: AnyOptimizer,
         generator: torch.Generator | None = None,
     ) -> None:
-        """See NetworkLearner."""
         super().__init__(observation, action, online=online, optimizer=optimizer, generator=generator)
         self._target = target
 
@@ -101,11 +99,9 @@ class TargetLearner(NetworkLearner[Network, AnyOptimizer]):
         self._target.load_state_dict(self._online.state_dict())
 
     def state(self) -> dict[str, object]:
-        """See NetworkLearner."""
         return {**super().state(), "target_model": dict(self._target.state_dict())}
 
     def load_state(self, state: Mapping[str, object]) -> None:
-        """See NetworkLearner."""
         if problems := self._misfits(state):
             raise StateMismatchError(problems)
         self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
@@ -123,3 +119,24 @@ class TargetLearner(NetworkLearner[Network, AnyOptimizer]):
 
 def _fits(drawn: object, generator: torch.Generator) -> bool:
     return isinstance(drawn, torch.Tensor) and drawn.shape == generator.get_state().shape
+
+
+def shuffled(
+    rng: np.random.Generator, *, whole: int, first: int, own: int, shares: int
+) -> tuple[NDArray[np.int64], list[int]]:
+    """Deal all rows of a batch out to minibatches whose sizes differ by at most one.
+
+    Args:
+        rng: shuffles; the same in all ranks.
+        whole: rows in the whole batch.
+        first: rows in the parts of lower ranks.
+        own: rows in the part of this rank.
+        shares: the number of minibatches, at most `whole`.
+
+    Returns:
+        Rows of this rank's part, those of the first minibatch first, and how many each minibatch has of them.
+    """
+    order = rng.permutation(whole) - first
+    here = (order >= 0) & (order < own)
+    begins = [share * (whole // shares) + min(share, whole % shares) for share in range(shares)]
+    return order[here], np.add.reduceat(here, begins, dtype=np.int64).tolist()

@@ -1,8 +1,5 @@
 """Descriptions of an environment's spaces for algorithms, as plain data that checkpoints can hold."""
 
-# gymnasium's spaces are generic without bounds: isinstance leaves pyright with a Box or Discrete of unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import math

@@ -4,9 +4,6 @@ Most give log probabilities and entropies together, as one node of autograd's gr
 they would take a third of an update of PPO.
 """
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import math

@@ -1,8 +1,5 @@
 """Batches of replayed steps, on the device of the learner."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -11,7 +8,7 @@ import numpy as np
 import torch
 
 from remuda.policy.base import Arrays
-from remuda.policy.networks.parts import flat
+from remuda.policy.networks.layouts import flat
 from remuda.policy.networks.tensors import legal_in, to_tensor
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from remuda.collector.collecting import Collecting
 from remuda.collector.environments import Environments
-from remuda.learner.diverged import DivergedError
+from remuda.learner.loop import DivergedError
 from remuda.runner.components import RunHooks
 from remuda.runner.side import PolicySide
 from remuda.runner.timing_report import TimingReport

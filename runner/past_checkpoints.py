@@ -7,7 +7,7 @@ from collections.abc import Callable
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.files.loading import load_checkpoint_policy
+from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.wire.messages import CheckpointRecord
 

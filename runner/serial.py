@@ -18,7 +18,7 @@ from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.callback import Callback
 from remuda.learner.callbacks import CallbackLike, make_callbacks
-from remuda.learner.checkpoint import CheckpointError, CheckpointState, restore_rngs
+from remuda.learner.checkpoint import CheckpointState, restore_rngs
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import settle_precision
 from remuda.learner.start import continue_from, take_weights
@@ -27,6 +27,7 @@ from remuda.logbook.role_logbooks import serial_logbook
 from remuda.logbook.row_sinks import settings_of
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Algorithm
+from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.row_plan import row_plan
 from remuda.runner.building import Built, BuiltPolicy, build
 from remuda.runner.checkpoint_journal import counters_of, replay_of

@@ -11,8 +11,8 @@ from remuda.collector.collected import Collected
 from remuda.collector.summary import CollectSummary
 from remuda.learner.callbacks import CallbackHost
 from remuda.learner.loop import LearnerLoop
+from remuda.learner.precision import update_threads
 from remuda.learner.settings import LearnerSettings
-from remuda.learner.threads import update_threads
 from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import settings_of

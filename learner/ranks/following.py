@@ -26,7 +26,7 @@ from remuda.learner.ranks.parts import packed, result_columns, unpacked
 from remuda.learner.settings import of_own_class
 from remuda.learner.start import new_algorithm
 from remuda.policy.base import Algorithm
-from remuda.policy.networks.lasting_memory import keep_freed_memory
+from remuda.policy.networks.flat_parameters import keep_freed_memory
 from remuda.policy.networks.tensors import denormals_are_zero
 from remuda.policy.ranks import RankLostError
 from remuda.worker.affinity import settle

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.policy.base import Arrays
+from remuda.policy.base import Arrays, imported
 from remuda.policy.networks.compiled import Forward, compiled
 from remuda.policy.networks.program import PROGRAM, Programs, Steps, decoded, has_convolutions
 from remuda.policy.saved_state import StateMismatchError
@@ -198,6 +198,16 @@ class Inference:
 
 
 PLAIN = Inference()
+
+
+def made_by(reference: str, *arguments: object) -> Callable[[], nn.Module]:
+    """Returns a function that imports `module:function` and calls it with these arguments, when it is called: the
+    module needs torch, which most collectors do not."""
+
+    def make() -> nn.Module:
+        return cast("nn.Module", imported(reference)(*arguments))
+
+    return make
 
 
 _Form = Callable[[], Forward]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from remuda.policy.acting.network import Inference
 from remuda.policy.base import Arrays, Policy
-from remuda.policy.networks.recurrence import CORE, HEAD, RecurrentLayout
+from remuda.policy.networks.layouts import CORE, HEAD, RecurrentLayout
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import Numbers, ObservationSpec
 
@@ -51,11 +51,9 @@ class RecurrentPolicy(Policy):
         self._core = core
 
     def take_place(self, first: int, of: int) -> None:
-        """See Policy."""
         self._head.take_place(first, of)
 
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        """See Policy."""
         return self._head.recorded()
 
     def act(
@@ -68,7 +66,6 @@ class RecurrentPolicy(Policy):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """See Actor."""
         remembered = self.remembered(observations, state)
         return self._head.act(remembered, exploration, rng, deterministic=deterministic, legal=legal)
 
@@ -81,11 +78,9 @@ class RecurrentPolicy(Policy):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Arrays]:
-        """See Policy."""
         return self._head.act_recording(self.remembered(observations, state), exploration, rng, legal=legal)
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """See ValuingActor."""
         return self._head.value(self.remembered(observations, state))
 
     def remembered(self, observations: np.ndarray, state: np.ndarray | None) -> Floats:

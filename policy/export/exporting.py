@@ -1,8 +1,5 @@
 """Writes a policy as one file that needs no Remuda, once it has shown that both act alike."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import copy
@@ -21,12 +18,17 @@ import torch
 
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm, ValuingActor
-from remuda.policy.export.deployable import Deployable, example_of
+from remuda.policy.export.deployable import Comparison, Deployable, Recorded, example_of
 from remuda.policy.export.formats import FORMATS, ExportError
 from remuda.policy.export.numpy_code import NotInNumpyError
-from remuda.policy.export.parity import Comparison, Recorded
 from remuda.policy.files.checkpoint_file import first_line
+from remuda.policy.files.exported_policies import description_of
 from remuda.policy.files.model_artifact import (
+    ACTION,
+    LEGAL,
+    NEXT_STATE,
+    STATE,
+    VALUE,
     Format,
     ModelInfo,
     Parity,
@@ -36,8 +38,6 @@ from remuda.policy.files.model_artifact import (
     meaning_of,
     tensor_of,
 )
-from remuda.policy.files.named_inputs import ACTION, LEGAL, NEXT_STATE, STATE, VALUE
-from remuda.policy.files.onnx_policy import description_of
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.wire.messages import Counters

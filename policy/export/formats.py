@@ -1,8 +1,5 @@
 """The formats of exported policies: how each is written, and opened again to be compared."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import importlib.util
@@ -17,12 +14,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from remuda.policy.export.deployable import Deployable
+from remuda.policy.export.deployable import Deployable, Run
 from remuda.policy.export.numpy_code import NumpyCode
-from remuda.policy.export.parity import Run
-from remuda.policy.files.model_artifact import Format, without_deprecation
-from remuda.policy.files.named_inputs import LEGAL
-from remuda.policy.files.onnx_policy import opened, require_onnx
+from remuda.policy.files.exported_policies import opened, require_onnx
+from remuda.policy.files.model_artifact import LEGAL, Format, without_deprecation
 
 
 class ExportError(Exception):

@@ -1,7 +1,5 @@
 """A policy as some lines of numpy: each operation of its trace becomes an expression."""
 
-# torch's annotations are partial, and its graphs have none.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownLambdaType=false
 
 from __future__ import annotations

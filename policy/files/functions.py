@@ -11,10 +11,10 @@ from remuda.environments.legal_actions import legal_of_mask, without_any
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
 from remuda.policy.base import ValuingActor
-from remuda.policy.files.loading import find_checkpoint
 from remuda.policy.files.playable import (
     Playable,
     checkpoint_playable,
+    find_checkpoint,
     model_playable,
     of_run,
     onnx_playable,

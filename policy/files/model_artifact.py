@@ -1,8 +1,5 @@
 """The newest policy in a form that torch alone can load and act with: model/model.pt and model_info.json."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import copy
@@ -18,20 +15,50 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
+import numpy as np
 import torch
 from msgspec import UNSET, Struct, UnsetType
+from numpy.typing import NDArray
 
 from remuda.config.current import evaluated
 from remuda.config.plain import masked
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm
-from remuda.policy.files.named_inputs import STATE
 from remuda.policy.networks.portable import Normalisation, Portable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.atomic import Replacing, replacing, write_bytes
 from remuda.storage.run_folder import MODEL, MODEL_INFO
 from remuda.wire.messages import Counters
+
+OBSERVATION = "observation"
+"""The name of an observation that has no parts."""
+STATE, LEGAL, ACTION, VALUE, NEXT_STATE = "state", "legal", "action", "value", "next_state"
+Floats = NDArray[np.float32]
+
+
+def part_shapes(observation: ObservationSpec) -> dict[str, tuple[int, ...]]:
+    """The shape of each part of an observation by the name of its input: those of a Dict or Tuple have the keys and
+    positions that lead to them, `observation.` before those that are no name of their own."""
+    if not observation.parts:
+        return {OBSERVATION: observation.shape}
+    taken = (STATE, STATE, LEGAL, ACTION, VALUE, NEXT_STATE)
+    named: dict[str, tuple[int, ...]] = {}
+    for part in observation.parts:
+        own = part.name not in taken and not part.name[:1].isdigit()
+        named[(part.name if own else f"{OBSERVATION}.{part.name}") or OBSERVATION] = part.shape
+    return named
+
+
+def as_floats(observation: ObservationSpec, observations: np.ndarray) -> dict[str, Floats]:
+    """Observations [n, …], as Remuda's policies take them, as the inputs of an exported policy: each [n, *shape]."""
+    shapes = part_shapes(observation)
+    if not observation.parts:
+        return {OBSERVATION: observations.astype(np.float32)}
+    return {
+        name: part.of(observations).astype(np.float32) for name, part in zip(shapes, observation.parts, strict=True)
+    }
+
 
 _USAGE = (
     "import torch",

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from remuda.environments.packed_part import PackedPart
 from remuda.policy.networks import numpy_functions
+from remuda.policy.networks.layouts import vector_of
 from remuda.policy.networks.normalisation import CLIP, Moments
-from remuda.policy.networks.parts import vector_of
 from remuda.policy.networks.program import (
     Apply,
     Convolution,

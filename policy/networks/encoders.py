@@ -5,9 +5,6 @@ one-hot [n, values]; Dict and Tuple spaces a dict of these, by the part's name. 
 except transformers, and what reads several parts or numbers of several axes.
 """
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import itertools
@@ -22,7 +19,7 @@ from torch.nn import functional
 
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.networks import program
-from remuda.policy.networks.images import ImageLayout, Pixels
+from remuda.policy.networks.layouts import ImageLayout, Pixels
 from remuda.policy.networks.reading import Names, joined
 from remuda.policy.spaces import ObservationSpec
 

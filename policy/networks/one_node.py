@@ -3,9 +3,6 @@
 Recording each of their operations takes as long as the small products of reinforcement learning themselves.
 """
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

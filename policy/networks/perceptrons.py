@@ -5,9 +5,6 @@ as long as the small products of reinforcement learning themselves, so all layer
 pass written for the whole.
 """
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import copy
@@ -103,7 +100,6 @@ class Perceptrons(OneNode):
         return Perceptrons(heads, shared, split=self._split, dueling=self._dueling, value_last=self._value_last)
 
     def fix(self, values: Sequence[torch.Tensor]) -> None:
-        """See OneNode."""
         for index, layer in enumerate([*self._shared, *itertools.chain.from_iterable(self._heads)]):
             weight, bias = values[2 * index : 2 * index + 2]
             layer.fixed = weight, weight.t(), bias
@@ -213,7 +209,6 @@ class Perceptrons(OneNode):
         *,
         to_inputs: bool,
     ) -> torch.Tensor | None:
-        """See OneNode."""
         shared, stacked, heads = made
         by_heads = self._by_heads(by_outputs, heads)
         stacks = self._stacks[: len(stacked.weights)]

@@ -1,8 +1,5 @@
 """A policy as one torch module that needs nothing else: this is traced for model/, and exported."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import math

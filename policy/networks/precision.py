@@ -1,8 +1,5 @@
 """In which precision the large products of an update are computed: float32, or bfloat16 where that is faster."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import functools

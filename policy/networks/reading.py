@@ -6,9 +6,6 @@ torch's fully connected layers, convolutions, max pools, layer normalisation, ac
 An output with other modules is computed by torch, from the same modules.
 """
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence

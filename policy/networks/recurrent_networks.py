@@ -1,8 +1,5 @@
 """Recurrent networks: an encoder for each observation, a core that remembers, and a head for what it remembers."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import itertools
@@ -12,7 +9,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import nn
 
-from remuda.policy.networks.recurrence import GATES, RecurrentLayout
+from remuda.policy.networks.layouts import GATES, RecurrentLayout
 from remuda.policy.networks.torch_networks import RunningMoments
 
 Head = TypeVar("Head", bound=nn.Module)

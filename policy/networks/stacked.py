@@ -1,8 +1,5 @@
 """Perceptrons of one shape, computed together: one tensor per layer holds all weights, so a layer is one product."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import copy
@@ -53,7 +50,6 @@ class StackedPerceptron(nn.Sequential):
         self._fused = _Fused([tensor for layer in dense for tensor in (layer.weight, layer.bias)])
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """See above."""
         if not self.training:
             plain: torch.Tensor = super().forward(input)  # type: ignore[no-untyped-call]
             return plain
@@ -65,7 +61,6 @@ class Beside(nn.ModuleList):
     """Any modules beside each other, which read the same inputs [n, inputs] -> [count, n, outputs]."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """See above."""
         return torch.stack([module(inputs).float() for module in self])
 
 
@@ -118,7 +113,6 @@ class _Fused(OneNode):
         return _Fused(copy.deepcopy(self.parameters, memo))
 
     def fix(self, values: Sequence[torch.Tensor]) -> None:
-        """See OneNode."""
         self._layers = _layers(values)
 
     def _current(self) -> tuple[list[_Layer], Products | None]:
@@ -152,7 +146,6 @@ class _Fused(OneNode):
         *,
         to_inputs: bool,
     ) -> torch.Tensor | None:
-        """See OneNode."""
         (layers, products), gradient = self._current(), by_outputs[0]
         assert gradient is not None, "torch runs no backward pass without a gradient by the only output"
         for index in reversed(range(len(layers))):

@@ -1,8 +1,5 @@
 """Converts between the learner's arrays and states and those of torch."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping

@@ -1,8 +1,5 @@
 """The networks that algorithms learn."""
 
-# torch's annotations are partial: pyright does not know what from_numpy takes.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import itertools

@@ -1,13 +1,11 @@
 """The first layers of networks whose observations are images, or have several parts."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -16,12 +14,69 @@ from torch import nn
 from torch.nn import functional
 
 from remuda.environments.packed_part import PackedPart
-from remuda.policy.networks.folding import Folding
-from remuda.policy.networks.images import ImageLayout, Pixels
-from remuda.policy.networks.parts import ImagePart, InputLayout, PartsLayout, one_hot_places, scale, width
+from remuda.policy.networks.layouts import (
+    Convolution,
+    ImageLayout,
+    ImagePart,
+    InputLayout,
+    PartsLayout,
+    Pixels,
+    one_hot_places,
+    scale,
+    width,
+)
 from remuda.policy.networks.precision import Lowers
 from remuda.policy.networks.program import Flatten, Parts, ReadPixels, Steps
 from remuda.policy.networks.reading import Names, joined
+
+_WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Numbers of as many bytes: a row of a block is moved at once."""
+
+
+@dataclass(frozen=True)
+class Folding:
+    """How images and filters of a first convolution are folded."""
+
+    pixels: Pixels
+    layer: Convolution
+
+    @classmethod
+    def of(cls, pixels: Pixels, layer: Convolution) -> Folding | None:
+        """The folding for these images and their first convolution; None where blocks would not fit its filters."""
+        return cls(pixels, layer) if layer.stride > 1 and layer.kernel % layer.stride == 0 else None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows and columns of blocks, and the numbers of each. Pixels that no filter reaches are left out."""
+        side, most = self.layer.stride, self.layer.kernel // self.layer.stride - 1
+        rows, columns = ((size - self.layer.kernel) // side + 1 for size in (self.pixels.height, self.pixels.width))
+        return rows + most, columns + most, side * side * self.pixels.channels
+
+    def blocks(self, images: torch.Tensor) -> torch.Tensor:
+        """Images uint8 or bool [n, …], as encoded -> uint8 [n, *shape]."""
+        side = self.layer.stride
+        rows, columns, numbers = self.shape
+        seen, count = images.view(torch.uint8), len(images)
+        if self.pixels.channels_last:
+            read = seen[:, : rows * side, : columns * side].reshape(count, rows, side, columns, -1)
+            return read.permute(0, 1, 3, 2, 4).reshape(count, rows, columns, numbers)
+        read = seen[:, :, : rows * side, : columns * side].contiguous()
+        word = _WORDS.get(side)
+        if word is not None:
+            words = (read if read.storage_offset() % side == 0 else read.clone()).view(word)
+            moved = words.view(count, -1, rows, side, columns).permute(0, 2, 4, 1, 3).contiguous()
+            return moved.view(torch.uint8).view(count, rows, columns, numbers)
+        single = read.view(count, -1, rows, side, columns, side)
+        return single.permute(0, 2, 4, 1, 3, 5).reshape(count, rows, columns, numbers)
+
+    def filters(self, weight: torch.Tensor) -> torch.Tensor:
+        """The filters [filters, channels, kernel, kernel] for blocks: [filters, numbers, kernel / stride, kernel /
+        stride]."""
+        side, more = self.layer.stride, self.layer.kernel // self.layer.stride
+        split = weight.reshape(self.layer.filters, self.layer.channels, more, side, more, side)
+        order = (0, 3, 5, 1, 2, 4) if self.pixels.channels_last else (0, 1, 3, 5, 2, 4)
+        return split.permute(*order).reshape(self.layer.filters, -1, more, more)
+
 
 _BYTES_AT_ONCE = 128 * 4 * 84 * 84 * 4
 """Of images as numbers. More at once need tensors for which the operating system is asked again each time: on a CPU 672

@@ -21,9 +21,9 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.environments.packing import PackObservations
 from remuda.policy.algorithms import make_algorithm, make_policy
-from remuda.policy.files.exported_policy import ExportedPolicy
-from remuda.policy.files.loading import find_checkpoint, load_checkpoint_policy
-from remuda.policy.networks.custom_encoder import Preparation
+from remuda.policy.files.exported_policies import ExportedPolicy
+from remuda.policy.files.playable import find_checkpoint, load_checkpoint_policy
+from remuda.policy.networks.custom import Preparation
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.environments.structured import Grid
 from remuda.tests.policy.cases import answered

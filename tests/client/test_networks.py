@@ -18,8 +18,8 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm
-from remuda.policy.files.exported_policy import ExportedPolicy
-from remuda.policy.files.loading import find_checkpoint, load_checkpoint_policy
+from remuda.policy.files.exported_policies import ExportedPolicy
+from remuda.policy.files.playable import find_checkpoint, load_checkpoint_policy
 from remuda.policy.networks.program import PROGRAM, decoded
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms import segments

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.config.algorithms.registry import BUILT_IN
+from remuda.config.errors import ConfigError
 from remuda.config.explain import unused_settings
-from remuda.config.load import OTHER_WAYS, ConfigError, load_config, load_settings
+from remuda.config.load import OTHER_WAYS, load_config, load_settings
 from remuda.tests.config.files import SMALL, write
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))

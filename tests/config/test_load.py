@@ -16,7 +16,8 @@ from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.environment import EnvConfig
-from remuda.config.load import ConfigError, load_config
+from remuda.config.errors import ConfigError
+from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.tests.config.files import SMALL, write
 

@@ -35,9 +35,9 @@ from remuda.coordinator.limits import Limits
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
 from remuda.environments.assignment import config_of_policy
+from remuda.learner.callbacks import ToldCallbacks
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
-from remuda.learner.told import ToldCallbacks
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.row_plan import row_plan

@@ -20,7 +20,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.deploy import measuring
 from remuda.deploy.measuring import MANY_ENVS, MOST, SLOW_S, NoRowsError, measure, seconds
 from remuda.environments.vectorizing import usable_cores
-from remuda.learner import threads as learner_threads
+from remuda.learner import precision as learner_precision
 from remuda.tests.environments.structured import Cells
 from remuda.tests.runner.runs import tiny_config
 
@@ -93,13 +93,13 @@ def test_long_updates_are_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_threads_are_tried_while_they_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "usable_cores", lambda: 8)
-    monkeypatch.setattr(learner_threads, "LARGE", 1)
+    monkeypatch.setattr(learner_precision, "LARGE", 1)
     config = cartpole(policy={"hidden": [8]}, buffer={"samples_per_insert": None}, learner={"threads": 3})
     costs = measure(config, serial=True, try_threads=True, clock=Ticking())
     assert costs.learn_s == {1: pytest.approx(TICK_S), 2: pytest.approx(TICK_S)}, (
         "two gain nothing, so four are not tried"
     )
-    monkeypatch.setattr(learner_threads, "LARGE", 1 << 40)
+    monkeypatch.setattr(learner_precision, "LARGE", 1 << 40)
     small = measure(config, serial=True, try_threads=True, clock=Ticking())
     assert small.learn_s.keys() == {1}, "none of this size has ever gained"
     told = measure(config, serial=True, try_threads=False, clock=Ticking())

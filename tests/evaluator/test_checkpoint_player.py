@@ -16,9 +16,10 @@ from remuda.environments.make import SingleEnv, make_single
 from remuda.evaluator import checkpoint_player as evaluator_player
 from remuda.evaluator.checkpoint_player import CheckpointPlayer, cut_warning, episode_report
 from remuda.learner import checkpoint
-from remuda.learner.checkpoint import CheckpointError, Progress
+from remuda.learner.checkpoint import Progress
 from remuda.policy.algorithms import declaration
-from remuda.policy.files.loading import load_checkpoint_policy
+from remuda.policy.files.checkpoint_file import CheckpointError
+from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.tests.policy.cases import config, dqn
 from remuda.wire.messages import Counters, PolicyRef
 

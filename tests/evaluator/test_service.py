@@ -20,7 +20,7 @@ from remuda.evaluator.evaluate import Episode, evaluate
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner import checkpoint
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.loading import TrainedPolicy, load_checkpoint_policy
+from remuda.policy.files.playable import TrainedPolicy, load_checkpoint_policy
 from remuda.policy.spaces import ObservationSpec
 from remuda.tests.environments.gifs import pictures_of
 from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH

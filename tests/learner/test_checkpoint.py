@@ -17,8 +17,9 @@ import pytest
 import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.learner.checkpoint import CheckpointError, Progress, load, restore, restore_rngs, save
+from remuda.learner.checkpoint import Progress, load, restore, restore_rngs, save
 from remuda.policy.algorithms.dqn.learning import Dqn
+from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.tests.policy.cases import ACTION, OBSERVATION, batch, config, dqn
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 

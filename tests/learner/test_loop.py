@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config.schema import ExperimentConfig
-from remuda.learner.diverged import DivergedError
-from remuda.learner.loop import Batch, LearnerLoop
+from remuda.learner.loop import Batch, DivergedError, LearnerLoop
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.learner import metrics
-from remuda.learner.metrics import Metrics, on_host
+from remuda.learner import loop
+from remuda.learner.loop import Metrics, on_host
 
 
 def test_five_statistics_of_the_updates_since_the_last_call() -> None:
@@ -56,8 +56,8 @@ def test_plain_numbers_and_tensors_of_other_types_mix() -> None:
 
 
 def test_of_very_many_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "JOINED", 3)
-    monkeypatch.setattr(metrics, "KEPT", 4)
+    monkeypatch.setattr(loop, "JOINED", 3)
+    monkeypatch.setattr(loop, "KEPT", 4)
     told = Metrics(["loss", "value", "kl"])
     for number in range(1, 10):
         told.add({"loss": torch.tensor(float(number)), "value": torch.full((2,), float(number)), "kl": float(number)})
@@ -67,7 +67,7 @@ def test_of_very_many_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_joining_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "JOINED", 4)
+    monkeypatch.setattr(loop, "JOINED", 4)
     told, kept = Metrics(["value"]), []
     rng = np.random.default_rng(0)
     for update in range(23):
@@ -82,7 +82,7 @@ def test_joining_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_adding_waits_for_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tensor without content cannot be waited for."""
-    monkeypatch.setattr(metrics, "JOINED", 2)
+    monkeypatch.setattr(loop, "JOINED", 2)
     told = Metrics(["loss", "value"])
     for _ in range(5):
         told.add({"loss": torch.empty((), device="meta"), "value": torch.empty(3, device="meta")})

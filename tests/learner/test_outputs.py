@@ -11,7 +11,7 @@ import torch
 
 from remuda.config.recording import LogConfig
 from remuda.learner.checkpoint import Progress
-from remuda.learner.diverged import DivergedError
+from remuda.learner.loop import DivergedError
 from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.role_logbooks import learner_logbook
 from remuda.policy.algorithms.dqn.learning import Dqn

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.learner.pace import Pace
+from remuda.learner.publisher import Pace
 
 
 def test_what_was_spent_must_be_earned_before_the_next() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda.learner.diverged import DivergedError
+from remuda.learner.loop import DivergedError
 from remuda.learner.publisher import RETRY_S, Publisher
 from remuda.policy.files.policy_file import load, publish, read_ref
 from remuda.tests.patience import HANG_S, until

@@ -17,7 +17,7 @@ from remuda.buffer.chunk import write_chunk
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint, service
-from remuda.learner.diverged import DivergedError
+from remuda.learner.loop import DivergedError
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork

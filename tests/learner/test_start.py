@@ -16,9 +16,10 @@ from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.learner import checkpoint
-from remuda.learner.checkpoint import CheckpointError, Progress
+from remuda.learner.checkpoint import Progress
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.policy.base import Algorithm
+from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.networks.tensors import DeviceError
 from remuda.wire.messages import Counters, PolicyRef
 

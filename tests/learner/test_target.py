@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from remuda.learner.target import TargetPublisher
+from remuda.learner.publisher import TargetPublisher
 from remuda.policy.algorithms.muzero.learning import MuZero
 from remuda.policy.files.policy_file import load, read_ref
 from remuda.storage.atomic import replacing

@@ -13,7 +13,7 @@ import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.learner.loop import Batch, LearnerLoop
-from remuda.learner.threads import LARGE, update_threads
+from remuda.learner.precision import LARGE, update_threads
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.tensors import threads
 from remuda.policy.row_plan import row_plan

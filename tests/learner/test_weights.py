@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from remuda.learner.weights import BUCKETS, MOST_PER_LAYER, weight_histograms
+from remuda.learner.outputs import BUCKETS, MOST_PER_LAYER, weight_histograms
 from remuda.tests.policy.cases import dqn
 from remuda.wire.messages import MOST_BUCKETS
 

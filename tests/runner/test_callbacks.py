@@ -15,8 +15,8 @@ from remuda.config.recording import CallbackConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.learner.callback import Callback
-from remuda.learner.checkpoint import CheckpointError
 from remuda.logbook.series import Logged, read_series
+from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.runner.serial import Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder

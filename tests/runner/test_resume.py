@@ -13,10 +13,11 @@ import torch
 
 from remuda.environments.seeding import generator
 from remuda.evaluator.checkpoint_player import CheckpointPlayer
-from remuda.learner.checkpoint import CheckpointError, load
+from remuda.learner.checkpoint import load
 from remuda.logbook.book import Logbook
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.reports import Report
+from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.runner.serial import RunResult, Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import RunFolderError

@@ -19,7 +19,8 @@ from remuda.config.load import load_config
 from remuda.environments import record
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.evaluator.checkpoint_player import CheckpointPlayer
-from remuda.learner.checkpoint import CheckpointError, load
+from remuda.learner.checkpoint import load
+from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.functions import load_value
 from remuda.policy.networks.tensors import DeviceError
 from remuda.policy.row_plan import SmallBufferError

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.learner.checkpoint import CheckpointError
+from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.runner.serial import RunResult, Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import PolicyFolder, RunFolder

@@ -14,7 +14,7 @@ import pytest
 from remuda.config.current import kwargs_of_stage, on_task, task_of
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.learner.checkpoint import CheckpointError
+from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.playable import checkpoint_playable, of_run
 from remuda.runner.serial import Start
 from remuda.storage.checkpoint_index import CheckpointIndex

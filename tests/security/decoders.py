@@ -20,7 +20,8 @@ from remuda.buffer.reanalysis_file import read_reanalysis, reanalysis_name, writ
 from remuda.client.plots.runs import PlotError, find_runs
 from remuda.client.sweeps.record import SweepFileError, recorded_mode
 from remuda.config.dump import changed_settings
-from remuda.config.load import ConfigError, load_config
+from remuda.config.errors import ConfigError
+from remuda.config.load import load_config
 from remuda.config.readers import parse_override
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.runs_folder import RunsFolder, known_runs
@@ -89,7 +90,7 @@ class Decoder:
 @cache
 def _onnx() -> tuple[bytes, bytes]:
     """An exported policy and its description."""
-    from remuda.policy.files.onnx_policy import description_of
+    from remuda.policy.files.exported_policies import description_of
     from remuda.tests.policy.export.cases import trained
 
     with TemporaryDirectory() as folder:

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from remuda.buffer.chunk import ChunkError, delete_chunks, read_chunk, write_chunk
 from remuda.client.client import Client
-from remuda.config.load import ConfigError, load_settings
+from remuda.config.errors import ConfigError
+from remuda.config.load import load_settings
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.existing_folder import OnExists
 from remuda.storage.run_folder import RunFolder

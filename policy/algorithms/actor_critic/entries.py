@@ -1,23 +1,235 @@
-"""PPO and IMPALA as the roles know them: segments, used once; collectors draw from the policy's distribution."""
+"""PPO and IMPALA without torch: the layout of their network, how they act, and the entries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.acting.network import Chosen
-from remuda.policy.algorithms.actor_critic.acting import MONITORED, PPO_MONITORED, make_actor_critic_policy
-from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import AlgorithmEntry, Setup
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.acting.distributions import (
+    Categorical,
+    CorrelatedNoise,
+    Gaussian,
+    MultiCategorical,
+    categorical,
+    masked,
+)
+from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
+from remuda.policy.acting.recurrent import RecurrentPolicy
+from remuda.policy.base import Arrays, Policy
+from remuda.policy.entry import BuiltInEntry, Setup
+from remuda.policy.networks.layouts import RecurrentLayout, has_images, input_layout, require_readable, units
+from remuda.policy.networks.normalisation import Moments
+from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class NetworkShape:
+    """How an ActorCriticNetwork reads observations."""
+
+    numbers: int | None
+    """Of an observation; None where it is an image or has several parts."""
+    hidden: tuple[int, ...]
+    shared: bool
+    """Whether policy and value share the hidden layers."""
+    activation: Literal["tanh", "relu"]
+
+
+def network_shape(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> NetworkShape:
+    """Complete the settings that depend on the observations. Raises UnsupportedSpaceError."""
+    image = input_layout(observation, config.convolution)
+    convolves = has_images(image) and not config.reads_by_module
+    if image is not None and config.normalize_observations:
+        raise UnsupportedSpaceError(
+            f"policy.normalize_observations is for numbers, and observations {_are(observation)}: leave it out"
+        )
+    activation = config.activation or ("relu" if convolves else "tanh")
+    shared = convolves if config.shared_hidden is None else config.shared_hidden
+    hidden = units(config.hidden, image if convolves else None, default=(64, 64))
+    return NetworkShape(None if image is not None else observation.features, hidden, shared, activation)
+
+
+def _are(observation: ObservationSpec) -> str:
+    if observation.parts:
+        return f"have several parts ({', '.join(part.name for part in observation.parts)})"
+    return f"are images of shape {observation.shape}, which are scaled by their bound"
+
+
+def recurrent_layout(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> RecurrentLayout:
+    """How a recurrent network reads observations, if `config.recurrent` asks for one. Raises UnsupportedSpaceError."""
+    shape = network_shape(config, observation)
+    assert config.recurrent is not None
+    return RecurrentLayout(
+        shape.numbers or 0,
+        shape.hidden,
+        shape.activation,
+        config.recurrent,
+        config.recurrent_units,
+        config.normalize_observations,
+    )
+
+
+MONITORED = (
+    "cur_lr",
+    "total_loss",
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "explained_variance",
+    "value",
+    "grad_norm",
+)
+"""The metrics of an update."""
+PPO_MONITORED = (*MONITORED, "stop_iter")
+"""Also in PPO: `stop_iter` counts the gradient updates on a batch, which `target_kl` may have stopped."""
+
+
+def make_actor_critic_policy(
+    config: PpoConfig | ImpalaConfig,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    inference: Inference = PLAIN,
+) -> Policy:
+    """Raises UnsupportedSpaceError."""
+    if config.recurrent is None:
+        return ActorCriticPolicy(config, observation, action, inference)
+    layout = recurrent_layout(config, observation)
+    plain: dict[str, object] = {
+        "hidden": (),
+        "shared_hidden": None,
+        "convolution": None,
+        "encoder": None,
+        "encoder_kwargs": {},
+        "normalize_observations": False,
+        "recurrent": None,
+    }
+    head = ActorCriticPolicy(config.model_copy(update=plain), layout.remembered, action)
+    make = made_by(
+        "remuda.policy.algorithms.actor_critic.learning:make_network", config, observation, action, inference.source_dir
+    )
+    return RecurrentPolicy(layout, observation, head, make, inference)
+
+
+class ActorCriticPolicy(Policy):
+    """Acts on the state of an ActorCriticNetwork."""
+
+    def __init__(
+        self,
+        config: PpoConfig | ImpalaConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        inference: Inference = PLAIN,
+    ) -> None:
+        """Raises UnsupportedSpaceError."""
+        self._config, self._observation, self._action = config, observation, action
+        self.uses_legal_actions = not action.is_box
+        self.keeps_float64 = config.normalize_observations
+        self._numbers: Numbers = observation.numbers(normalised=config.normalize_observations)
+        network_shape(config, observation)
+        require_readable(config, observation)
+        make = made_by(
+            "remuda.policy.algorithms.actor_critic.learning:make_network",
+            config,
+            observation,
+            action,
+            inference.source_dir,
+        )
+        self._network = inference.network(make, observation, timed="policy")
+        self._noise = CorrelatedNoise(config.noise_correlation)
+
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        try:
+            returns = Moments(state["returns.mean"], state["returns.variance"], float(state["returns.count"][0]))
+            log_std = state["log_std"] if self._action.is_box else None
+        except KeyError as error:
+            raise StateMismatchError([f"policy: missing {error.args[0]}"]) from error
+        self._network.load_state(state)
+        if log_std is not None:
+            self._log_std: NDArray[np.float32] = log_std
+        self._return_std = np.float32(1.0 / (returns.scale[0] if self._config.normalize_rewards else 1.0))
+
+    def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
+        """The policy's outputs for observations [n, …]: logits, or means, float32 [n, outputs]."""
+        return self._network("policy", self._encoded(observations))
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Choose actions [n, …] as the environment takes them, counted ones among the legal: the likeliest, or
+        drawn."""
+        distribution = self._distribution(observations, legal)
+        return self._action.to_environment(distribution.mode() if deterministic else distribution.sample(rng))
+
+    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        log_prob: dict[str, tuple[tuple[int, ...], str]] = {"log_prob": ((), "float32")}
+        return log_prob | {"action": (self._action.shape, "float32")} if self._action.is_box else log_prob
+
+    def act_recording(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, Arrays]:
+        """Draw actions. Records `log_prob` float32 [n] and, for a Box, the `action` as drawn, before clipping.
+
+        With `noise_correlation` rows must be the same environments at each call.
+        """
+        distribution = self._distribution(observations, legal)
+        if not isinstance(distribution, Gaussian):
+            indices = distribution.sample(rng)
+            return self._action.to_environment(indices), {"log_prob": distribution.log_prob(indices)}
+        drawn = distribution.drawn_by(self._noise.draw((len(observations), self._action.outputs), rng))
+        recorded = {
+            "log_prob": distribution.log_prob(drawn),
+            "action": drawn.reshape(len(drawn), *self._action.shape),
+        }
+        return self._action.to_environment(drawn), recorded
+
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
+        """Estimate the return (in the environment's own rewards) from observations [n, …] on: float32 [n]."""
+        return self._network("value", self._encoded(observations))[:, 0] * self._return_std
+
+    def _distribution(
+        self, observations: np.ndarray, legal: np.ndarray | None
+    ) -> Categorical | MultiCategorical | Gaussian:
+        outputs = self.outputs(observations)
+        if self._action.is_box:
+            return Gaussian(outputs, self._log_std)
+        return categorical(masked(outputs, legal), self._action.counts)
+
+    def _encoded(self, observations: np.ndarray) -> np.ndarray:
+        return self._observation.encode(observations, self._numbers)
+
 
 ActorCriticSettings = TypeVar("ActorCriticSettings", PpoConfig, ImpalaConfig)
 
 
-class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
+class ActorCriticEntry(BuiltInEntry[ActorCriticSettings]):
     """The common part of both algorithms."""
 
     monitored: tuple[str, ...] = MONITORED
@@ -49,7 +261,6 @@ class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
         )
 
     def make_policy(self, setup: Setup[ActorCriticSettings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        """See AlgorithmEntry."""
         return make_actor_critic_policy(
             setup.settings, setup.observation, setup.action, setup.inference(chosen, device)
         )
@@ -59,23 +270,13 @@ class PpoEntry(ActorCriticEntry[PpoConfig]):
     """See AlgorithmEntry."""
 
     settings = PpoConfig
+    learner = "remuda.policy.algorithms.actor_critic.ppo:Ppo"
     monitored = PPO_MONITORED
     further_columns = MappingProxyType({"StopIter": "stop_iter"})
-
-    def make_algorithm(self, setup: Setup[PpoConfig], seed: int) -> Algorithm:
-        """See AlgorithmEntry."""
-        from remuda.policy.algorithms.actor_critic.ppo import Ppo
-
-        return Ppo(setup.config, setup.observation, setup.action, seed)
 
 
 class ImpalaEntry(ActorCriticEntry[ImpalaConfig]):
     """See AlgorithmEntry."""
 
     settings = ImpalaConfig
-
-    def make_algorithm(self, setup: Setup[ImpalaConfig], seed: int) -> Algorithm:
-        """See AlgorithmEntry."""
-        from remuda.policy.algorithms.actor_critic.impala import Impala
-
-        return Impala(setup.config, setup.observation, setup.action, seed)
+    learner = "remuda.policy.algorithms.actor_critic.impala:Impala"

@@ -1,8 +1,5 @@
 """IMPALA, the learning side (Espeholt et al. 2018): the update rule on one page."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import math
@@ -13,8 +10,7 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.learning import ActorCritic, explained_variance
-from remuda.policy.algorithms.actor_critic.segments import Losses, Segments
+from remuda.policy.algorithms.actor_critic.learning import ActorCritic, Losses, Segments, explained_variance
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.returns import divergence, vtrace

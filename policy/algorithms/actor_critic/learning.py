@@ -1,38 +1,153 @@
-"""The common parts of PPO and IMPALA besides their update rules: network, preparation of segments, and state."""
-
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""The common learning side of PPO and IMPALA: network, preparation of segments, and state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED
-from remuda.policy.algorithms.actor_critic.networks import RecurrentActorCritic, Unrolled, make_network
-from remuda.policy.algorithms.actor_critic.segments import Seen, Segments
+from remuda.policy.algorithms.actor_critic.entries import PPO_MONITORED, network_shape, recurrent_layout
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.network_learner import NetworkLearner
+from remuda.policy.networks.custom import ActorAndCritic, reads
 from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.layouts import begins_of
 from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
-from remuda.policy.networks.optimizers.base import Optimizer
-from remuda.policy.networks.optimizers.make import make_optimizer
+from remuda.policy.networks.optimizers import Optimizer, make_optimizer
 from remuda.policy.networks.portable import PortableActorCritic
 from remuda.policy.networks.precision import Products
-from remuda.policy.networks.recurrence import begins_of
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.tensors import masked, to_tensor, weights_from
-from remuda.policy.networks.torch_networks import ActorCriticNetwork
+from remuda.policy.networks.torch_networks import ActorCriticNetwork, PolicyAndValue
 from remuda.policy.ranks import Ranks
 from remuda.policy.returns import Outcome
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 from remuda.policy.torch_distributions import Distribution, Gaussian, categorical
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """The observations of B segments for a recurrent network, which reads them in order."""
+
+    observations: torch.Tensor
+    """[B, T + 1, …]: normalised."""
+    state: torch.Tensor
+    """float32 [B, state_size]: before the first of each segment."""
+    begins: torch.Tensor
+    """bool [B, T + 1]: an episode begins with this observation."""
+    steps: torch.Tensor | None = None
+    """int64 [n]: those of the B * (T + 1) observations whose outputs are wanted; None: all."""
+
+    def __len__(self) -> int:
+        """How many observations there are."""
+        return self.begins.numel()
+
+
+class RecurrentActorCritic(RecurrentNetwork[ActorCriticNetwork]):
+    """Policy and value that remember the episode."""
+
+    def evaluate(self, segments: Unrolled) -> tuple[torch.Tensor, torch.Tensor]:
+        """The policy's outputs [n, outputs] and the values [n] of the observations that are wanted."""
+        remembered, _ = self.unroll(segments.observations, segments.state, segments.begins)
+        flat = remembered.flatten(0, 1)
+        return self.head.evaluate(flat if segments.steps is None else flat.index_select(0, segments.steps))
+
+    @torch.no_grad()
+    def values(self, segments: Unrolled) -> torch.Tensor:
+        """The values [n] alone, without a graph."""
+        return self.evaluate(segments)[1]
+
+
+def make_network(
+    config: PpoConfig | ImpalaConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
+) -> ActorCriticNetwork | RecurrentActorCritic:
+    """See remuda.policy.algorithms.dqn.learning."""
+    shape, outputs = network_shape(config, observation), action.outputs
+    log_std = [config.log_std_start] * outputs if action.is_box else None
+    normalizes = config.normalize_observations
+    if config.network is not None:
+        own = ActorAndCritic.made(config, observation, action, source_dir, outputs=outputs)
+        parts = PolicyAndValue(nn.Sequential(own.encoder), own.actor, own.critic)
+        return ActorCriticNetwork(parts, log_std=log_std, numbers=shape.numbers, normalizes=normalizes)
+    trunk, features = reads(config, observation, source_dir)
+    if config.recurrent is not None:
+        layout = recurrent_layout(config, observation)
+        parts = PolicyAndValue.perceptrons(layout.units, outputs, (), activation=shape.activation)
+        head = ActorCriticNetwork(parts, log_std=log_std, numbers=layout.units, normalizes=False)
+        return RecurrentActorCritic(layout, head, features, trunk)
+    parts = PolicyAndValue.perceptrons(
+        features, outputs, shape.hidden, activation=shape.activation, shared=shape.shared, trunk=trunk
+    )
+    return ActorCriticNetwork(parts, log_std=log_std, numbers=shape.numbers, normalizes=normalizes)
+
+
+Seen = torch.Tensor | Unrolled
+"""Observations [n, …], each by itself, or segments to unroll."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """A batch of B segments of T slots, of which n are valid, ready to learn from."""
+
+    observations: Seen
+    """float32 [B * (T + 1), features], normalised; or bytes of images, [B * (T + 1), …]; for recurrent networks, to be
+    unrolled."""
+    outcome: Outcome
+    """Each [B, T]; rewards scaled."""
+    steps: torch.Tensor
+    """int64 [n]: indices of the observations in which the valid actions were taken."""
+    actions: torch.Tensor
+    """Indices int64 [n], or [n, components] of several; or numbers float32 [n, outputs]."""
+    log_prob: torch.Tensor
+    """float32 [n]: by the policy that acted."""
+    legal: torch.Tensor | None
+    """bool [n, actions]: which actions were legal; None: all were."""
+    reward_scale: float
+    """The factor by which the environment's rewards were multiplied; values have the same scale."""
+    first: int
+    """The number of valid slots in the parts of the batch that lower ranks have."""
+    whole: int
+    """The number of valid slots in the whole batch: n, and those of the other ranks."""
+
+    @property
+    def of_steps(self) -> Seen:
+        """The observations of the valid slots."""
+        if isinstance(self.observations, Unrolled):
+            return replace(self.observations, steps=self.steps)
+        return self.observations.index_select(0, self.steps)  # for images several times as fast as by [ ]
+
+    def per_slot(self, values: torch.Tensor) -> NDArray[np.float32]:
+        """Values [B * (T + 1)] of the observations as float32 [B, T + 1] on the host."""
+        array: NDArray[np.float32] = values.detach().cpu().numpy()
+        return array.reshape(len(self.outcome.valid), -1)
+
+
+class Losses(NamedTuple):
+    """The loss of an update and its parts: policy + value_coefficient * value - entropy_coefficient * entropy."""
+
+    total: torch.Tensor
+    """A scalar with its graph; the same for `policy`, `value` and `entropy`. Each is a mean over the actions."""
+    policy: torch.Tensor
+    value: torch.Tensor
+    entropy: torch.Tensor
+    log_ratio: torch.Tensor
+    """float32 [n]: log ratio of the policy to the one that acted, for each action. PPO's has a graph, for variants that
+    restrain it in other ways."""
+    values: torch.Tensor
+    """float32 [n]: of the observations in which the actions were taken; the same for `targets`."""
+    targets: torch.Tensor
+
+    @property
+    def means(self) -> tuple[torch.Tensor, ...]:
+        """The four losses, without a graph."""
+        return tuple(loss.detach() for loss in self[:4])
 
 
 class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Optimizer]):
@@ -57,7 +172,6 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
         super().__init__(observation, action, online=network, optimizer=optimizer)
 
     def portable(self) -> PortableActorCritic:
-        """See Algorithm."""
         scaled = self._shared.normalize_rewards
         return PortableActorCritic(self._online, self.observation, self.action, scaled_rewards=scaled)
 

@@ -1,8 +1,5 @@
 """Proximal policy optimisation, the learning side (Schulman et al. 2017): the update rule on one page."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -14,11 +11,16 @@ import torch
 
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.learning import ActorCritic, explained_variance
-from remuda.policy.algorithms.actor_critic.networks import Unrolled
-from remuda.policy.algorithms.actor_critic.segments import Losses, Seen, Segments
-from remuda.policy.algorithms.minibatches import shuffled
+from remuda.policy.algorithms.actor_critic.learning import (
+    ActorCritic,
+    Losses,
+    Seen,
+    Segments,
+    Unrolled,
+    explained_variance,
+)
 from remuda.policy.base import Arrays, LearnResult
+from remuda.policy.network_learner import shuffled
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.returns import Floats, generalized_advantages

@@ -1,33 +1,167 @@
-"""Deep Q-learning as the roles know it: single steps, replayed; epsilon-greedy collectors."""
+"""Deep Q-learning without torch: what Q-learning algorithms declare, how they act, and the entry."""
 
 from __future__ import annotations
 
-from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.declaration import Declaration, Steps
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.config.algorithms.q_learning import ActionValueConfig, DqnConfig, PqnConfig
+from remuda.config.declaration import Declaration, RowShape, Steps
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.acting.network import Chosen
-from remuda.policy.algorithms.dqn.acting import DqnPolicy
-from remuda.policy.algorithms.q_policy import declared
-from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import AlgorithmEntry, Setup
+from remuda.config.section import Schedule
+from remuda.policy.acting.distributions import EpsilonGreedy, masked
+from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
+from remuda.policy.base import Arrays, Policy
+from remuda.policy.entry import BuiltInEntry, Setup
+from remuda.policy.networks.layouts import input_layout, require_readable, units
+from remuda.policy.schedules import epsilon_schedule
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+if TYPE_CHECKING:
+    pass
 
 
-class DqnEntry(AlgorithmEntry[DqnConfig]):
+EPSILON = "epsilon"
+"""The exploration of Policy.act that is the share of random actions."""
+MONITORED = ("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm")
+WITH_STATISTICS = ("total_loss", "q_value", "td_error", "grad_norm")
+Q_VALUE_COLUMNS = {
+    "AverageQVals": "q_value",
+    "StdQVals": "q_value_std",
+    "MaxQVals": "q_value_max",
+    "MinQVals": "q_value_min",
+}
+"""Of progress.txt, for every algorithm whose metric `q_value` has statistics; see Declaration."""
+LOSS_COLUMNS = {**Q_VALUE_COLUMNS, "LossQ": "total_loss"}
+"""What DQN, Rainbow and R2D2 report; see Declaration."""
+
+
+def declared(
+    config: ExperimentConfig,
+    settings: ActionValueConfig,
+    rows: RowShape,
+    *,
+    reuse: Literal["replay", "once"] = "replay",
+    monitored: tuple[str, ...] = MONITORED,
+    exploration: Mapping[str, Schedule] | None = None,
+) -> Declaration:
+    """Declare an algorithm with action values that learns from these rows. Without `exploration` it is epsilon-greedy:
+    collectors explore less and less, and with `learner.inference` as little as at the end of the schedule."""
+    return Declaration(
+        rows=rows,
+        reuse=reuse,
+        monitored=monitored,
+        loss_columns=LOSS_COLUMNS,
+        with_statistics=WITH_STATISTICS,
+        exploration={EPSILON: epsilon_schedule(config, settings)} if exploration is None else dict(exploration),
+        learns_from_parts=settings.learns_from_parts,
+        lowers_products=settings.lowers_products,
+    )
+
+
+class QPolicy(Policy):
+    """A subclass values the actions."""
+
+    uses_legal_actions = True
+
+    def __init__(self, config: ActionValueConfig, observation: ObservationSpec, action: ActionSpec) -> None:
+        """Raises UnsupportedSpaceError where actions cannot be counted."""
+        self._observation, self._action = observation, action
+        self._actions = number_of_actions(config, action)
+        self._greedy = EpsilonGreedy(config.epsilon_spread)
+
+    @abstractmethod
+    def q_values(self, observations: np.ndarray) -> NDArray[np.float32]:
+        """Value the actions of observations [n, …]: float32 [n, actions]."""
+
+    def exploring_values(
+        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """The values by which collectors choose, in the same form."""
+        return self.q_values(observations)
+
+    def take_place(self, first: int, of: int) -> None:
+        """See Policy: with `epsilon_spread` each environment has an epsilon of its own."""
+        self._greedy.take_place(first, of)
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: np.ndarray | None = None,
+        state: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Choose actions [n] of the space's dtype, among the legal ones: the best, or, unless `deterministic`, the best
+        by `exploring_values` and a share EPSILON of random ones."""
+        if deterministic:
+            return self._action.to_environment(masked(self.q_values(observations), legal).argmax(axis=1))
+        values = self.exploring_values(observations, exploration, rng)
+        if EPSILON not in exploration:
+            return self._action.to_environment(masked(values, legal).argmax(axis=1))
+        return self._action.to_environment(self._greedy(values, exploration[EPSILON], rng, legal))
+
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
+        """The value of the best action in each observation, of all there are: float32 [n]."""
+        values: np.ndarray = self.q_values(observations).max(axis=1)
+        return values
+
+
+def number_of_actions(config: ActionValueConfig, action: ActionSpec) -> int:
+    """How many actions are valued. Raises UnsupportedSpaceError where they cannot be counted."""
+    return action.counted(by=f"{config.type}, which values each action")
+
+
+def hidden_layers(
+    config: ActionValueConfig, observation: ObservationSpec, *, default: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The units of a network's hidden layers, which are `default` where neither the config nor an image says otherwise.
+    Raises UnsupportedSpaceError."""
+    image = None if config.reads_by_module else input_layout(observation, config.convolution)
+    return units(config.hidden, image, default=default)
+
+
+class DqnPolicy(QPolicy):
+    """Acts on the weights of a QNetwork."""
+
+    def __init__(
+        self,
+        config: DqnConfig | PqnConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        inference: Inference = PLAIN,
+    ) -> None:
+        """Raises UnsupportedSpaceError."""
+        super().__init__(config, observation, action)
+        require_readable(config, observation)
+        make = made_by(
+            "remuda.policy.algorithms.dqn.learning:make_network", config, observation, action, inference.source_dir
+        )
+        self._network = inference.network(make, observation, timed="values")
+
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        self._network.load_state(state)
+
+    def q_values(self, observations: np.ndarray) -> NDArray[np.float32]:
+        return self._network("values", self._observation.encode(observations))
+
+
+class DqnEntry(BuiltInEntry[DqnConfig]):
     """See AlgorithmEntry."""
 
     settings = DqnConfig
+    learner = "remuda.policy.algorithms.dqn.learning:Dqn"
 
     def declaration(self, config: ExperimentConfig, settings: DqnConfig) -> Declaration:
-        """See declared."""
         rows = Steps(n_step=settings.n_step, discount=settings.discount)
         return declared(config, settings, rows)
 
     def make_policy(self, setup: Setup[DqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        """See AlgorithmEntry."""
         return DqnPolicy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
-
-    def make_algorithm(self, setup: Setup[DqnConfig], seed: int) -> Algorithm:
-        """See AlgorithmEntry."""
-        from remuda.policy.algorithms.dqn.learning import Dqn
-
-        return Dqn(setup.config, setup.observation, setup.action, seed)

@@ -1,25 +1,95 @@
-"""Deep Q-learning, the learning side (Mnih et al. 2015): the update rule on one page."""
-
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""Deep Q-learning, the learning side (Mnih et al. 2015): the network and the update rule on one page."""
 
 from __future__ import annotations
 
 import copy
 
+import numpy as np
 import torch
 from torch import nn
 
-from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, QLearningConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.dqn.network import make_network
-from remuda.policy.algorithms.q_learner import QLearner
+from remuda.policy.algorithms.dqn.entry import hidden_layers, number_of_actions
 from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.network_learner import Network, TargetLearner
+from remuda.policy.networks.custom import CustomValues, reads
+from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.optimizers import Optimizer, make_optimizer
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import masked, weights_from
+from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
+
+
+class QLearner(TargetLearner[Network, Optimizer]):
+    """Learns action values on one vector of all parameters; the target network is a copy every so often."""
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        *,
+        online: Network,
+        target: Network,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Both networks are on `config.learner.device`."""
+        assert isinstance(config.policy, QLearningConfig), config.policy.type
+        self._learner, self._settings = config.learner, config.policy
+        self._device = torch.device(config.learner.device)
+        self._parameters, self._target_parameters = FlatParameters(online), FlatParameters(target)
+        optimizer = make_optimizer(config, self._parameters.part(""))
+        super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
+
+    def _descend(self, loss: Loss, rows: int) -> LearnResult:
+        """Take a step down a loss, which is the mean of so many rows, and becomes that of all ranks."""
+        self._parameters.backward(loss.total)
+        with torch.no_grad():
+            total = loss.total.detach()
+            self.ranks.average(rows, self._parameters.gradient, total)
+            grad_norm = self._step()
+        metrics = {"cur_lr": self._learner.learning_rate, "total_loss": total, **loss.metrics, "grad_norm": grad_norm}
+        return LearnResult(metrics, loss.priorities)
+
+    def _step(self) -> torch.Tensor:
+        """Take a step down the gradient; returns its norm before clipping."""
+        grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
+        self._optimizer.step()
+        self._updates += 1
+        if self._updates % self._settings.target_update_iters == 0:
+            self._copy_to_target()
+        return grad_norm
+
+    def _copy_to_target(self) -> None:
+        self._target_parameters.vector.data.copy_(self._parameters.vector.data)
+
+    def acting_state(self) -> dict[str, np.ndarray]:
+        """Copy the online network to the host, in one transfer."""
+        return self._parameters.snapshot()
+
+
+HIDDEN, PQN_HIDDEN = (128, 128, 64), (128, 128)
+"""Units of the hidden layers where nobody says otherwise."""
+
+
+def make_network(
+    config: DqnConfig | PqnConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
+) -> nn.Module:
+    """A network as torch's generator begins it. Raises UnsupportedSpaceError, and UserCodeError by its encoder or by
+    the whole, whose module is looked for in `source_dir`."""
+    actions = number_of_actions(config, action)
+    if config.network is not None:
+        return CustomValues(config, observation, action, source_dir, shape=(actions,), output="values")
+    trunk, features = reads(config, observation, source_dir)
+    if isinstance(config, PqnConfig):
+        hidden = hidden_layers(config, observation, default=PQN_HIDDEN)
+        return QNetwork(features, actions, hidden, dueling=False, layer_norm=config.layer_norm, trunk=trunk)
+    hidden = hidden_layers(config, observation, default=HIDDEN)
+    return QNetwork(features, actions, hidden, dueling=config.dueling, trunk=trunk)
 
 
 def huber(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -46,7 +116,6 @@ class Dqn(QLearner[nn.Module]):
         self.products = Products(self._device).reach(online) if config.policy.lowers_products else None
 
     def portable(self) -> Portable:
-        """See Algorithm."""
         return Portable(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
 
     def learn(self, batch: Arrays) -> LearnResult:

@@ -1,8 +1,9 @@
-"""MuZero, the acting side: by the network's policy alone, or by a search for each action."""
+"""MuZero, the acting side: by the network's policy alone, by a search for each action, or again for stored rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 import torch
@@ -11,13 +12,11 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.acting.distributions import Categorical, masked
 from remuda.policy.acting.network import PLAIN, Inference
-from remuda.policy.algorithms.muzero.model import SearchedModel, make_network, number_of_actions
-from remuda.policy.algorithms.muzero.networks import CONSISTENCY, FrozenNetwork
-from remuda.policy.algorithms.muzero.scaling import Support
-from remuda.policy.algorithms.muzero.search.roots import logits_of
+from remuda.policy.algorithms.muzero.models import ConvolutionNetwork, PerceptronNetwork
+from remuda.policy.algorithms.muzero.networks import CONSISTENCY, FrozenNetwork, MuZeroNetwork, Support
+from remuda.policy.algorithms.muzero.search.rules import GumbelSettings, SearchSettings, logits_of
 from remuda.policy.algorithms.muzero.search.search import SearchResult, choose, search
-from remuda.policy.algorithms.muzero.search.settings import GumbelSettings
-from remuda.policy.algorithms.muzero.search.tree import SearchSettings, Tree, new_tree
+from remuda.policy.algorithms.muzero.search.tree import Tree, new_tree
 from remuda.policy.algorithms.muzero.targets import (
     COMPLETED_VALUE,
     ROOT_VALUE,
@@ -25,10 +24,76 @@ from remuda.policy.algorithms.muzero.targets import (
     TEMPERATURE,
     VISIT_ENTROPY,
 )
-from remuda.policy.base import Arrays, Policy
+from remuda.policy.base import Arrays, Policy, Reanalyzer
+from remuda.policy.networks.custom import CustomEncoder
+from remuda.policy.networks.layouts import Pixels
 from remuda.policy.networks.tensors import to_tensor, usable
 from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+Floats = NDArray[np.float32]
+
+
+class SearchedModel:
+    """What a search asks of a network; see remuda.policy.algorithms.muzero.search. Latent states stay in one tensor,
+    which is kept from one search to the next."""
+
+    def __init__(self, network: FrozenNetwork, device: torch.device) -> None:
+        self._network, self._device = network, device
+        self._pool = torch.empty(0, 0, device=device)
+        """[simulations + 1, n, …]"""
+
+    def begin(self, observations: np.ndarray, simulations: int) -> tuple[Floats, Floats]:
+        """Take the roots of a search, encoded observations [n, …], into the pool as node 0.
+
+        Returns the prior, float32 [n, actions], and the value, float32 [n].
+        """
+        with torch.inference_mode():
+            latent = self._network.represent(to_tensor(observations, self._device))
+            size = (simulations + 1, *latent.shape)
+            if self._pool.shape != size:
+                self._pool = torch.empty(size, device=self._device)
+            self._rows = np.arange(len(latent), dtype=np.int64)
+            self._pool[0] = latent
+            prior, value = self._network.predict(latent)
+        return prior.cpu().numpy(), value.cpu().numpy()
+
+    def expand(
+        self, parents: NDArray[np.int32], actions: NDArray[np.int64], node: int
+    ) -> tuple[Floats, Floats, Floats]:
+        """Imagine what each action [n] leads to from the nodes `parents` [n], and keep that as `node`.
+
+        Returns the reward, float32 [n], the prior, float32 [n, actions], and the value, float32 [n].
+        """
+        with torch.inference_mode():
+            rows = to_tensor(parents * np.int64(len(parents)) + self._rows, self._device)
+            before = self._pool.flatten(0, 1).index_select(0, rows)
+            latent = self._network.imagine(before, to_tensor(actions, self._device))
+            self._pool[node] = latent
+            reward, prior, value = self._network.evaluate(latent)
+        return reward.cpu().numpy(), prior.cpu().numpy(), value.cpu().numpy()
+
+
+def number_of_actions(action: ActionSpec) -> int:
+    """How many actions there are. Raises UnsupportedSpaceError where they cannot be counted."""
+    return action.counted(by="muzero, which searches by single actions")
+
+
+def make_network(
+    config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None, *, trains: bool
+) -> MuZeroNetwork:
+    """A network as torch's generator begins it, with the heads of consistency if it `trains` with them.
+
+    Raises UnsupportedSpaceError, and UserCodeError by its encoder, whose module is looked for in `source_dir`.
+    """
+    encoder = None if config.encoder is None else CustomEncoder(config, observation, source_dir)
+    pixels, actions = None if encoder is not None else Pixels.of(observation), number_of_actions(action)
+    trains = trains and config.consistency_coefficient > 0
+    if pixels is not None:
+        return ConvolutionNetwork(config, pixels, actions, trains=trains)
+    features = observation.features if encoder is None else encoder.features
+    return PerceptronNetwork(config, features, actions, encoder, trains=trains)
+
 
 VISITS = "visits"
 """Names the visits of Gumbel MuZero's searches, [actions]: its SEARCH_POLICY is the improved policy, so their shares
@@ -118,7 +183,6 @@ class MuZeroPolicy(UnsearchedMuZero):
         action: ActionSpec,
         inference: Inference = PLAIN,
     ) -> None:
-        """See UnsearchedMuZero."""
         super().__init__(config, observation, action, inference)
         self._config, self._settings = config, search_settings(config)
         self._model: SearchedModel | None = None
@@ -126,16 +190,13 @@ class MuZeroPolicy(UnsearchedMuZero):
         """For so many roots."""
 
     def load_state(self, state: Arrays) -> None:
-        """See UnsearchedMuZero."""
         super().load_state(state)
         self._model = None
 
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        """See Policy."""
         return {SEARCH_POLICY: ((self._actions,), "float32"), ROOT_VALUE: ((), "float32")}
 
     def measured(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        """See Policy."""
         return {VISITS: ((self._actions,), "int32")} if self._config.gumbel else {}
 
     def act(
@@ -239,3 +300,50 @@ def _gumbel_settings(config: MuZeroConfig) -> GumbelSettings:
         c_visit=config.gumbel_c_visit,
         c_scale=config.gumbel_c_scale,
     )
+
+
+class MuZeroReanalyzer(Reanalyzer):
+    """Searches every position of a row at which an action was chosen, without noise, among the actions that were legal.
+
+    Rows that were collected one after the other hold mostly the same observations: each different one is searched once.
+    """
+
+    def __init__(
+        self,
+        config: MuZeroConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        inference: Inference = PLAIN,
+    ) -> None:
+        self._policy = MuZeroPolicy(config, observation, action, inference)
+
+    def load_state(self, state: Arrays) -> None:
+        self._policy.load_state(state)
+
+    def compute(self, columns: Arrays) -> dict[str, np.ndarray]:
+        """See Reanalyzer: the columns search_policy [B, K + 1, actions] and root_value [B, K + 1]."""
+        policy = cast("NDArray[np.float32]", columns[SEARCH_POLICY]).copy()
+        value = cast("NDArray[np.float32]", columns[ROOT_VALUE]).copy()
+        steps = cast("NDArray[np.int32]", columns["steps"])
+        row, position = np.nonzero(np.arange(int(policy.shape[1])) < steps[:, None])
+        if len(row):
+            seen, legal = columns["obs"][row, position], policy[row, position] != ILLEGAL
+            first, again = _different(seen, legal)
+            found = self._policy.searched(seen[first], legal[first])
+            policy[row, position] = np.where(legal, found.policy[again], np.float32(ILLEGAL))
+            value[row, position] = found.value[again]
+        return {SEARCH_POLICY: policy, ROOT_VALUE: value}
+
+
+def _different(observations: np.ndarray, legal: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each different pair of observation [n, …] and legal actions [n, actions] stands first, int64 [m]; and which
+    of these each of the n is, int64 [n]."""
+    number: dict[bytes, int] = {}
+    first: list[int] = []
+    again = np.empty(len(observations), np.int64)
+    for place in range(len(observations)):
+        content = observations[place].tobytes() + legal[place].tobytes()
+        again[place] = number.setdefault(content, len(number))
+        if again[place] == len(first):
+            first.append(place)
+    return np.array(first, np.int64), again

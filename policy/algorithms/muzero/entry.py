@@ -13,8 +13,8 @@ from remuda.policy.algorithms.muzero.targets import (
     TEMPERATURE,
     VISIT_ENTROPY,
 )
-from remuda.policy.base import Algorithm, Policy, Reanalyzer
-from remuda.policy.entry import ReanalyzingEntry, Setup
+from remuda.policy.base import Policy, Reanalyzer
+from remuda.policy.entry import BuiltInEntry, ReanalyzingEntry, Setup
 
 MONITORED = (
     "cur_lr",
@@ -43,10 +43,11 @@ DECAY_PARTS = 2
 """The temperature changes over one of so many parts of a run."""
 
 
-class MuZeroEntry(ReanalyzingEntry[MuZeroConfig]):
+class MuZeroEntry(BuiltInEntry[MuZeroConfig], ReanalyzingEntry[MuZeroConfig]):
     """See AlgorithmEntry."""
 
     settings = MuZeroConfig
+    learner = "remuda.policy.algorithms.muzero.learning:MuZero"
     searches = True
 
     def declaration(self, config: ExperimentConfig, settings: MuZeroConfig) -> Declaration:
@@ -90,15 +91,9 @@ class MuZeroEntry(ReanalyzingEntry[MuZeroConfig]):
         acting = MuZeroPolicy if setup.search else UnsearchedMuZero
         return acting(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
-    def make_algorithm(self, setup: Setup[MuZeroConfig], seed: int) -> Algorithm:
-        """See AlgorithmEntry."""
-        from remuda.policy.algorithms.muzero.learning import MuZero
-
-        return MuZero(setup.config, setup.observation, setup.action, seed)
-
     def make_reanalyzer(self, setup: Setup[MuZeroConfig], *, device: str = "cpu") -> Reanalyzer:
         """See ReanalyzingEntry. Imports torch."""
-        from remuda.policy.algorithms.muzero.reanalyzing import MuZeroReanalyzer
+        from remuda.policy.algorithms.muzero.acting import MuZeroReanalyzer
 
         return MuZeroReanalyzer(setup.settings, setup.observation, setup.action, setup.inference(None, device))
 

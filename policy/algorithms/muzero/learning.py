@@ -1,11 +1,11 @@
 """MuZero, the learning side (Schrittwieser et al. 2020): the update rule on one page."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,24 +13,149 @@ from torch import nn
 
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.muzero.acting import ILLEGAL, search_settings
-from remuda.policy.algorithms.muzero.analysis import analysis
-from remuda.policy.algorithms.muzero.lesson import Lesson, consistency, summed, unrolled
-from remuda.policy.algorithms.muzero.model import SearchedModel, make_network
-from remuda.policy.algorithms.muzero.networks import CONSISTENCY, Consistency, MuZeroNetwork
-from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, SearchedModel, make_network, search_settings
+from remuda.policy.algorithms.muzero.networks import CONSISTENCY, Consistency, MuZeroNetwork, Support
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import new_tree
 from remuda.policy.algorithms.muzero.targets import SEARCH_POLICY, Floats, Positions, Returns
 from remuda.policy.base import Arrays, LearnResult, Loss, ReanalyzingAlgorithm
 from remuda.policy.network_learner import TargetLearner
 from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.optimizers.base import Optimizer
-from remuda.policy.networks.optimizers.make import make_optimizer
+from remuda.policy.networks.optimizers import Optimizer, make_optimizer
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.rescaling import scaled
 from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+ROUNDED = 64
+"""Consistency in bfloat16 is computed for a multiple of so many positions, some twice: torch's processor library keeps
+a kernel for each size of such products, and compiling thousands of them would take seconds and gigabytes. Positions
+that are computed twice count twice in the moments of the batch, and once in the loss."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A batch of B rows, ready to learn from: tensors over its P positions, those of position 0 first, as Positions
+    lays them out."""
+
+    counts: tuple[int, ...]
+    """Rows that have position 0, 1 … K."""
+    observation: torch.Tensor
+    """Encoded, of position 0: [B, …]."""
+    action: torch.Tensor
+    """int64 [P]: what leads to the next position."""
+    policy: torch.Tensor
+    """float32 [P, actions]: what the search preferred; 0 where it was not asked."""
+    value: torch.Tensor
+    """float32 [P]: n-step returns."""
+    reward: torch.Tensor
+    """float32 [P - B]: what the step to each position after 0 brought."""
+    acted: torch.Tensor
+    """float32 [P]: 1 where there is a policy to learn, else 0."""
+    valued: torch.Tensor
+    """float32 [P]: 1 where there is a value to learn, else 0."""
+    weights: torch.Tensor
+    """float32 [P]: importance weights."""
+    compared: torch.Tensor
+    """int64 [C]: which of the positions after 0 have an observation."""
+    seen: torch.Tensor
+    """Encoded, of these: [C, …]."""
+
+
+Part = tuple[float, torch.Tensor, torch.Tensor, torch.Tensor]
+"""A part of the loss: its coefficient, and for each position the part [n], its share in the sum, and its weight."""
+
+
+def summed(parts: Mapping[str, Part]) -> tuple[torch.Tensor, dict[str, float | torch.Tensor]]:
+    """The total, by importance weights; and without these and without graphs each part's sum and their total, with the
+    first once more, by the names of metrics."""
+    weighted = [coefficient * (part @ (shares * weights)) for coefficient, part, shares, weights in parts.values()]
+    sums = {name: part.detach() @ shares for name, (_, part, shares, _) in parts.items()}
+    plain = torch.stack([parts[name][0] * each for name, each in sums.items()]).sum()
+    total = torch.stack(weighted).sum()
+    return total, {"weighted_total_loss": total.detach(), "total_loss": plain, **sums}
+
+
+def consistency(heads: Consistency, imagined: torch.Tensor, seen: torch.Tensor, *, halved: bool) -> torch.Tensor:
+    """Cosines [C] of what was imagined and seen, [C, latent] each. In bfloat16, if `halved`."""
+    if not halved:
+        cosine: torch.Tensor = heads(imagined, seen)
+        return cosine
+    compared = len(imagined)
+    filled = torch.arange(-(-compared // ROUNDED) * ROUNDED, device=imagined.device) % compared
+    with torch.autocast(imagined.device.type, torch.bfloat16):
+        of_all: torch.Tensor = heads(imagined[filled], seen[filled])
+    return of_all[:compared]
+
+
+def unrolled(network: MuZeroNetwork, lesson: Lesson, hidden_gradient: float) -> list[torch.Tensor]:
+    """Latent states of position 0, 1 … K, [rows that have it, latent] each, all imagined but the first. Their gradients
+    are multiplied with `hidden_gradient` where they go into the dynamics."""
+    latent = [network.represent(lesson.observation)]
+    start = 0
+    for rows, following in zip(lesson.counts[:-1], lesson.counts[1:], strict=True):
+        if not following:
+            break
+        before = latent[-1][:following]
+        slowed = before * hidden_gradient + before.detach() * (1.0 - hidden_gradient)  # the same numbers
+        latent.append(network.imagine(slowed, lesson.action[start : start + following]))
+        start += rows
+    return latent
+
+
+ANALYSIS = ("analysis/dormant_ratio_encoder", "analysis/dormant_ratio_dynamics", "analysis/latent_state_l2_norms")
+"""Metrics that come once per `log.interval_train_iters` updates."""
+DORMANT = 0.025
+"""Units that are active less than this share of their layer's mean count as dormant."""
+
+
+@torch.no_grad()
+def analysis(network: MuZeroNetwork, observation: torch.Tensor, action: torch.Tensor) -> dict[str, torch.Tensor]:
+    """ANALYSIS of a network as it acts, by encoded observations [n, …] and actions int64 [n]: scalars.
+
+    The shares of the representation's and the dynamics' units that are dormant (Sokar et al. 2023, "The dormant neuron
+    phenomenon"), and the mean length of a latent state. The network learns nothing from it, and its running moments do
+    not change.
+    """
+    trained = network.training
+    network.eval()
+    try:
+        with _activations(network.representation) as of_representation:
+            latent = network.represent(observation)
+        with _activations(network.dynamics) as of_dynamics:
+            network.imagine(latent, action)
+    finally:
+        network.train(trained)
+    values = dormant_ratio(of_representation), dormant_ratio(of_dynamics), latent.flatten(1).norm(dim=1).mean()
+    return dict(zip(ANALYSIS, values, strict=True))
+
+
+def dormant_ratio(layers: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Share of dormant units among all of these layers' activations, [n, units, …] each: those whose mean size is at
+    most DORMANT of the mean size in their layer. The units of a convolution are its channels. A layer that is never
+    active is dormant as a whole."""
+    dormant, units = [], 0
+    for activations in layers:
+        sizes = activations.abs().transpose(0, 1).flatten(1).mean(1)
+        dormant.append((sizes <= DORMANT * sizes.mean()).sum())
+        units += len(sizes)
+    return torch.stack(dormant).sum() / units
+
+
+@contextmanager
+def _activations(part: nn.Module) -> Generator[list[torch.Tensor]]:
+    """What comes out of every relu of a part while it runs."""
+    found: list[torch.Tensor] = []
+
+    def keep(module: nn.Module, inputs: object, outputs: torch.Tensor) -> None:
+        found.append(outputs)
+
+    handles = [module.register_forward_hook(keep) for module in part.modules() if isinstance(module, nn.ReLU)]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
@@ -218,11 +343,9 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
 
     @property
     def target_iter(self) -> int:
-        """See ReanalyzingAlgorithm."""
         return self._updates - self._updates % self._policy.target_update_iters
 
     def target_state(self) -> dict[str, np.ndarray]:
-        """See ReanalyzingAlgorithm."""
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self._target.state_dict().items()}
 
     # --- parts
@@ -231,7 +354,6 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
         return {name: tensor for name, tensor in self._online.state_dict().items() if not name.startswith(CONSISTENCY)}
 
     def _copy_to_target(self) -> None:
-        """See TargetLearner."""
         self._target.load_state_dict(self._acting_part())
 
     def _loaded(self) -> None:

@@ -1,8 +1,5 @@
 """PQN, the learning side (Gallici et al. 2025): the update rule on one page."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -15,13 +12,11 @@ from torch.nn import functional
 
 from remuda.config.algorithms.q_learning import PqnConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.dqn.network import make_network
-from remuda.policy.algorithms.minibatches import shuffled
+from remuda.policy.algorithms.dqn.learning import make_network
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.network_learner import NetworkLearner
+from remuda.policy.network_learner import NetworkLearner, shuffled
 from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.optimizers.base import Optimizer
-from remuda.policy.networks.optimizers.make import make_optimizer
+from remuda.policy.networks.optimizers import Optimizer, make_optimizer
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import masked, to_tensor, weights_from
@@ -55,7 +50,6 @@ class Pqn(NetworkLearner[nn.Module, Optimizer]):
         self.products = Products(self._device).reach(online) if config.policy.lowers_products else None
 
     def portable(self) -> Portable:
-        """See Algorithm."""
         return Portable(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
 
     def learn(self, batch: Arrays) -> LearnResult:

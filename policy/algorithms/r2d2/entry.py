@@ -1,24 +1,88 @@
-"""R2D2 as the roles know it: sequences, replayed; epsilon-greedy collectors that remember the episode."""
+"""R2D2 without torch: the layout of its network, how it acts, and the entry."""
 
 from __future__ import annotations
 
-from remuda.config.algorithms.q_learning import R2d2Config
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config
 from remuda.config.declaration import Declaration, Sequences
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.acting.network import Chosen
-from remuda.policy.algorithms.q_policy import declared
-from remuda.policy.algorithms.r2d2.acting import make_r2d2_policy
-from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import AlgorithmEntry, Setup
+from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
+from remuda.policy.acting.recurrent import RecurrentPolicy
+from remuda.policy.algorithms.dqn.entry import DqnPolicy, declared, hidden_layers, number_of_actions
+from remuda.policy.base import Policy
+from remuda.policy.entry import BuiltInEntry, Setup
+from remuda.policy.networks.layouts import RecurrentLayout, require_readable
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+if TYPE_CHECKING:
+    pass
 
 
-class R2d2Entry(AlgorithmEntry[R2d2Config]):
+HIDDEN = (128,)
+"""Units of the hidden layers where nobody says otherwise."""
+
+
+def layout(config: R2d2Config, observation: ObservationSpec) -> RecurrentLayout:
+    """How the network reads these observations. Raises UnsupportedSpaceError."""
+    require_readable(config, observation)
+    hidden = hidden_layers(config, observation, default=HIDDEN)
+    return RecurrentLayout(0, hidden, "relu", config.recurrent, config.recurrent_units)
+
+
+LEAST_SLOPE = 1e-3
+"""That of remuda.policy.networks.rescaling, which needs torch."""
+
+
+def head_config(config: R2d2Config) -> DqnConfig:
+    """The settings of the head: a QNetwork that reads what the core remembers."""
+    return DqnConfig(hidden=config.head_hidden, dueling=config.dueling, epsilon_spread=config.epsilon_spread)
+
+
+def make_r2d2_policy(
+    config: R2d2Config,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    inference: Inference = PLAIN,
+) -> RecurrentPolicy:
+    """Raises UnsupportedSpaceError."""
+    number_of_actions(config, action)
+    laid_out = layout(config, observation)
+    acts = RescaledDqnPolicy if config.value_rescaling else DqnPolicy
+    head = acts(head_config(config), laid_out.remembered, action)
+    make = made_by(
+        "remuda.policy.algorithms.r2d2.learning:make_network", config, observation, action, inference.source_dir
+    )
+    return RecurrentPolicy(laid_out, observation, head, make, inference)
+
+
+class RescaledDqnPolicy(DqnPolicy):
+    """Its network's values are rescaled ones."""
+
+    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
+        """Value of the best action in the environment's own rewards: float32 [n]."""
+        return unscaled(super().value(observations))
+
+
+def unscaled(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What remuda.policy.networks.rescaling.unscaled does, without torch."""
+    size = np.abs(numbers, dtype=np.float64)
+    inner = size + 1.0 + LEAST_SLOPE
+    root = 2.0 * inner / (np.sqrt(1.0 + 4.0 * LEAST_SLOPE * inner) + 1.0)
+    values: NDArray[np.float32] = (np.sign(numbers) * (root * root - 1.0)).astype(np.float32)
+    return values
+
+
+class R2d2Entry(BuiltInEntry[R2d2Config]):
     """See AlgorithmEntry."""
 
     settings = R2d2Config
+    learner = "remuda.policy.algorithms.r2d2.learning:R2d2"
 
     def declaration(self, config: ExperimentConfig, settings: R2d2Config) -> Declaration:
-        """See declared."""
         rows = Sequences(
             burn_in_steps=settings.burn_in_steps,
             sequence_steps=settings.sequence_steps,
@@ -29,11 +93,4 @@ class R2d2Entry(AlgorithmEntry[R2d2Config]):
         return declared(config, settings, rows)
 
     def make_policy(self, setup: Setup[R2d2Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        """See AlgorithmEntry."""
         return make_r2d2_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
-
-    def make_algorithm(self, setup: Setup[R2d2Config], seed: int) -> Algorithm:
-        """See AlgorithmEntry."""
-        from remuda.policy.algorithms.r2d2.learning import R2d2
-
-        return R2d2(setup.config, setup.observation, setup.action, seed)

@@ -1,7 +1,4 @@
-"""R2D2, the learning side (Kapturowski et al. 2019): the update rule on one page."""
-
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""R2D2, the learning side (Kapturowski et al. 2019): the network and the update rule on one page."""
 
 from __future__ import annotations
 
@@ -12,15 +9,31 @@ import torch
 
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.q_learner import QLearner
-from remuda.policy.algorithms.r2d2.network import Network, make_network
+from remuda.policy.algorithms.dqn.entry import number_of_actions
+from remuda.policy.algorithms.dqn.learning import QLearner
+from remuda.policy.algorithms.r2d2.entry import layout
 from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.networks.custom import reads
+from remuda.policy.networks.layouts import begins_of
 from remuda.policy.networks.portable import Portable
-from remuda.policy.networks.recurrence import begins_of
+from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.rescaling import scaled, unscaled
 from remuda.policy.networks.tensors import legal_in, masked, to_tensor, weights_from
+from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.returns import Outcome, n_step_returns
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+Network = RecurrentNetwork[QNetwork]
+
+
+def make_network(
+    config: R2d2Config, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
+) -> Network:
+    """See remuda.policy.algorithms.dqn.learning."""
+    laid_out, actions = layout(config, observation), number_of_actions(config, action)
+    head = QNetwork(laid_out.units, actions, config.head_hidden, dueling=config.dueling)
+    trunk, features = reads(config, observation, source_dir)
+    return RecurrentNetwork(laid_out, head, features, trunk)
 
 
 class R2d2(QLearner[Network]):
@@ -40,7 +53,6 @@ class R2d2(QLearner[Network]):
         super().__init__(config, observation, action, online=online, target=target)
 
     def portable(self) -> Portable:
-        """See Algorithm."""
         kind = RescaledPortable if self._policy.value_rescaling else Portable
         return kind(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
 

@@ -1,46 +1,161 @@
-"""Rainbow as the roles know it: single steps, replayed; collectors act with noisy weights, epsilon, or both."""
+"""Rainbow without torch: how it acts, and the entry."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
-from remuda.policy.acting.network import Chosen
-from remuda.policy.algorithms.q_policy import EPSILON, LOSS_COLUMNS, MONITORED, WITH_STATISTICS
-from remuda.policy.algorithms.rainbow.acting import NOISE, NOISE_SIGMA, RainbowPolicy
-from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import AlgorithmEntry, Setup
+from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
+from remuda.policy.algorithms.dqn.entry import EPSILON, MONITORED, QPolicy, declared
+from remuda.policy.base import Arrays, Policy
+from remuda.policy.entry import BuiltInEntry, Setup
+from remuda.policy.networks.layouts import require_readable
+from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.schedules import epsilon_schedule
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+if TYPE_CHECKING:
+    pass
 
 
-class RainbowEntry(AlgorithmEntry[RainbowConfig]):
+NOISE = "noise"
+"""The exploration of Policy.act that is the size of the noise, relative to what was learned."""
+NOISE_SIGMA = "noise_sigma"
+"""The metric that says how large the learned noise is now, as RainbowConfig.noisy_sigma says how large it was first."""
+
+_Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class NoisyDense:
+    """A fully connected layer whose weights may have noise; see network.NoisyLinear."""
+
+    weight: _Floats
+    """[inputs, outputs]."""
+    bias: _Floats
+    weight_sigma: _Floats | None
+    bias_sigma: _Floats | None
+
+    @classmethod
+    def of(cls, state: Arrays, name: str) -> NoisyDense:
+        """Take a layer out of a network's state, noisy or not."""
+        sigma = state.get(f"{name}.weight_sigma")
+        return cls(
+            state[f"{name}.weight"].T,
+            state[f"{name}.bias"],
+            None if sigma is None else sigma.T,
+            state.get(f"{name}.bias_sigma"),
+        )
+
+    def __call__(self, inputs: _Floats, scale: float, rng: np.random.Generator) -> _Floats:
+        """[n, inputs] -> [n, outputs]. Each row has noise of its own, `scale` times as large as learned; 0: none."""
+        outputs: _Floats = inputs @ self.weight + self.bias
+        if self.weight_sigma is None or self.bias_sigma is None or scale == 0.0:
+            return outputs
+        of_inputs, of_outputs = (_noise(rng, inputs.shape), _noise(rng, outputs.shape))
+        outputs += np.float32(scale) * of_outputs * ((inputs * of_inputs) @ self.weight_sigma + self.bias_sigma)
+        return outputs
+
+
+class RainbowPolicy(QPolicy):
+    """Acts on the weights of a RainbowNetwork, or of a network of the user's."""
+
+    def __init__(
+        self,
+        config: RainbowConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        inference: Inference = PLAIN,
+    ) -> None:
+        """Raises UnsupportedSpaceError."""
+        super().__init__(config, observation, action)
+        require_readable(config, observation)
+        self._config = config
+        make = made_by(
+            "remuda.policy.algorithms.rainbow.network:make_network", config, observation, action, inference.source_dir
+        )
+        self._network = inference.network(make, observation, timed="features")
+        self._layers: dict[str, NoisyDense] = {}
+        self._names = ["streams", "advantage", *(["value"] if config.dueling else [])]
+        if config.network is not None:
+            self._names = []  # that network gives the distributions itself
+        self._returns = np.linspace(config.v_min, config.v_max, config.atoms, dtype=np.float32)
+
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        try:
+            layers = {name: NoisyDense.of(state, name) for name in self._names}
+        except KeyError as error:
+            raise StateMismatchError([f"policy: missing {error.args[0]}"]) from error
+        self._network.load_state(state)
+        self._layers = layers
+
+    def q_values(self, observations: np.ndarray) -> _Floats:
+        """See QPolicy: expected returns, without noise."""
+        return self._values(observations, 0.0, np.random.default_rng(0))
+
+    def exploring_values(
+        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> _Floats:
+        """See QPolicy: with noise of the size NOISE in the weights."""
+        return self._values(observations, exploration.get(NOISE, 0.0), rng)
+
+    def _values(self, observations: np.ndarray, noise: float, rng: np.random.Generator) -> _Floats:
+        features = self._network("features", self._observation.encode(observations))
+        if not self._names:
+            return self._expectation(features.reshape(len(features), self._actions, -1))
+        hidden = np.maximum(self._layers["streams"](features, noise, rng), np.float32(0.0))
+        if not self._config.dueling:
+            return self._expectation(self._advantage(hidden, noise, rng))
+        of_state, of_actions = np.split(hidden, 2, axis=1)
+        advantage = self._advantage(of_actions, noise, rng)
+        value = self._layers["value"](of_state, noise, rng)[:, None]
+        return self._expectation(value + advantage - advantage.mean(axis=1, keepdims=True))
+
+    def _advantage(self, hidden: _Floats, noise: float, rng: np.random.Generator) -> _Floats:
+        return self._layers["advantage"](hidden, noise, rng).reshape(len(hidden), self._actions, -1)
+
+    def _expectation(self, outputs: _Floats) -> _Floats:
+        """As ReturnDistribution.expectation: [n, actions, atoms] -> [n, actions]."""
+        if self._config.distribution == "quantile":
+            mean: _Floats = outputs.mean(axis=2)
+            return mean
+        probability = np.exp(outputs - outputs.max(axis=2, keepdims=True))
+        expected: _Floats = (probability @ self._returns) / probability.sum(axis=2)
+        return expected
+
+
+def _noise(rng: np.random.Generator, shape: tuple[int, ...]) -> _Floats:
+    drawn = rng.standard_normal(shape, np.float32)
+    return np.copysign(np.sqrt(np.abs(drawn)), drawn)
+
+
+class RainbowEntry(BuiltInEntry[RainbowConfig]):
     """See AlgorithmEntry."""
 
     settings = RainbowConfig
+    learner = "remuda.policy.algorithms.rainbow.learning:Rainbow"
 
     def declaration(self, config: ExperimentConfig, settings: RainbowConfig) -> Declaration:
         """With `learner.inference` there is no noise."""
-        return Declaration(
-            rows=Steps(n_step=settings.n_step, discount=settings.discount),
-            reuse="replay",
+        return declared(
+            config,
+            settings,
+            Steps(n_step=settings.n_step, discount=settings.discount),
             monitored=(*MONITORED, NOISE_SIGMA) if settings.noisy else MONITORED,
-            loss_columns=LOSS_COLUMNS,
-            with_statistics=WITH_STATISTICS,
             exploration=_exploration(config, settings),
-            learns_from_parts=settings.learns_from_parts,
-            lowers_products=settings.lowers_products,
         )
 
     def make_policy(self, setup: Setup[RainbowConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        """See AlgorithmEntry."""
         return RainbowPolicy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
-
-    def make_algorithm(self, setup: Setup[RainbowConfig], seed: int) -> Algorithm:
-        """See AlgorithmEntry."""
-        from remuda.policy.algorithms.rainbow.learning import Rainbow
-
-        return Rainbow(setup.config, setup.observation, setup.action, seed)
 
 
 def _exploration(config: ExperimentConfig, settings: RainbowConfig) -> dict[str, Schedule]:

@@ -1,8 +1,5 @@
 """Rainbow, the learning side (Hessel et al. 2018): the update rule on one page."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import copy
@@ -12,10 +9,15 @@ from torch import nn
 
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.q_learner import QLearner
-from remuda.policy.algorithms.rainbow.acting import NOISE_SIGMA
-from remuda.policy.algorithms.rainbow.distribution import ReturnDistribution, return_distribution
-from remuda.policy.algorithms.rainbow.network import Noise, RainbowNetwork, make_network
+from remuda.policy.algorithms.dqn.learning import QLearner
+from remuda.policy.algorithms.rainbow.entry import NOISE_SIGMA
+from remuda.policy.algorithms.rainbow.network import (
+    Noise,
+    RainbowNetwork,
+    ReturnDistribution,
+    make_network,
+    return_distribution,
+)
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Products
@@ -52,7 +54,6 @@ class Rainbow(QLearner[nn.Module]):
         self._noise: Noise = self._draw if config.policy.noisy else None
 
     def portable(self) -> PortableRainbow:
-        """See Algorithm."""
         epsilon = self._policy.epsilon_end if self._policy.takes_random_actions else 0.0
         distribution = return_distribution(self._policy, torch.device("cpu"))  # where the network is copied to
         return PortableRainbow(self._online, self.observation, self.action, epsilon, distribution)

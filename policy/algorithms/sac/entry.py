@@ -1,16 +1,44 @@
-"""Soft actor-critic as the roles know it: single steps, replayed; collectors draw from the policy's distribution."""
+"""Soft actor-critic without torch: how it acts, and the entry."""
 
 from __future__ import annotations
 
+import math
+from typing import cast
+
 from remuda.config.algorithms.twin_critics import SacConfig
-from remuda.config.declaration import Declaration, Steps
+from remuda.config.declaration import Declaration
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.acting.network import Chosen
-from remuda.policy.algorithms.q_policy import Q_VALUE_COLUMNS
-from remuda.policy.algorithms.sac.acting import make_sac_policy
-from remuda.policy.algorithms.twin_critics.acting import random_at_first
-from remuda.policy.base import Algorithm, Policy
+from remuda.policy.acting.network import PLAIN, Chosen, Inference
+from remuda.policy.algorithms.twin_critics.acting import TwinCriticLayout, TwinCriticPolicy, declared
+from remuda.policy.base import Algorithm, Policy, imported
 from remuda.policy.entry import AlgorithmEntry, Setup
+from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
+
+
+def make_sac_policy(
+    config: SacConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
+) -> TwinCriticPolicy:
+    """Numbers drawn from a normal distribution and brought within the bounds by tanh; or actions of a Discrete space,
+    drawn by their probabilities. Raises UnsupportedSpaceError."""
+    layout = sac_layout(config, action)
+    name: OutputName = "logits" if action.n is not None else "squashed_gaussian"
+    return TwinCriticPolicy(config, layout, observation, action, name, inference)
+
+
+def sac_layout(config: SacConfig, action: ActionSpec) -> TwinCriticLayout:
+    """The network's layers. Raises UnsupportedSpaceError."""
+    outputs, learned = action.outputs, config.temperature is None
+    if action.n is not None:
+        return TwinCriticLayout(config.hidden, outputs, 0, outputs, learned)
+    action.bounded(by="sac", supported="Box, Discrete")
+    return TwinCriticLayout(config.hidden, 2 * outputs, outputs, 1, learned)
+
+
+def target_entropy(config: SacConfig, action: ActionSpec) -> float:
+    """The entropy in nats that a learned temperature aims at."""
+    if config.target_entropy is not None:
+        return config.target_entropy
+    return -float(action.outputs) if action.n is None else config.target_entropy_share * math.log(action.n)
 
 
 class SacEntry(AlgorithmEntry[SacConfig]):
@@ -20,42 +48,17 @@ class SacEntry(AlgorithmEntry[SacConfig]):
 
     def declaration(self, config: ExperimentConfig, settings: SacConfig) -> Declaration:
         """Random actions at first; then the policy itself draws its actions."""
-        return Declaration(
-            rows=Steps(n_step=settings.n_step, discount=settings.discount),
-            reuse="replay",
-            monitored=(
-                "cur_lr",
-                "critic_loss",
-                "policy_loss",
-                "temperature",
-                "entropy",
-                "q_value",
-                "target_q_value",
-                "td_error",
-                "grad_norm",
-                "actor_grad_norm",
-            ),
-            loss_columns={
-                **Q_VALUE_COLUMNS,
-                "LossPi": "policy_loss",
-                "LossQ": "critic_loss",
-                "Entropy": "entropy",
-                "Temperature": "temperature",
-            },
-            with_statistics=("critic_loss", "policy_loss", "q_value", "td_error", "grad_norm"),
-            exploration=random_at_first(config, settings),
-            learns_from_parts=settings.learns_from_parts,
-            lowers_products=settings.lowers_products,
+        return declared(
+            config,
+            settings,
+            further=("temperature", "entropy"),
+            columns={"Entropy": "entropy", "Temperature": "temperature"},
         )
 
     def make_policy(self, setup: Setup[SacConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        """See AlgorithmEntry."""
         return make_sac_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
     def make_algorithm(self, setup: Setup[SacConfig], seed: int) -> Algorithm:
-        """See AlgorithmEntry."""
-        from remuda.policy.algorithms.sac.discrete import DiscreteSac
-        from remuda.policy.algorithms.sac.learning import Sac
-
-        kind = Sac if setup.action.n is None else DiscreteSac
-        return kind(setup.config, setup.observation, setup.action, seed)
+        kind = "Sac" if setup.action.n is None else "DiscreteSac"
+        made = imported(f"remuda.policy.algorithms.sac.learning:{kind}")
+        return cast("Algorithm", made(setup.config, setup.observation, setup.action, seed))

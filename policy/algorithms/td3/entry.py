@@ -1,55 +1,42 @@
-"""TD3 as the roles know it: single steps, replayed; collectors add noise to the actor's actions."""
+"""TD3 without torch: how it acts, and the entry."""
 
 from __future__ import annotations
 
 from remuda.config.algorithms.twin_critics import Td3Config
-from remuda.config.declaration import Declaration, Steps
+from remuda.config.declaration import Declaration
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.acting.network import Chosen
-from remuda.policy.algorithms.q_policy import Q_VALUE_COLUMNS
-from remuda.policy.algorithms.td3.acting import NOISE, make_td3_policy
-from remuda.policy.algorithms.twin_critics.acting import random_at_first
-from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import AlgorithmEntry, Setup
+from remuda.policy.acting.network import PLAIN, Chosen, Inference
+from remuda.policy.algorithms.twin_critics.acting import TwinCriticLayout, TwinCriticPolicy, declared
+from remuda.policy.base import Policy
+from remuda.policy.entry import BuiltInEntry, Setup
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+NOISE = "noise"
+"""The exploration of Policy.act that is the standard deviation of the noise on actions in -1 … 1."""
 
 
-class Td3Entry(AlgorithmEntry[Td3Config]):
+def make_td3_policy(
+    config: Td3Config, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
+) -> TwinCriticPolicy:
+    """Takes what the actor's outputs become by tanh. Raises UnsupportedSpaceError."""
+    return TwinCriticPolicy(config, td3_layout(config, action), observation, action, "unit_action", inference)
+
+
+def td3_layout(config: Td3Config, action: ActionSpec) -> TwinCriticLayout:
+    """The network's layers. Raises UnsupportedSpaceError."""
+    action.bounded(by="td3")
+    return TwinCriticLayout(config.hidden, action.outputs, action.outputs, 1, has_temperature=False)
+
+
+class Td3Entry(BuiltInEntry[Td3Config]):
     """See AlgorithmEntry."""
 
     settings = Td3Config
+    learner = "remuda.policy.algorithms.td3.learning:Td3"
 
     def declaration(self, config: ExperimentConfig, settings: Td3Config) -> Declaration:
         """Random actions at first; then the actor's, with noise."""
-        return Declaration(
-            rows=Steps(n_step=settings.n_step, discount=settings.discount),
-            reuse="replay",
-            monitored=(
-                "cur_lr",
-                "critic_loss",
-                "policy_loss",
-                "q_value",
-                "target_q_value",
-                "td_error",
-                "grad_norm",
-                "actor_grad_norm",
-            ),
-            loss_columns={
-                **Q_VALUE_COLUMNS,
-                "LossPi": "policy_loss",
-                "LossQ": "critic_loss",
-            },
-            with_statistics=("critic_loss", "policy_loss", "q_value", "td_error", "grad_norm"),
-            exploration={NOISE: ((0, settings.exploration_noise),), **random_at_first(config, settings)},
-            learns_from_parts=settings.learns_from_parts,
-            lowers_products=settings.lowers_products,
-        )
+        return declared(config, settings, exploration={NOISE: ((0, settings.exploration_noise),)})
 
     def make_policy(self, setup: Setup[Td3Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        """See AlgorithmEntry."""
         return make_td3_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
-
-    def make_algorithm(self, setup: Setup[Td3Config], seed: int) -> Algorithm:
-        """See AlgorithmEntry."""
-        from remuda.policy.algorithms.td3.learning import Td3
-
-        return Td3(setup.config, setup.observation, setup.action, seed)

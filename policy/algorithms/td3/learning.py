@@ -1,18 +1,14 @@
 """TD3, the learning side (Fujimoto et al. 2018): the update rule on one page."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import torch
 
 from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.td3.acting import td3_layout
+from remuda.policy.algorithms.td3.entry import td3_layout
 from remuda.policy.algorithms.twin_critics.learning import ACTOR, CRITICS, TwinCriticLearner, critics_loss, squared
-from remuda.policy.algorithms.twin_critics.networks import values_of
-from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
+from remuda.policy.algorithms.twin_critics.networks import PortableTwinCritics, values_of
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
@@ -34,7 +30,6 @@ class Td3(TwinCriticLearner):
         self._target_actor, self._target_critics = map(self._target.get_submodule, (ACTOR, CRITICS))
 
     def portable(self) -> PortableTwinCritics:
-        """See Algorithm."""
         noise = self._policy.exploration_noise
         return PortableTwinCritics(self._network, self.observation, self.action, "unit_action", noise=noise)
 

@@ -1,26 +1,70 @@
-"""The acting side of SAC and TD3: actions by the outputs of an actor, values, and random actions."""
+"""The acting side of SAC and TD3: the layout of their network, actions, values and the declaration."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from remuda.config.algorithms.encoded import EncodedConfig
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
+from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
 from remuda.policy.acting.distributions import Categorical, best, drawn_evenly, explored, masked
-from remuda.policy.acting.network import PLAIN, Inference
-from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, least, numbers_of
+from remuda.policy.acting.network import PLAIN, Inference, made_by
+from remuda.policy.algorithms.dqn.entry import Q_VALUE_COLUMNS
 from remuda.policy.base import Arrays, Policy
-from remuda.policy.networks.parts import flat
+from remuda.policy.networks.layouts import PartsLayout, flat, has_images, input_layout
 from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 if TYPE_CHECKING:
-    from torch import nn
+    pass
+
+
+NUMBER_OF_CRITICS = 2
+"""So many values are learned of each action, and the smaller one counts, since one alone grows too high (Fujimoto et
+al. 2018)."""
+
+
+@dataclass(frozen=True)
+class TwinCriticLayout:
+    """The layers of an actor and of each critic, behind the features that they read."""
+
+    hidden: tuple[int, ...]
+    actor_outputs: int
+    action_numbers: int
+    """Numbers of an action that the critics read beside the features; 0 where they value all actions."""
+    values: int
+    """Of each critic."""
+    has_temperature: bool
+
+    def actor(self, features: int) -> tuple[int, ...]:
+        """The actor's widths, from so many features to its outputs."""
+        return (features, *self.hidden, self.actor_outputs)
+
+    def critic(self, features: int) -> tuple[int, ...]:
+        """Likewise each critic's."""
+        return (features + self.action_numbers, *self.hidden, self.values)
+
+
+def numbers_of(config: EncodedConfig, observation: ObservationSpec) -> int | None:
+    """How many numbers are read of an observation as one vector (see `flat`); None where a module of users or
+    convolutions read it. Raises UnsupportedSpaceError."""
+    layout = input_layout(observation, config.convolution)
+    if config.reads_by_module or has_images(layout):
+        return None
+    return layout.features if isinstance(layout, PartsLayout) else observation.features
+
+
+def least(values: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """The smaller of the critics' values, each float32 [n, k]."""
+    return np.minimum(*values)
+
 
 RANDOM = "random"
 """The exploration of Policy.act that is the share of actions drawn evenly from all that are legal."""
@@ -45,9 +89,17 @@ class TwinCriticPolicy(Policy):
         self.uses_legal_actions = not action.is_box
         self._numbers = numbers_of(config, observation)
         read = None if self._numbers is None else layout.critic(self._numbers)[0]
-        critics = {f"critic_{index}": read for index in range(CRITICS)}
+        critics = {f"critic_{index}": read for index in range(NUMBER_OF_CRITICS)}
         self._network = inference.network(
-            functools.partial(_network, config, layout, observation, action, inference.source_dir),
+            made_by(
+                "remuda.policy.algorithms.twin_critics.networks:make_network",
+                config,
+                layout,
+                observation,
+                action,
+                inference.source_dir,
+                1.0 if layout.has_temperature else None,
+            ),
             observation,
             timed="actor",
             inputs=critics if self._numbers is None else {"actor": self._numbers, **critics},
@@ -119,18 +171,6 @@ class TwinCriticPolicy(Policy):
         return flat(self._observation, observations)
 
 
-def _network(
-    config: TwinCriticConfig,
-    layout: TwinCriticLayout,
-    observation: ObservationSpec,
-    action: ActionSpec,
-    source_dir: str | None,
-) -> nn.Module:
-    from remuda.policy.algorithms.twin_critics.networks import make_network  # not above: it needs torch
-
-    return make_network(config, layout, observation, action, source_dir, 1.0 if layout.has_temperature else None)
-
-
 def random_at_first(config: ExperimentConfig, settings: TwinCriticConfig) -> dict[str, Schedule]:
     """The exploration RANDOM: all actions until `random_env_steps`, none from then on, nor where nothing is learned."""
     steps = config.buffer.min_rows if settings.random_env_steps is None else settings.random_env_steps
@@ -138,3 +178,40 @@ def random_at_first(config: ExperimentConfig, settings: TwinCriticConfig) -> dic
         return {RANDOM: ((0, 0.0),)}
     points = ((0, 1.0), (steps, 0.0)) if steps == 1 else ((0, 1.0), (steps - 1, 1.0), (steps, 0.0))
     return {RANDOM: points}
+
+
+def declared(
+    config: ExperimentConfig,
+    settings: TwinCriticConfig,
+    *,
+    further: tuple[str, ...] = (),
+    columns: Mapping[str, str] = MappingProxyType({}),
+    exploration: Mapping[str, Schedule] = MappingProxyType({}),
+) -> Declaration:
+    """Declare an algorithm with an actor and twin critics, which learns from single steps. It has `further` metrics and
+    `columns` of progress.txt, and `exploration` besides the random actions at first."""
+    return Declaration(
+        rows=Steps(n_step=settings.n_step, discount=settings.discount),
+        reuse="replay",
+        monitored=(
+            "cur_lr",
+            "critic_loss",
+            "policy_loss",
+            *further,
+            "q_value",
+            "target_q_value",
+            "td_error",
+            "grad_norm",
+            "actor_grad_norm",
+        ),
+        loss_columns={
+            **Q_VALUE_COLUMNS,
+            "LossPi": "policy_loss",
+            "LossQ": "critic_loss",
+            **columns,
+        },
+        with_statistics=("critic_loss", "policy_loss", "q_value", "td_error", "grad_norm"),
+        exploration={**exploration, **random_at_first(config, settings)},
+        learns_from_parts=settings.learns_from_parts,
+        lowers_products=settings.lowers_products,
+    )

@@ -1,8 +1,5 @@
 """The learning side of SAC and TD3, without their update rules: networks, optimizers, targets and state."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import copy
@@ -14,13 +11,12 @@ from torch import nn
 
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.layout import TwinCriticLayout, numbers_of
+from remuda.policy.algorithms.twin_critics.acting import TwinCriticLayout, numbers_of
 from remuda.policy.algorithms.twin_critics.networks import make_network
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.network_learner import TargetLearner
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
-from remuda.policy.networks.optimizers.base import Optimizers
-from remuda.policy.networks.optimizers.make import make_optimizer
+from remuda.policy.networks.optimizers import Optimizers, make_optimizer
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -70,7 +66,6 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
         super().__init__(observation, action, online=self._network, target=target, optimizer=optimizer)
 
     def adjust(self, config: ExperimentConfig) -> None:
-        """See Algorithm."""
         super().adjust(config)
         for name in self._parts:
             self._optimizer[name].learning_rate = self._rate(name)
@@ -123,7 +118,6 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
     # --- state
 
     def _copy_to_target(self) -> None:
-        """See TargetLearner."""
         self._following.follow(self._followed.vector, 1.0)
 
     def acting_state(self) -> dict[str, np.ndarray]:

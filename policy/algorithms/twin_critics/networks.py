@@ -1,7 +1,4 @@
-"""An actor and two critics as one network, and their shapes for those who need no torch to know them."""
-
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false
+"""The networks of SAC and TD3: an actor and two critics, for learning and for exported models."""
 
 from __future__ import annotations
 
@@ -12,13 +9,15 @@ import torch
 from torch import nn
 
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
-from remuda.policy.algorithms.twin_critics.layout import CRITICS, TwinCriticLayout, numbers_of
-from remuda.policy.networks.custom_encoder import reads
-from remuda.policy.networks.custom_network import ActorAndCritic, require_separate
+from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
+from remuda.policy.algorithms.twin_critics.acting import NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
+from remuda.policy.networks.custom import ActorAndCritic, reads, require_separate
+from remuda.policy.networks.layouts import PartsLayout
+from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Lowers
 from remuda.policy.networks.stacked import Beside, StackedPerceptron, StackSlice
-from remuda.policy.networks.trunks import lowered
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.networks.trunks import PartsTrunk, lowered
+from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 Stack = StackedPerceptron | Beside
 """Modules of one shape beside each other: one actor, or the critics."""
@@ -52,7 +51,7 @@ class TwinCriticNetwork(nn.Module):
         outputs: dict[str, nn.Module] = {"actor": nn.Sequential(*of_actor, _one(actor, 0))}
         if of_critics:
             outputs["critic_features"] = nn.Sequential(*of_critics)
-        return outputs | {f"critic_{index}": _one(critics, index) for index in range(CRITICS)}
+        return outputs | {f"critic_{index}": _one(critics, index) for index in range(NUMBER_OF_CRITICS)}
 
 
 class ReadingStack(nn.Module, Lowers):
@@ -87,7 +86,7 @@ def make_network(
     source_dir: str | None,
     temperature: float | None = None,
 ) -> TwinCriticNetwork:
-    """See remuda.policy.algorithms.dqn.network. `temperature`: the first one, if it is learned.
+    """See remuda.policy.algorithms.dqn.learning. `temperature`: the first one, if it is learned.
 
     Actor and critics each have an encoder, where one reads observations. Weights start as torch draws those of
     nn.Linear, as in the implementation of TD3's authors, and those of a user's network as the user draws them.
@@ -101,7 +100,7 @@ def make_network(
         stack = StackedPerceptron(count, widths(features))
         return stack if encoder is None else ReadingStack(encoder, stack)
 
-    return TwinCriticNetwork(perceptron(1, layout.actor), perceptron(CRITICS, layout.critic), temperature)
+    return TwinCriticNetwork(perceptron(1, layout.actor), perceptron(NUMBER_OF_CRITICS, layout.critic), temperature)
 
 
 def _own(
@@ -122,7 +121,7 @@ def _own(
             action_numbers=layout.action_numbers,
             values=layout.values,
         )
-        for _ in range(1 + CRITICS)
+        for _ in range(1 + NUMBER_OF_CRITICS)
     ]
     require_separate(config, made)
     actor, *critics = made
@@ -136,3 +135,69 @@ def _one(stack: Stack, index: int) -> nn.Module:
 
 def _parts(module: Stack | ReadingStack) -> tuple[list[nn.Module], Stack]:
     return ([module.encoder], module.stack) if isinstance(module, ReadingStack) else ([], module)
+
+
+class PortableTwinCritics(Portable):
+    """Reads observations as one vector, those of several parts, too; or as an encoder or convolutions read them. Values
+    are the lower critic's."""
+
+    def __init__(
+        self,
+        network: TwinCriticNetwork,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        output_name: OutputName,
+        *,
+        noise: float = 0.0,
+    ) -> None:
+        """`noise`: the standard deviation of that in `sample`, of a `unit_action`."""
+        super().__init__(network, observation, action, output_name, exploration=noise)
+        as_vector = bool(observation.parts) and not isinstance(network.actor, ReadingStack)
+        self._parts = PartsTrunk(PartsLayout.of(observation, None)) if as_vector else None
+        if action.is_box:
+            box = action.bounded(by=output_name)
+            self.register_buffer("box_center", torch.from_numpy(box.center), persistent=False)
+            self.register_buffer("box_half", torch.from_numpy(box.half), persistent=False)
+
+    def encoded(self, observation: torch.Tensor) -> torch.Tensor:
+        """The same as `flat`, where observations are read as one vector."""
+        if self._parts is None:
+            return super().encoded(observation)
+        vectors: torch.Tensor = self._parts(observation)
+        return vectors
+
+    def outputs(self, seen: torch.Tensor) -> torch.Tensor:
+        """The actor's outputs, or actions in -1 … 1."""
+        outputs = super().outputs(seen)
+        return outputs.tanh() if self.output_name == "unit_action" else outputs
+
+    def values(self, seen: torch.Tensor) -> torch.Tensor:
+        """Of the best action in a Box; of counted actions all, by their probabilities."""
+        outputs = self.outputs(seen)
+        if self.output_name == "logits":
+            return (outputs.softmax(1) * self._least_value(seen)).sum(1)
+        return self._least_value(seen, self._units(outputs)).squeeze(1)
+
+    def best(self, outputs: torch.Tensor) -> torch.Tensor:
+        return super().best(outputs) if self.output_name == "logits" else self._from_units(self._units(outputs))
+
+    def drawn(self, outputs: torch.Tensor) -> torch.Tensor:
+        if self.output_name == "logits":
+            return super().drawn(outputs)
+        if self.output_name == "unit_action":
+            return self._from_units((outputs + self.exploration * torch.randn_like(outputs)).clamp(-1.0, 1.0))
+        mean, log_std = outputs.chunk(2, dim=1)
+        std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
+        return self._from_units((mean + torch.randn_like(mean) * std).tanh())
+
+    def _least_value(self, *seen: torch.Tensor) -> torch.Tensor:
+        assert isinstance(self.network, TwinCriticNetwork)
+        return self.network.least_value(*seen)
+
+    def _units(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The best actions in -1 … 1 [batch, k]."""
+        return outputs.chunk(2, dim=1)[0].tanh() if self.output_name == "squashed_gaussian" else outputs
+
+    def _from_units(self, units: torch.Tensor) -> torch.Tensor:
+        """The same as UnitBox.to_environment."""
+        return self.to_environment(units * self.get_buffer("box_half") + self.get_buffer("box_center"))

@@ -15,7 +15,7 @@ from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
-from remuda.learner.metrics import on_host
+from remuda.learner.loop import on_host
 from remuda.learner.ranks.group import RankGroup
 from remuda.learner.ranks.parts import joined_result, result_columns, split
 from remuda.policy.base import Algorithm, Arrays, LearnResult

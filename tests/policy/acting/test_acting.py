@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import make_algorithm, make_policy
-from remuda.policy.algorithms.dqn.acting import DqnPolicy
+from remuda.policy.algorithms.dqn.entry import DqnPolicy
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn

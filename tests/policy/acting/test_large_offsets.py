@@ -24,7 +24,7 @@ from remuda.evaluator.evaluate import evaluate
 from remuda.evaluator.play_policy import run_policy
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Actor, Algorithm, Policy
-from remuda.policy.files.exported_policy import ExportedPolicy
+from remuda.policy.files.exported_policies import ExportedPolicy
 from remuda.policy.files.model_artifact import Exporter
 from remuda.policy.spaces import ObservationSpec
 from remuda.tests.policy.algorithms.segments import Batch, batch, experiment, on_policy

@@ -26,7 +26,7 @@ from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.base import Policy
 from remuda.policy.entry import Setup
 from remuda.policy.networks.compiled import Arrays, Forward, compiled
-from remuda.policy.networks.images import ImageLayout
+from remuda.policy.networks.layouts import ImageLayout
 from remuda.policy.networks.precision import Hardware
 from remuda.policy.networks.program import PROGRAM, decoded
 from remuda.policy.networks.reading import Names, programs, steps_of

@@ -11,7 +11,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.vectors import make_vector
 from remuda.policy.acting.distributions import epsilon_greedy, epsilon_powers
-from remuda.policy.algorithms.dqn.acting import DqnPolicy
+from remuda.policy.algorithms.dqn.entry import DqnPolicy
 from remuda.tests.policy.cases import ACTION, OBSERVATION, dqn
 
 SEEN = np.random.default_rng(1).normal(size=(4, *OBSERVATION.shape)).astype(np.float32)

@@ -14,7 +14,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.vectors import Vector, single_spaces
-from remuda.learner.metrics import on_host
+from remuda.learner.loop import on_host
 from remuda.logbook.statistics import mean
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm, Arrays

@@ -17,7 +17,7 @@ from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.learning import LearnerConfig
 from remuda.environments.vectors import Vector
 from remuda.policy.algorithms import declaration, make_policy
-from remuda.policy.algorithms.actor_critic.acting import ActorCriticPolicy
+from remuda.policy.algorithms.actor_critic.entries import ActorCriticPolicy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.files.policy_file import load, publish
 from remuda.policy.saved_state import StateMismatchError
@@ -233,7 +233,7 @@ def test_values_are_in_the_environments_own_rewards() -> None:
 def test_acting_imports_no_torch() -> None:
     acting = (
         "remuda.policy.algorithms",
-        "remuda.policy.algorithms.actor_critic.acting",
+        "remuda.policy.algorithms.actor_critic.entries",
         "remuda.policy.returns",
     )
     assert "torch" not in imported_by(f"import {', '.join(acting)}")

@@ -14,7 +14,7 @@ from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.learner.metrics import on_host
+from remuda.learner.loop import on_host
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.networks.torch_networks import QNetwork

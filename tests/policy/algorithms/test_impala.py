@@ -10,7 +10,7 @@ import torch
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig
 from remuda.config.learning import LearnerConfig
-from remuda.learner.metrics import on_host
+from remuda.learner.loop import on_host
 from remuda.policy.base import Algorithm
 from remuda.policy.spaces import ObservationSpec
 from remuda.tests.policy.algorithms.segments import numbers, on_policy, one_slot

@@ -22,7 +22,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
-from remuda.learner.metrics import on_host
+from remuda.learner.loop import on_host
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec

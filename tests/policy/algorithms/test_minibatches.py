@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.policy.algorithms.minibatches import shuffled
+from remuda.policy.network_learner import shuffled
 
 
 @given(parts=st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any), data=st.data())

@@ -19,7 +19,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
-from remuda.policy.algorithms.actor_critic.networks import Unrolled
+from remuda.policy.algorithms.actor_critic.learning import Unrolled
 from remuda.policy.algorithms.actor_critic.ppo import Ppo
 from remuda.policy.base import Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec

@@ -18,8 +18,8 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.packing import PackObservations
 from remuda.policy.algorithms import make_algorithm, make_policy, searches
 from remuda.policy.base import Algorithm, Policy
+from remuda.policy.export.deployable import Recorded
 from remuda.policy.export.exporting import PolicyExport
-from remuda.policy.export.parity import Recorded
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.environments.structured import Goal, Grid
 from remuda.tests.policy.algorithms.muzero.cases import SMALL

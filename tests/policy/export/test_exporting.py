@@ -21,9 +21,8 @@ from remuda.policy.base import Algorithm
 from remuda.policy.export import formats
 from remuda.policy.export.exporting import PolicyExport
 from remuda.policy.export.formats import FORMATS, ExportError
-from remuda.policy.files.model_artifact import Format, without_deprecation
-from remuda.policy.files.named_inputs import as_floats
-from remuda.policy.files.onnx_policy import NoOnnxError, description_of
+from remuda.policy.files.exported_policies import NoOnnxError, description_of
+from remuda.policy.files.model_artifact import Format, as_floats, without_deprecation
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.patience import HANG_S
 from remuda.tests.policy.export.cases import ALL, Made, far_away, fresh, made, trained

@@ -9,8 +9,8 @@ import pytest
 
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.exported_policy import ExportedPolicy
-from remuda.policy.files.loading import load_checkpoint_policy
+from remuda.policy.files.exported_policies import ExportedPolicy
+from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.tests.policy.files.exported import CASES, COUNTERS, leave_behind
 
 cases = pytest.mark.parametrize("name", CASES)

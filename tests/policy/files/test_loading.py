@@ -10,7 +10,7 @@ import torch
 
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.loading import find_checkpoint, load_checkpoint_policy
+from remuda.policy.files.playable import find_checkpoint, load_checkpoint_policy
 from remuda.storage.run_folder import PolicyFolder
 from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
 from remuda.tests.policy.files.saved_runs import save, save_three

@@ -19,10 +19,10 @@ from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
-from remuda.policy.algorithms.rainbow.distribution import return_distribution
+from remuda.policy.algorithms.rainbow.network import return_distribution
 from remuda.policy.files import model_artifact
-from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.policy.files.model_artifact import Exporter
+from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.policy.networks.portable import Portable
 from remuda.tests.patience import HANG_S
 from remuda.tests.policy.cases import batch, config, dqn

@@ -15,8 +15,8 @@ from remuda.environments.make import make_single
 from remuda.evaluator.evaluate import evaluate
 from remuda.policy.base import Actor
 from remuda.policy.files.checkpoint_file import CheckpointError
+from remuda.policy.files.exported_policies import OnnxPolicy, description_of
 from remuda.policy.files.functions import load_action, load_policy
-from remuda.policy.files.onnx_policy import OnnxPolicy, description_of
 from remuda.policy.files.playable import onnx_playable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.export.cases import Made, fresh, made

@@ -13,10 +13,10 @@ import torch
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.policy.base import ValuingActor
-from remuda.policy.files.exported_policy import ExportedPolicy
+from remuda.policy.files.exported_policies import ExportedPolicy
 from remuda.policy.files.functions import load_action, load_value
-from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.policy.files.model_artifact import without_deprecation
+from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.tests.policy.files.exported import (
     FAR_AWAY,
     FRAMES,

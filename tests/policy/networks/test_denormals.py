@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from remuda.config.optimizers import AdamSettings
-from remuda.policy.networks.optimizers.adam import Adam
+from remuda.policy.networks.optimizers import Adam
 from remuda.policy.networks.tensors import denormals_are_zero
 
 

@@ -31,7 +31,7 @@ from remuda.policy.networks.encoders import (
     simba,
     transformer,
 )
-from remuda.policy.networks.images import Pixels
+from remuda.policy.networks.layouts import Pixels
 from remuda.policy.networks.program import ReadPixels, Steps
 from remuda.policy.networks.reading import Names, steps_of
 from remuda.policy.networks.trunks import as_channels

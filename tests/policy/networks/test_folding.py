@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from remuda.policy.networks.folding import Folding
-from remuda.policy.networks.images import Convolution, Pixels
+from remuda.policy.networks.layouts import Convolution, Pixels
+from remuda.policy.networks.trunks import Folding
 
 CASES = [
     # channels, height, width, kernel, stride

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from remuda.policy.networks.lasting_memory import keep_freed_memory
+from remuda.policy.networks.flat_parameters import keep_freed_memory
 from remuda.tests.patience import HANG_S
 
 ROUNDS = """
 import resource, torch
-from remuda.policy.networks.lasting_memory import keep_freed_memory
+from remuda.policy.networks.flat_parameters import keep_freed_memory
 
 def blocks():
     return [torch.ones(20 << 20, dtype=torch.uint8) for _ in range(4)]

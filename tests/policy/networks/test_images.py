@@ -17,11 +17,11 @@ from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import make_algorithm, make_policy
-from remuda.policy.algorithms.actor_critic.acting import ActorCriticPolicy
-from remuda.policy.algorithms.dqn.acting import DqnPolicy
+from remuda.policy.algorithms.actor_critic.entries import ActorCriticPolicy
+from remuda.policy.algorithms.dqn.entry import DqnPolicy
 from remuda.policy.base import Algorithm, Arrays, Policy
 from remuda.policy.files.policy_file import load, publish
-from remuda.policy.networks.images import ATARI, SMALL, ImageLayout
+from remuda.policy.networks.layouts import ATARI, SMALL, ImageLayout
 from remuda.policy.networks.trunks import ConvolutionTrunk
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.patience import HANG_S
@@ -165,7 +165,7 @@ def test_the_order_of_channels_makes_no_difference() -> None:
 
 COMPILED = """
 import torch
-from remuda.policy.networks.images import ImageLayout
+from remuda.policy.networks.layouts import ImageLayout
 from remuda.policy.networks.trunks import ConvolutionTrunk
 from remuda.policy.spaces import ObservationSpec
 

@@ -8,8 +8,8 @@ import mmap
 import pytest
 import torch
 
-from remuda.policy.networks import lasting_memory
-from remuda.policy.networks.lasting_memory import LEAST_BYTES, PAGE_BYTES, LastingMemory
+from remuda.policy.networks import flat_parameters
+from remuda.policy.networks.flat_parameters import LEAST_BYTES, PAGE_BYTES, LastingMemory
 
 SHAPES = [(2, 512, 256), (2, 300, 111), (3, 700, 301), (1,), (5, 1024, 256)]
 """One is larger than a huge page, one is small."""
@@ -43,12 +43,12 @@ def test_a_block_is_whole_huge_pages() -> None:
 
 
 def test_without_huge_pages_it_is_torchs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lasting_memory, "_ADVICE", None)
+    monkeypatch.setattr(flat_parameters, "_ADVICE", None)
     assert_kept(filled(LastingMemory()))
 
 
 def test_a_system_that_refuses_them_gives_small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lasting_memory, "_ADVICE", 9_999)
+    monkeypatch.setattr(flat_parameters, "_ADVICE", 9_999)
     assert_kept(filled(LastingMemory()))
 
 

@@ -19,10 +19,7 @@ from remuda.config.optimizers import AdamSettings, RmspropSettings
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.policy.networks.flat_parameters import FlatPart
-from remuda.policy.networks.optimizers.adam import Adam
-from remuda.policy.networks.optimizers.base import Optimizer
-from remuda.policy.networks.optimizers.make import make_optimizer
-from remuda.policy.networks.optimizers.rmsprop import Rmsprop
+from remuda.policy.networks.optimizers import Adam, Optimizer, Rmsprop, make_optimizer
 from remuda.tests.patience import HANG_S
 
 MINE = """
@@ -257,8 +254,8 @@ def test_what_is_no_optimizer_is_said(name: str, said: str, mine: Path) -> None:
 def test_torchs_compiler_is_not_imported() -> None:
     code = (
         "import sys, torch; from remuda.config.optimizers import *; "
-        "from remuda.policy.networks.optimizers.adam import Adam; "
-        "from remuda.policy.networks.optimizers.rmsprop import Rmsprop; "
+        "from remuda.policy.networks.optimizers import Adam; "
+        "from remuda.policy.networks.optimizers import Rmsprop; "
         "Adam(torch.ones(3), torch.ones(3), AdamwSettings(), learning_rate=0.1).step(); "
         "Rmsprop(torch.ones(3), torch.ones(3), RmspropSettings(), learning_rate=0.1).step(); "
         "print('torch._dynamo' in sys.modules)"

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from remuda.policy.networks.images import Convolution, ImageLayout, Pixels
+from remuda.policy.networks.layouts import Convolution, ImageLayout, Pixels
 from remuda.policy.networks.one_node import Outputs
 from remuda.policy.networks.perceptrons import Perceptrons
 from remuda.policy.networks.precision import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from remuda.policy.acting.recurrent import Core as PlainCore
-from remuda.policy.networks.recurrence import CoreKind, RecurrentLayout
+from remuda.policy.networks.layouts import CoreKind, RecurrentLayout
 from remuda.policy.networks.recurrent_networks import Core
 from remuda.policy.spaces import ObservationSpec
 

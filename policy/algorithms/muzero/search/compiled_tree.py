@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from remuda.policy.algorithms.muzero.search import gumbel, puct
 from remuda.policy.algorithms.muzero.search._tree import Tree
-from remuda.policy.algorithms.muzero.search.roots import ILLEGAL, Roots, begin, logits_of
-from remuda.policy.algorithms.muzero.search.settings import Actions, Doubles, Floats, Mask, Nodes, SearchSettings
+from remuda.policy.algorithms.muzero.search.rules import (
+    ILLEGAL,
+    Actions,
+    Doubles,
+    Floats,
+    Mask,
+    Nodes,
+    Roots,
+    SearchSettings,
+    begin,
+    gumbel_outcome,
+    halving_schedule,
+    logits_of,
+    puct_outcome,
+)
 
 
 class CompiledTree:
@@ -38,7 +50,6 @@ class CompiledTree:
         noise: Floats | None = None,
         noise_fraction: float = 0.0,
     ) -> None:
-        """See Tree."""
         roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
         least = 0.0 if legal is None else ILLEGAL
         self._tree.reset(roots.prior, roots.value, self._logits(roots.prior), roots.scores, least)
@@ -70,9 +81,9 @@ class CompiledTree:
         if self._roots is None:
             raise RuntimeError("outcome comes after reset")
         if self._settings.gumbel is None:
-            return puct.outcome(self.visits())
+            return puct_outcome(self.visits())
         low, high = np.frombuffer(self._tree.lows()), np.frombuffer(self._tree.highs())
-        return gumbel.outcome(
+        return gumbel_outcome(
             self._settings, self._settings.gumbel, self._roots, self.visits(), self.q_values(), low, high
         )
 
@@ -84,5 +95,5 @@ def _rule(actions: int, settings: SearchSettings) -> tuple[int, float, float, No
     """What the rule of Gumbel MuZero goes by, or that it is not asked for."""
     if settings.gumbel is None:
         return 0, 0.0, 0.0, None
-    schedule = gumbel.schedule(settings.gumbel, settings.simulations, actions)
+    schedule = halving_schedule(settings.gumbel, settings.simulations, actions)
     return len(schedule) - 1, settings.gumbel.c_visit, settings.gumbel.c_scale, schedule

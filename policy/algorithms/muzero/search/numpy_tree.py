@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from remuda.policy.algorithms.muzero.search import gumbel, puct
-from remuda.policy.algorithms.muzero.search.roots import ILLEGAL, Roots, begin, check_nodes, logits_of
-from remuda.policy.algorithms.muzero.search.settings import (
+from remuda.policy.algorithms.muzero.search.rules import (
+    ILLEGAL,
     Actions,
     Doubles,
     Floats,
@@ -14,7 +13,20 @@ from remuda.policy.algorithms.muzero.search.settings import (
     Indices,
     Mask,
     Nodes,
+    Roots,
     SearchSettings,
+    begin,
+    check_nodes,
+    completed_q,
+    gumbel_outcome,
+    halving_schedule,
+    logits_of,
+    mean_q,
+    node_choice,
+    puct_choice,
+    puct_outcome,
+    root_choice,
+    transformed,
 )
 
 
@@ -50,7 +62,7 @@ class NumpyTree:
         self._selected = False
         self._exploration = settings.exploration()
         if settings.gumbel is not None:
-            self._schedule = gumbel.schedule(settings.gumbel, settings.simulations, actions)
+            self._schedule = halving_schedule(settings.gumbel, settings.simulations, actions)
 
     def reset(
         self,
@@ -61,7 +73,6 @@ class NumpyTree:
         noise: Floats | None = None,
         noise_fraction: float = 0.0,
     ) -> None:
-        """See Tree."""
         check_nodes(self._shape, prior, value)
         roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
         self._low[:] = np.inf
@@ -126,8 +137,8 @@ class NumpyTree:
             raise RuntimeError("outcome comes after reset")
         visits, rule = self._made[:, 0], self._settings.gumbel
         if rule is None:
-            return puct.outcome(visits)
-        return gumbel.outcome(self._settings, rule, self._roots, visits, self._q[:, 0], self._low, self._high)
+            return puct_outcome(visits)
+        return gumbel_outcome(self._settings, rule, self._roots, visits, self._q[:, 0], self._low, self._high)
 
     def _begin(self, node: int, prior: Floats, value: Floats) -> None:
         """Write a node without visits over what an older tree held at this place."""
@@ -146,26 +157,26 @@ class NumpyTree:
     def _by_puct(self, walking: Indices, node: Indices, handed_down: Doubles) -> Indices:
         """The action to walk along; what the node's actions are worth in the mean is handed down to the next."""
         low, made, q = self._low[walking], self._made[walking, node], self._q[walking, node]
-        mean = puct.mean_q(made, q, None if node[0] == 0 else handed_down[walking])
+        mean = mean_q(made, q, None if node[0] == 0 else handed_down[walking])
         handed_down[walking] = self._settings.sign * mean
         explore = self._exploration[self._visits[walking, node] - 1]
         scale = self._settings.scale(low, self._high[walking])
-        return puct.choice(self._prior[walking, node], made, q, mean, explore, low, scale)
+        return puct_choice(self._prior[walking, node], made, q, mean, explore, low, scale)
 
     def _by_halving(self, roots: Roots, settings: GumbelSettings) -> Indices:
         wanted = self._schedule[self._considered, self._nodes - 1]
         sigma = self._sigma(self._all, np.zeros_like(self._all), settings)
-        return gumbel.root_choice(roots.scores, sigma, self._made[:, 0], wanted, roots.prior)
+        return root_choice(roots.scores, sigma, self._made[:, 0], wanted, roots.prior)
 
     def _by_improved_policy(self, walking: Indices, node: Indices, settings: GumbelSettings) -> Indices:
         logits, prior = self._logits[walking, node], self._prior[walking, node]
-        return gumbel.node_choice(logits, self._sigma(walking, node, settings), self._made[walking, node], prior)
+        return node_choice(logits, self._sigma(walking, node, settings), self._made[walking, node], prior)
 
     def _sigma(self, walking: Indices, node: Indices, settings: GumbelSettings) -> Doubles:
         """The transformed values of a node's actions."""
         low, made, prior = self._low[walking], self._made[walking, node], self._prior[walking, node]
-        completed = gumbel.completed_q(made, self._q[walking, node], prior, self._own_value[walking, node])
-        return gumbel.transformed(completed, made, low, self._settings.scale(low, self._high[walking]), settings)
+        completed = completed_q(made, self._q[walking, node], prior, self._own_value[walking, node])
+        return transformed(completed, made, low, self._settings.scale(low, self._high[walking]), settings)
 
     def _back_up(self, value: Doubles) -> None:
         walking, node = self._all, np.full(len(self._all), self._nodes, np.intp)

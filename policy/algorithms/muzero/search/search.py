@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from remuda.policy.algorithms.muzero.search.settings import Actions, Floats, Mask, Nodes
-from remuda.policy.algorithms.muzero.search.tree import SearchSettings, Tree
+from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Mask, Nodes, SearchSettings
+from remuda.policy.algorithms.muzero.search.tree import Tree
 
 Observations = TypeVar("Observations", contravariant=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
-from remuda.policy.algorithms.muzero.search.settings import (
+from remuda.policy.algorithms.muzero.search.rules import (
     Actions,
     Doubles,
     Floats,

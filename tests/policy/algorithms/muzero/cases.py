@@ -12,7 +12,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.muzero.learning import MuZero
-from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.algorithms.muzero.networks import Support
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 OBSERVATION, ACTION = ObservationSpec((3,), "float32"), ActionSpec(2)

@@ -14,7 +14,7 @@ from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
 from remuda.examples.tic_tac_toe import LINES, TicTacToe
-from remuda.policy.algorithms.muzero.search.settings import Actions, Floats, Nodes
+from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Nodes
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.untaught import Untaught

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.convolution_model import ConvolutionNetwork
+from remuda.policy.algorithms.muzero.models import ConvolutionNetwork, PerceptronNetwork
 from remuda.policy.algorithms.muzero.networks import MuZeroNetwork
-from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork
-from remuda.policy.networks.images import Pixels
+from remuda.policy.networks.layouts import Pixels
 from remuda.policy.spaces import ObservationSpec
 
 Projection = tuple[int, int] | None

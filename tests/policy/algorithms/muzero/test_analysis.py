@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from remuda.policy.algorithms.muzero.analysis import ANALYSIS, analysis, dormant_ratio
-from remuda.policy.algorithms.muzero.layers import BatchNorm
+from remuda.policy.algorithms.muzero.learning import ANALYSIS, analysis, dormant_ratio
+from remuda.policy.algorithms.muzero.networks import BatchNorm
 from remuda.tests.policy.algorithms.muzero.networks import KINDS, Kind
 
 

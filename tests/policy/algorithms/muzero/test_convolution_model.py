@@ -11,17 +11,15 @@ import torch
 from torch import nn
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.convolution_model import (
+from remuda.policy.algorithms.muzero.models import (
     ConvolutionNetwork,
     Residual,
     Step,
     halvings,
     latent_size,
 )
-from remuda.policy.algorithms.muzero.layers import BatchNorm
-from remuda.policy.algorithms.muzero.networks import FrozenNetwork, MuZeroNetwork
-from remuda.policy.algorithms.muzero.scaling import Support
-from remuda.policy.networks.images import Pixels
+from remuda.policy.algorithms.muzero.networks import BatchNorm, FrozenNetwork, MuZeroNetwork, Support
+from remuda.policy.networks.layouts import Pixels
 
 PIXELS = Pixels(channels=2, height=20, width=17, channels_last=False, scale=1 / 255)
 

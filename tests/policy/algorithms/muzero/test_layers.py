@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from remuda.policy.algorithms.muzero.layers import BatchNorm, normalised
+from remuda.policy.algorithms.muzero.networks import BatchNorm, normalised
 
 IMAGES = (7, 3, 4, 2)
 

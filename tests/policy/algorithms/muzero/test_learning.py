@@ -17,10 +17,8 @@ from remuda.config.learning import LearnerConfig
 from remuda.config.recording import LogConfig
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
-from remuda.policy.algorithms.muzero.analysis import ANALYSIS
-from remuda.policy.algorithms.muzero.learning import MuZero
-from remuda.policy.algorithms.muzero.networks import MuZeroNetwork
-from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.algorithms.muzero.learning import ANALYSIS, MuZero
+from remuda.policy.algorithms.muzero.networks import MuZeroNetwork, Support
 from remuda.policy.algorithms.muzero.targets import Positions
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec

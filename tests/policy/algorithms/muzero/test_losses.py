@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.lesson import ROUNDED, Lesson, consistency, unrolled
-from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork
-from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork
-from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.algorithms.muzero.learning import ROUNDED, Lesson, consistency, unrolled
+from remuda.policy.algorithms.muzero.models import PerceptronNetwork
+from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork, Support
 from remuda.policy.algorithms.muzero.targets import Positions
 from remuda.tests.policy.algorithms.muzero.cases import SMALL, changed, muzero, two_hot
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.policy.algorithms.muzero.model import SearchedModel
-from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.algorithms.muzero.acting import SearchedModel
+from remuda.policy.algorithms.muzero.networks import Support
 from remuda.tests.policy.algorithms.muzero.networks import ATOMS, KINDS, VECTORS, Kind
 
 SUPPORT = Support((ATOMS - 1) // 2)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from remuda.policy.algorithms import UnknownAlgorithmError, declaration, make_reanalyzer
-from remuda.policy.algorithms.muzero.acting import ILLEGAL
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroReanalyzer
 from remuda.policy.algorithms.muzero.learning import MuZero
-from remuda.policy.algorithms.muzero.reanalyzing import MuZeroReanalyzer
 from remuda.policy.algorithms.muzero.search.search import SearchResult
 from remuda.policy.algorithms.muzero.targets import ROOT_VALUE, SEARCH_POLICY, Positions
 from remuda.policy.saved_state import StateMismatchError

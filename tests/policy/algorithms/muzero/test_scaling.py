@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.algorithms.muzero.networks import Support
 from remuda.policy.networks.rescaling import scaled, unscaled
 from remuda.tests.policy.algorithms.muzero.cases import two_hot
 

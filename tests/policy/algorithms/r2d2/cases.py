@@ -11,7 +11,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.r2d2.learning import R2d2
-from remuda.policy.networks.recurrence import CoreKind
+from remuda.policy.networks.layouts import CoreKind
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 OBSERVATION, ACTION = ObservationSpec((3,), "float32"), ActionSpec(2, 4)

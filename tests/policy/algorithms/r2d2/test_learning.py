@@ -11,7 +11,7 @@ import torch
 
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.policy.acting.recurrent import RecurrentPolicy
-from remuda.policy.algorithms.r2d2.acting import make_r2d2_policy
+from remuda.policy.algorithms.r2d2.entry import make_r2d2_policy
 from remuda.policy.algorithms.r2d2.learning import R2d2
 from remuda.policy.networks.rescaling import scaled, unscaled
 from remuda.policy.saved_state import StateMismatchError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.policy.algorithms.r2d2 import acting
+from remuda.policy.algorithms.r2d2 import entry
 from remuda.policy.algorithms.r2d2.learning import sequence_priorities
 from remuda.policy.networks.rescaling import scaled, unscaled
 
@@ -29,4 +29,4 @@ def test_rescaled_values_by_hand(value: float, expected: float) -> None:
 
 def test_the_acting_side_has_the_same_inverse_without_torch() -> None:
     numbers = np.linspace(-300.0, 300.0, 1001).astype(np.float32)
-    np.testing.assert_allclose(acting.unscaled(numbers), unscaled(torch.from_numpy(numbers).double()), rtol=1e-5)
+    np.testing.assert_allclose(entry.unscaled(numbers), unscaled(torch.from_numpy(numbers).double()), rtol=1e-5)

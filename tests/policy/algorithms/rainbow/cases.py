@@ -6,7 +6,7 @@ from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.rainbow.acting import RainbowPolicy
+from remuda.policy.algorithms.rainbow.entry import RainbowPolicy
 from remuda.policy.algorithms.rainbow.learning import Rainbow
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.cases import ACTION, OBSERVATION

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.policy.algorithms.rainbow.distribution import Categorical, Quantiles
+from remuda.policy.algorithms.rainbow.network import Categorical, Quantiles
 
 CPU = torch.device("cpu")
 FIVE = Categorical(5, 0.0, 4.0, CPU)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.policy.algorithms.rainbow.acting import NoisyDense
+from remuda.policy.algorithms.rainbow.entry import NoisyDense
 from remuda.policy.algorithms.rainbow.network import NoisyLinear
 from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, rainbow
 from remuda.tests.policy.cases import answered, batch

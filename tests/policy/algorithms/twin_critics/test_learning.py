@@ -18,8 +18,7 @@ import torch
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms import declaration
-from remuda.policy.algorithms.sac.discrete import DiscreteSac
-from remuda.policy.algorithms.sac.learning import Sac
+from remuda.policy.algorithms.sac.learning import DiscreteSac, Sac
 from remuda.policy.algorithms.td3.learning import Td3
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from remuda.policy.algorithms.muzero.search.settings import Actions, Floats, Nodes
+from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Nodes
 
 Ints = npt.NDArray[np.int64]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from remuda.policy.algorithms.muzero.search.gumbel import visits_wanted
-from remuda.policy.algorithms.muzero.search.settings import SearchSettings
+from remuda.policy.algorithms.muzero.search.rules import SearchSettings, visits_wanted
 
 
 class PlainNode:

@@ -8,8 +8,9 @@ import numpy as np
 import psutil
 import pytest
 
+from remuda.policy.algorithms.muzero.search.rules import GumbelSettings, SearchSettings
 from remuda.policy.algorithms.muzero.search.search import SearchResult, search
-from remuda.policy.algorithms.muzero.search.tree import COMPILED, GumbelSettings, SearchSettings, new_tree
+from remuda.policy.algorithms.muzero.search.tree import COMPILED, new_tree
 from remuda.tests.policy.algorithms.muzero.search.models import RandomModel
 
 if not COMPILED:

@@ -9,11 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.policy.algorithms.muzero.search import gumbel
 from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
+from remuda.policy.algorithms.muzero.search.rules import (
+    Doubles,
+    Floats,
+    GumbelSettings,
+    SearchSettings,
+    completed_q,
+    exponential,
+    transformed,
+    visits_wanted,
+)
 from remuda.policy.algorithms.muzero.search.search import search
-from remuda.policy.algorithms.muzero.search.settings import Doubles, Floats, GumbelSettings
-from remuda.policy.algorithms.muzero.search.tree import COMPILED, SearchSettings, Tree, new_tree
+from remuda.policy.algorithms.muzero.search.tree import COMPILED, Tree, new_tree
 from remuda.tests.policy.algorithms.muzero.search.models import RandomModel, TableModel
 from remuda.tests.policy.algorithms.muzero.search.plain_tree import PlainGumbelTree
 
@@ -44,12 +52,12 @@ def doubles(*numbers: float) -> Doubles:
     ],
 )
 def test_half_of_the_actions_drop_out_each_round(considered: int, simulations: int, wanted: list[int]) -> None:
-    assert gumbel.visits_wanted(considered, simulations).tolist() == wanted
+    assert visits_wanted(considered, simulations).tolist() == wanted
 
 
 def test_sixteen_actions_share_two_hundred_simulations() -> None:
     """Four rounds of about 50: 16 actions 3 times, 8 another 6 times, 4 another 12, and 2 what is left."""
-    wanted = gumbel.visits_wanted(16, 200)
+    wanted = visits_wanted(16, 200)
     assert len(wanted) == 200
     assert [(wanted == made).sum() for made in range(3)] == [16] * 3
     assert [(wanted == made).sum() for made in range(3, 9)] == [8] * 6
@@ -59,29 +67,29 @@ def test_sixteen_actions_share_two_hundred_simulations() -> None:
 
 def test_values_of_actions_that_were_not_tried_are_filled_in() -> None:
     made, prior = np.array([[2, 0, 1]], np.int32), floats(0.5, 0.3, 0.2)[None]
-    completed = gumbel.completed_q(made, doubles(1.0, 0.0, 3.0), prior, np.array([0.5]))
+    completed = completed_q(made, doubles(1.0, 0.0, 3.0), prior, np.array([0.5]))
     mixed = (0.5 + 3 * (0.5 * 1 + 0.2 * 3) / 0.7) / 4
     np.testing.assert_allclose(completed, [[1.0, mixed, 3.0]], rtol=1e-7)
-    none = gumbel.completed_q(np.zeros((1, 3), np.int32), doubles(0, 0, 0), prior, np.array([0.5]))
+    none = completed_q(np.zeros((1, 3), np.int32), doubles(0, 0, 0), prior, np.array([0.5]))
     assert none.tolist() == [[0.5, 0.5, 0.5]]
 
 
 def test_values_count_the_more_the_more_simulations_there_were() -> None:
     told = GumbelSettings(c_visit=50, c_scale=0.1)
     low, scale = np.array([1.0]), np.array([0.5])
-    sigma = gumbel.transformed(doubles(1.0, 2.0, 3.0), np.array([[2, 0, 7]], np.int32), low, scale, told)
+    sigma = transformed(doubles(1.0, 2.0, 3.0), np.array([[2, 0, 7]], np.int32), low, scale, told)
     np.testing.assert_allclose(sigma, [[0.0, 57 * 0.1 * 0.5, 57 * 0.1]], rtol=1e-12)
 
 
 @given(st.lists(st.floats(-800, 0), min_size=1, max_size=50))
 def test_the_exponential_is_right_to_the_last_digits(powers: list[float]) -> None:
-    found, expected = gumbel.exponential(np.array(powers)), np.exp(powers)
+    found, expected = exponential(np.array(powers)), np.exp(powers)
     expected[np.array(powers) < -700] = 0
     np.testing.assert_allclose(found, expected, rtol=4e-16, atol=0)
 
 
 def test_the_exponential_at_its_ends() -> None:
-    ends = gumbel.exponential(np.array([0.0, -0.0, -5e-324, -np.inf, -701.0]))
+    ends = exponential(np.array([0.0, -0.0, -5e-324, -np.inf, -701.0]))
     assert ends.tolist() == [1.0, 1.0, 1.0, 0.0, 0.0]
 
 
@@ -232,7 +240,7 @@ def test_actions_are_tried_as_often_as_sequential_halving_says(
     states = rng.integers(0, 2**32, roots)
     found = search(RandomModel(actions), states, told, tree=new_tree(roots, actions, told), legal=legal)
     for visits, mask in zip(found.visits, legal, strict=True):
-        wanted = gumbel.visits_wanted(min(considered, simulations, int(mask.sum())), simulations)
+        wanted = visits_wanted(min(considered, simulations, int(mask.sum())), simulations)
         for made in range(simulations):
             assert (visits > made).sum() == (wanted == made).sum()
         assert not visits[~mask].any()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda.policy.algorithms.muzero.search.puct import choice, highest, mean_q
-from remuda.policy.algorithms.muzero.search.roots import ILLEGAL
-from remuda.policy.algorithms.muzero.search.settings import Doubles, Floats, Nodes
+from remuda.policy.algorithms.muzero.search.rules import ILLEGAL, Doubles, Floats, Nodes, highest, mean_q, puct_choice
 
 
 def made(*numbers: int) -> Nodes:
@@ -35,7 +33,7 @@ def test_below_the_root_the_mean_of_the_level_above_counts_as_one_more() -> None
 def chosen(prior: Floats, tried: Nodes, q: Doubles, *, explore: float, low: float = 0.0, high: float = 1.0) -> int:
     scale = np.array([1 / (high - low)])
     mean = mean_q(tried, q, None)
-    return int(choice(prior, tried, q, mean, np.array([explore]), np.array([low]), scale)[0])
+    return int(puct_choice(prior, tried, q, mean, np.array([explore]), np.array([low]), scale)[0])
 
 
 def test_values_decide_without_exploration_and_priors_with_it() -> None:

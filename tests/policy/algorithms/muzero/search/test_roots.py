@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda.policy.algorithms.muzero.search.roots import ILLEGAL, SMALLEST, Roots, begin, logits_of
-from remuda.policy.algorithms.muzero.search.settings import Floats, GumbelSettings, Mask, SearchSettings
+from remuda.policy.algorithms.muzero.search.rules import (
+    ILLEGAL,
+    SMALLEST,
+    Floats,
+    GumbelSettings,
+    Mask,
+    Roots,
+    SearchSettings,
+    begin,
+    logits_of,
+)
 
 PRIOR = np.array([[0.5, 0.3, 0.2]], np.float32)
 PUCT = SearchSettings(simulations=4)

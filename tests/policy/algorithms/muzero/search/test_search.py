@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remuda.policy.algorithms.muzero.search.rules import Floats, GumbelSettings, Nodes, SearchSettings
 from remuda.policy.algorithms.muzero.search.search import choose, search
-from remuda.policy.algorithms.muzero.search.settings import Floats, Nodes
-from remuda.policy.algorithms.muzero.search.tree import GumbelSettings, SearchSettings, new_tree
+from remuda.policy.algorithms.muzero.search.tree import new_tree
 from remuda.tests.policy.algorithms.muzero.search.models import RandomModel, TableModel
 
 

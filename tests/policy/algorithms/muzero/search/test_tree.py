@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
+from remuda.policy.algorithms.muzero.search.rules import Floats, SearchSettings
 from remuda.policy.algorithms.muzero.search.search import search
-from remuda.policy.algorithms.muzero.search.settings import Floats
-from remuda.policy.algorithms.muzero.search.tree import COMPILED, SearchSettings, Tree, new_tree
+from remuda.policy.algorithms.muzero.search.tree import COMPILED, Tree, new_tree
 from remuda.tests.policy.algorithms.muzero.search.models import RandomModel
 from remuda.tests.policy.algorithms.muzero.search.plain_tree import PlainTree
 

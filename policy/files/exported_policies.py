@@ -1,10 +1,10 @@
-"""Acts with a model alone, without algorithm, config or checkpoint: that of a model/ folder, above all."""
-
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""Acts with an exported model alone, without algorithm, config or checkpoint: of model/, or an ONNX file."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from remuda.policy.acting.distributions import Gaussian, best, explored, masked
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.checkpoint_file import CheckpointError, first_line
-from remuda.policy.files.model_artifact import ModelInfo, without_deprecation
-from remuda.policy.files.named_inputs import STATE
+from remuda.policy.files.model_artifact import STATE, ModelInfo, as_floats, without_deprecation
 from remuda.policy.spaces import OutputName
 from remuda.storage.run_folder import MODEL, MODEL_INFO
+from remuda.storage.untrusted import open_regular
 
 Method = Literal["act", "forward", "value"]
 
@@ -72,7 +72,6 @@ class ModelPolicy(ValuingActor):
         return (spec.bounded(by=self.info.algorithm) if in_units else spec).to_environment(drawn)
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """See ValuingActor."""
         return self._told("value", observations, state)
 
     def _told(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
@@ -94,7 +93,6 @@ class ExportedPolicy(ModelPolicy):
 
     @torch.no_grad()
     def asked(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
-        """See ModelPolicy."""
         seen = torch.from_numpy(np.ascontiguousarray(observations, self.info.observation.dtype))
         answer = getattr(self._model, method)(*(seen,) if state is None else (seen, torch.from_numpy(state)))
         if state is not None:
@@ -104,7 +102,6 @@ class ExportedPolicy(ModelPolicy):
         return own
 
     def log_std(self) -> NDArray[np.float32]:
-        """See ModelPolicy."""
         parameters = self._model.named_parameters()
         (found,) = (tensor for name, tensor in parameters if name.rpartition(".")[2] == "log_std")
         numbers: NDArray[np.float32] = found.numpy()
@@ -123,3 +120,84 @@ def _load(path: Path) -> tuple[Any, ModelInfo]:
         if not path.is_file():
             raise CheckpointError(f"{path}: no such model") from None
         raise CheckpointError(f"{path}: not a model of Remuda's, or a damaged one: {first_line(error)}") from error
+
+
+Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
+"""Answers inputs by name with all outputs."""
+MOST_BYTES = 4 << 20
+"""Of a description."""
+
+
+class NoOnnxError(CheckpointError):
+    """A package is missing; the text has the command that installs it."""
+
+
+def require_onnx() -> None:
+    """Raise NoOnnxError unless ONNX files can be written and run here."""
+    missing = [name for name in ("onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise NoOnnxError(f"ONNX files need {' and '.join(missing)}: pip install 'remuda[export]'")
+
+
+def description_of(path: Path) -> Path:
+    """The file that describes an exported one."""
+    return path.with_name(f"{path.name}.json")
+
+
+def opened(path: Path) -> Run:
+    """Open an ONNX file. Computes with one thread, as small networks are fastest. Raises NoOnnxError,
+    and whatever onnxruntime makes of it."""
+    require_onnx()
+    # From 1.32 on it otherwise keeps a database for Microsoft's telemetry in the user's home.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+
+    options: Any = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors: it warns of every input that may be left out
+    session: Any = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda given: list(session.run(None, dict(given)))
+
+
+class OnnxPolicy(ModelPolicy):
+    """An ONNX file as an evaluator plays it."""
+
+    def __init__(self, path: Path) -> None:
+        """Load a file and its description beside it, which has its checksum. Raises CheckpointError if one of them is
+        missing, damaged or not of the other, and NoOnnxError."""
+        info = _described(path)
+        try:
+            _, outputs, _, *_ = info.outputs
+            super().__init__(info, outputs.name)
+        except (ValueError, IndexError) as error:
+            raise CheckpointError(f"{description_of(path)}: does not describe a policy: {error}") from error
+        try:
+            self._run = opened(path)
+        except NoOnnxError:
+            raise
+        except Exception as error:  # onnxruntime has a dozen unrelated types
+            raise CheckpointError(f"{path}: not an ONNX file that onnxruntime can read: {first_line(error)}") from error
+
+    def asked(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
+        given = as_floats(self.info.observation, observations)
+        answers = self._run(given if state is None else {**given, STATE: state})
+        if state is not None:
+            state[:] = answers[-1]
+        return answers[("act", "forward", "value").index(method)]
+
+    def log_std(self) -> NDArray[np.float32]:
+        return np.array(self.info.log_std, np.float32)
+
+
+def _described(path: Path) -> ModelInfo:
+    try:
+        with open_regular(path) as file, open_regular(description_of(path)) as description:
+            info = msgspec.json.decode(description.read(MOST_BYTES), type=ModelInfo)
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{error.filename}: no such file; an exported policy and its .json go together") from None
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{description_of(path)}: does not describe a policy: {first_line(error)}") from error
+    if info.format != "onnx" or info.sha256 != sha256:
+        raise CheckpointError(f"{path}: damaged, or not the file that {description_of(path).name} describes")
+    return info

@@ -1,11 +1,9 @@
-"""MuZero's model as residual convolutions, for images: a latent state is an image of several channels."""
-
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""MuZero's models: perceptrons for vectors, residual convolutions for images."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -13,11 +11,111 @@ from torch import nn
 from torch.nn import functional
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.layers import BatchNorm, Representation, last_layer, layers, normalised
-from remuda.policy.algorithms.muzero.networks import Consistency, FrozenNetwork, MuZeroNetwork
-from remuda.policy.algorithms.muzero.scaling import Support
-from remuda.policy.networks.images import Pixels
+from remuda.policy.algorithms.muzero.networks import (
+    BatchNorm,
+    Consistency,
+    FrozenNetwork,
+    MuZeroNetwork,
+    Representation,
+    Support,
+    head,
+    last_layer,
+    layers,
+    normalised,
+    perceptron,
+)
+from remuda.policy.networks.layouts import Pixels
 from remuda.policy.networks.trunks import as_channels
+
+HIDDEN = (128,)
+"""Units of the hidden layers between observation and latent state where nobody says otherwise."""
+
+
+class PerceptronNetwork(MuZeroNetwork):
+    """Perceptrons whose layers are followed by layer normalisation and relu.
+
+    The dynamics is one residual block: it says how the latent state changes.
+    """
+
+    def __init__(
+        self, config: MuZeroConfig, features: int, actions: int, encoder: nn.Module | None = None, *, trains: bool
+    ) -> None:
+        """`encoder`: gives the features that the representation reads; without it these are the numbers themselves.
+        `trains`: see make_network."""
+        super().__init__()
+        latent, hidden, atoms = config.latent, config.head_hidden, Support(config.support_size).atoms
+        self.actions = actions
+        first = [] if encoder is None else [encoder]
+        self.representation = Representation(*first, *perceptron((features, *(config.hidden or HIDDEN)), latent))
+        self.dynamics = perceptron((latent + actions, latent), latent)
+        self.reward = head((latent, hidden), atoms)
+        self.common = nn.Sequential(*layers((latent, latent)))
+        self.value = head((latent, hidden), atoms)
+        self.policy = head((latent, hidden), actions)
+        self.consistency = Consistency(latent, config) if trains else None
+
+    def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        taken = functional.one_hot(actions, self.actions).to(latent.dtype)
+        return normalised(latent + self.dynamics(torch.cat((latent, taken), dim=1)))
+
+    def frozen(self, support: Support) -> FrozenPerceptrons:
+        return FrozenPerceptrons(self, support)
+
+
+class FrozenPerceptrons(FrozenNetwork):
+    """Without modules, for the few rows of a search."""
+
+    def __init__(self, network: PerceptronNetwork, support: Support) -> None:
+        super().__init__(support, map(_Layers.of, (network.common, network.policy, network.value, network.reward)))
+        begins, *others = network.representation
+        reads = not isinstance(begins, nn.Linear)
+        self._encoder = copy.deepcopy(begins).eval() if reads else None
+        self._representation = _Layers.of(nn.Sequential(*others) if reads else network.representation)
+        dynamics = _Layers.of(network.dynamics)
+        first, latent = dynamics.weights[0], dynamics.weights[0].shape[1] - network.actions
+        self._by_latent = first[:, :latent].contiguous()
+        self._by_action = (first[:, latent:].t() + dynamics.biases[0]).contiguous()
+        """What each action adds to the first layer of the dynamics, its bias included: [actions, units]."""
+        self._following = _Layers(dynamics.weights[1:], dynamics.biases[1:], activates_last=False)
+
+    def represent(self, observations: torch.Tensor) -> torch.Tensor:
+        """See MuZeroNetwork: [n, latent]."""
+        features = observations if self._encoder is None else self._encoder(observations)
+        return normalised(self._representation(features))
+
+    def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        hidden = torch.addmm(self._by_action.index_select(0, actions), latent, self._by_latent.t())
+        return normalised(latent + self._following(normalised(hidden).relu_()))
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Fully connected layers with layer normalisation and relu between them."""
+
+    weights: tuple[torch.Tensor, ...]
+    """[outputs, inputs] each."""
+    biases: tuple[torch.Tensor, ...]
+    activates_last: bool
+
+    @classmethod
+    def of(cls, modules: nn.Sequential) -> _Layers:
+        """Copy linear layers."""
+        weights: list[torch.Tensor] = []
+        biases: list[torch.Tensor] = []
+        for module in modules:
+            if isinstance(module, nn.Linear):
+                weights.append(module.weight.detach().clone())
+                biases.append(module.bias.detach().clone())
+        return cls(tuple(weights), tuple(biases), activates_last=isinstance(modules[-1], nn.ReLU))
+
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden, last = inputs, len(self.weights) - 1
+        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            hidden = functional.linear(hidden, weight, bias)
+            if index < last or self.activates_last:
+                hidden = normalised(hidden).relu_()
+        return hidden
+
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -75,13 +173,11 @@ class ConvolutionNetwork(MuZeroNetwork):
         self.consistency = Consistency(channels * cells, config) if trains else None
 
     def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """See MuZeroNetwork."""
         planes = functional.one_hot(actions, self.actions).to(latent.dtype)[:, :, None, None]
         both = torch.cat((latent, planes.expand(-1, -1, *latent.shape[2:])), dim=1)
         return normalised(self.dynamics(both))
 
     def frozen(self, support: Support) -> FrozenConvolutions:
-        """See MuZeroNetwork."""
         return FrozenConvolutions(self, support)
 
 
@@ -113,7 +209,6 @@ class FrozenConvolutions(FrozenNetwork):
         return normalised(torch.cat([self._halved(self._images(part)) for part in parts]))
 
     def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """See MuZeroNetwork."""
         hidden = functional.conv2d(latent, self._by_latent, padding=1)
         hidden.add_(latent).add_(self._by_action.index_select(0, actions)).relu_()
         return normalised(self._following(hidden))

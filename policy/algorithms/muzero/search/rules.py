@@ -1,0 +1,318 @@
+"""The rules of the tree search: its settings, the roots, and the choice of actions by MuZero and by Gumbel MuZero."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Nodes = npt.NDArray[np.int32]
+Actions = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class GumbelSettings:
+    """Of the search of Gumbel MuZero. Raises ValueError for what makes no search."""
+
+    considered_actions: int = 16
+    """How many actions of a root are tried at most; with few simulations as many as there are simulations."""
+    c_visit: float = 50.0
+    """The larger, the sooner values decide against the network's policy, however few simulations there were."""
+    c_scale: float = 1.0
+    """How much values, scaled to 0 … 1, count against the network's policy. The paper has 1.0 for board games and 0.1
+    for Atari."""
+
+    def __post_init__(self) -> None:
+        if self.considered_actions < 1:
+            raise ValueError(f"at least one action must be considered, not {self.considered_actions}")
+        if not (0 <= self.c_visit < np.inf and 0 < self.c_scale < np.inf):
+            raise ValueError("c_visit is not negative, and c_scale is positive")
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """What a search is told once. Raises ValueError for what makes no search."""
+
+    simulations: int
+    """Nodes that are added to each tree, and evaluations of the network after the first."""
+    discount: float = 0.997
+    """Of a reward one step later, 0 … 1."""
+    players: Literal[1, 2] = 1
+    """With 2 they take turns, and what is good for one is bad for the other: values and rewards of a node are those of
+    the player who acts there."""
+    pb_c_base: float = 19652.0
+    """How soon exploration grows with the visits of a node; the larger, the later."""
+    pb_c_init: float = 1.25
+    """Weight of the priors against the values."""
+    value_delta_min: float = 0.01
+    """Values of a tree that differ by less than this in all are not stretched to 0 … 1: such differences are noise."""
+    gumbel: GumbelSettings | None = None
+    """Search by the rule of Gumbel MuZero, which needs few simulations (2 to 16); pb_c_base and pb_c_init are not used
+    then. Without, by that of MuZero."""
+
+    def __post_init__(self) -> None:
+        if self.simulations < 1:
+            raise ValueError(f"a search needs at least one simulation, not {self.simulations}")
+        if not 0 <= self.discount <= 1:
+            raise ValueError(f"a discount lies between 0 and 1, not at {self.discount}")
+        if not (self.pb_c_base > 0 and self.pb_c_init >= 0 and self.value_delta_min > 0):
+            raise ValueError("pb_c_base and value_delta_min are positive, and pb_c_init is not negative")
+
+    @property
+    def sign(self) -> float:
+        """What the value of the next state is multiplied by, to be that of the player who acts: 1.0 or -1.0."""
+        return 1.0 if self.players == 1 else -1.0
+
+    def exploration(self) -> Doubles:
+        """Return the factor of the priors of a node of whose actions N simulations were made, for N = 0 … simulations.
+
+        (log((N + pb_c_base + 1) / pb_c_base) + pb_c_init) · sqrt(N), of appendix B of Schrittwieser et al. 2020.
+        """
+        made = np.arange(self.simulations + 1, dtype=np.float64)
+        return (np.log((made + self.pb_c_base + 1) / self.pb_c_base) + self.pb_c_init) * np.sqrt(made)
+
+    def scale(self, low: Doubles, high: Doubles) -> Doubles:
+        """Return by what values above `low` are multiplied, to lie between 0 and 1."""
+        return 1.0 / np.maximum(high - low, self.value_delta_min)
+
+
+ILLEGAL = -1.0
+"""In place of the prior of an action that must not be taken."""
+
+SMALLEST = np.float32(np.finfo(np.float32).tiny)
+"""In place of a prior of 0, whose logarithm is no number."""
+
+
+@dataclass(frozen=True)
+class Roots:
+    """The roots of a search, as both trees take them."""
+
+    prior: Floats
+    """[n, actions]; ILLEGAL where an action must not be taken."""
+    value: Floats
+    """[n], the network's."""
+    scores: Doubles
+    """[n, actions]: noise + logits by the rule of Gumbel MuZero; that of MuZero has no use for them, [n, 0]."""
+
+
+def begin(
+    settings: SearchSettings,
+    shape: tuple[int, int],
+    prior: Floats,
+    value: Floats,
+    legal: Mask | None,
+    noise: Floats | None,
+    noise_fraction: float,
+) -> Roots:
+    """Return the roots of a search, `shape` of which is [n, actions]; the other arguments are those of Tree.reset.
+
+    Priors (and, by the rule of MuZero, noise) are scaled so that those of legal actions add up to 1. Raises ValueError
+    as Tree.reset says, but looks at no number that it returns as it came: the trees do.
+    """
+    if legal is None and noise is None and settings.gumbel is None:
+        return Roots(prior, value, np.empty((len(prior), 0)))
+    check_nodes(shape, prior, value)
+    for array, name in ((legal, "legal"), (noise, "noise")):
+        if array is not None and array.shape != shape:
+            raise ValueError(f"{name} of shape {array.shape} for priors of shape {shape}")
+    if legal is not None and not legal.any(axis=1).all():
+        raise ValueError("a root without a legal action cannot be searched")
+    if noise is not None and not np.isfinite(noise).all():
+        raise ValueError("noise must be finite")
+    if settings.gumbel is None:
+        return Roots(_marked(_mixed(prior, legal, noise, noise_fraction), legal), value, np.empty((len(prior), 0)))
+    marked = _marked(prior if legal is None else _shares(prior, legal), legal)
+    scores = logits_of(marked).astype(np.float64)
+    return Roots(marked, value, scores if noise is None else scores + noise)
+
+
+def check_nodes(shape: tuple[int, int], prior: Floats, value: Floats, reward: Floats | None = None) -> None:
+    """Raise ValueError unless these are priors [n, actions] and numbers [n], all finite, and no prior negative; and
+    TypeError and ValueError where they are not float32, side by side in memory."""
+    per_root = (value,) if reward is None else (reward, value)
+    for array, wanted in ((prior, shape), *((each, shape[:1]) for each in per_root)):
+        if array.dtype != np.float32:
+            raise TypeError(f"an array of {array.dtype} instead of float32")
+        if array.shape != wanted:
+            raise ValueError(f"an array of shape {array.shape} instead of {wanted}")
+        if not array.flags.c_contiguous:
+            raise ValueError("an array is not C-contiguous")
+    if not ((prior >= 0).all() and all(np.isfinite(array).all() for array in (prior, *per_root))):
+        raise ValueError("rewards, priors and values must be finite, and priors not negative")
+
+
+def logits_of(prior: Floats) -> Floats:
+    """Return the logarithms of priors, float32; of illegal actions, whatever number."""
+    logits: Floats = np.log(np.maximum(prior, SMALLEST))
+    return logits
+
+
+def _mixed(prior: Floats, legal: Mask | None, noise: Floats | None, noise_fraction: float) -> Floats | Doubles:
+    """Priors of which a fraction is noise. Drawn from a Dirichlet distribution over all actions, noise has the same
+    distribution over the legal ones."""
+    if not 0 <= noise_fraction <= 1:
+        raise ValueError(f"a fraction of noise lies between 0 and 1, not at {noise_fraction}")
+    kept = prior if legal is None else _shares(prior, legal)
+    if noise is None:
+        return kept
+    if not (noise >= 0).all():
+        raise ValueError("noise must not be negative")
+    everything = np.ones(prior.shape, np.bool_) if legal is None else legal
+    return (1 - noise_fraction) * kept + noise_fraction * _shares(noise, everything)
+
+
+def _marked(prior: Floats | Doubles, legal: Mask | None) -> Floats:
+    return (prior if legal is None else np.where(legal, prior, ILLEGAL)).astype(np.float32, order="C")
+
+
+def _shares(weights: Floats, legal: Mask) -> Doubles:
+    """Each legal action's share of the weights of all legal ones; equal shares where these are all 0."""
+    kept = np.where(legal, weights, 0).astype(np.float64)
+    kept = np.where(kept.any(axis=1, keepdims=True), kept, legal)
+    shares: Doubles = kept / kept.sum(axis=1, keepdims=True)
+    return shares
+
+
+def mean_q(made: Nodes, q: Doubles, inherited: Doubles | None) -> Doubles:
+    """Return what an action that was not tried counts as, [k]: the mean of those that were.
+
+    `inherited` [k], the mean of the node above, counts as one more; the root has none.
+    """
+    total: Doubles = q.cumsum(axis=1)[:, -1]
+    tried: Indices = (made > 0).sum(axis=1)
+    return total / np.maximum(tried, 1) if inherited is None else (inherited + total) / (tried + 1)
+
+
+def puct_choice(
+    prior: Floats, made: Nodes, q: Doubles, mean: Doubles, explore: Doubles, low: Doubles, scale: Doubles
+) -> Indices:
+    """Return the action with the highest explore / (1 + made) · prior + q, where q is scaled to 0 … 1 by its tree."""
+    normalized = np.clip((np.where(made > 0, q, mean[:, None]) - low[:, None]) * scale[:, None], 0.0, 1.0)
+    score = explore[:, None] / (made + 1) * prior.astype(np.float64) + normalized
+    return highest(np.where(prior == ILLEGAL, -np.inf, score), prior)
+
+
+def highest(scores: Doubles, prior: Floats) -> Indices:
+    """Return the action with the highest score; of equals that with the highest prior, and of these the first."""
+    best: Indices = np.where(scores < scores.max(axis=1, keepdims=True), ILLEGAL, prior).argmax(axis=1)
+    return best
+
+
+def puct_outcome(visits: Nodes) -> tuple[Floats, Actions]:
+    """By the rule of MuZero: the shares of the visits, float32 [n, actions], and the action with the most, int64 [n]
+    (the lowest of equals). All roots have as many visits."""
+    simulations = max(int(visits[0].sum()), 1)
+    return (visits / simulations).astype(np.float32), visits.argmax(axis=1)
+
+
+_LOWEST_POWER = -700.0
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+"""Their sum is ln 2; the first has so few digits that its product with a number of halvings is exact."""
+_TERMS = 13
+
+
+def visits_wanted(considered: int, simulations: int) -> Nodes:
+    """Return for each simulation how often the action that it takes was simulated before, int32 [simulations].
+
+    Sequential halving: all `considered` actions are tried equally often, then the better half of them, and so on, with
+    about the same number of simulations for each half; two are left at the end.
+    """
+    rounds = max(math.ceil(math.log2(considered)), 1)
+    wanted: list[int] = []
+    tried, left = 0, considered
+    while len(wanted) < simulations:
+        for _ in range(max(simulations // (rounds * left), 1)):
+            wanted += [tried] * left
+            tried += 1
+        left = max(left // 2, min(considered, 2))
+    return np.array(wanted[:simulations], np.int32)
+
+
+def halving_schedule(settings: GumbelSettings, simulations: int, actions: int) -> Nodes:
+    """Return `visits_wanted` for each number of considered actions, int32 [most + 1, simulations]; row 0 is unused."""
+    most = min(settings.considered_actions, simulations, actions)
+    return np.stack([visits_wanted(max(considered, 1), simulations) for considered in range(most + 1)])
+
+
+def completed_q(made: Nodes, q: Doubles, prior: Floats, value: Doubles) -> Doubles:
+    """Return q where an action was tried, and elsewhere the same for all: what the node is worth as far as is known.
+
+    That is the mean of the network's `value` [k], which counts as one simulation, and of the tried actions' q weighted
+    by their priors, which counts as all simulations (equation 33 of the paper).
+    """
+    tried = made > 0
+    weight = np.where(tried, np.maximum(prior, SMALLEST), 0.0).astype(np.float64)
+    mass = weight.cumsum(axis=1)[:, -1]
+    simulations = made.sum(axis=1).astype(np.float64)
+    mean = (weight * q).cumsum(axis=1)[:, -1] / np.where(mass > 0, mass, 1.0)
+    mixed = (value + simulations * mean) / (1.0 + simulations)
+    return np.where(tried, q, mixed[:, None])
+
+
+def transformed(completed: Doubles, made: Nodes, low: Doubles, scale: Doubles, settings: GumbelSettings) -> Doubles:
+    """Return sigma(q) = (c_visit + most simulations of an action) · c_scale · q, q scaled to 0 … 1 by its tree."""
+    normalized: Doubles = np.clip((completed - low[:, None]) * scale[:, None], 0.0, 1.0)
+    factor: Doubles = (settings.c_visit + made.max(axis=1, keepdims=True)) * settings.c_scale
+    return factor * normalized
+
+
+def root_choice(scores: Doubles, sigma: Doubles, made: Nodes, wanted: Nodes, prior: Floats) -> Indices:
+    """Return the action with the highest scores + sigma among legal ones that were simulated as often as `wanted` [k].
+
+    `scores` are Gumbel noise + logits.
+    """
+    allowed = (made == wanted[:, None]) & (prior != ILLEGAL)
+    return highest(np.where(allowed, scores + sigma, -np.inf), prior)
+
+
+def node_choice(logits: Floats, sigma: Doubles, made: Nodes, prior: Floats) -> Indices:
+    """Return the action whose share of the simulations is furthest below its probability in the improved policy."""
+    shares = made / (1.0 + made.sum(axis=1, keepdims=True))
+    return highest(softmax(logits + sigma) - shares, prior)
+
+
+def improved_policy(logits: Floats, sigma: Doubles, prior: Floats) -> Doubles:
+    """Return the probabilities of the improved policy, softmax(logits + sigma); 0 for illegal actions."""
+    scores = np.where(prior == ILLEGAL, -np.inf, logits + sigma)
+    return softmax(scores)
+
+
+def softmax(scores: Doubles) -> Doubles:
+    """Return probabilities that are proportional to the exponentials of scores."""
+    weights = exponential(scores - scores.max(axis=1, keepdims=True))
+    probabilities: Doubles = weights / weights.cumsum(axis=1)[:, -1:]
+    return probabilities
+
+
+def exponential(powers: Doubles) -> Doubles:
+    """Return e to the power of numbers that are not positive, 0 below -700.
+
+    It is written out as in C, since libraries differ in the last digit.
+    """
+    bounded = np.maximum(powers, _LOWEST_POWER)
+    halvings = np.trunc(bounded * _LOG2_E - 0.5)
+    rest = (bounded - halvings * _LN2_HIGH) - halvings * _LN2_LOW
+    total = np.full(powers.shape, 1.0 / math.factorial(_TERMS))
+    for term in range(_TERMS - 1, -1, -1):
+        total = total * rest + 1.0 / math.factorial(term)
+    return np.where(powers < _LOWEST_POWER, 0.0, np.ldexp(total, halvings.astype(np.int32)))
+
+
+def gumbel_outcome(
+    settings: SearchSettings, rule: GumbelSettings, roots: Roots, visits: Nodes, q: Doubles, low: Doubles, high: Doubles
+) -> tuple[Floats, Actions]:
+    """By the rule of Gumbel MuZero: the improved policy, float32 [n, actions], and the winner of sequential halving,
+    int64 [n], of roots with these visits and values."""
+    completed = completed_q(visits, q, roots.prior, roots.value.astype(np.float64))
+    sigma = transformed(completed, visits, low, settings.scale(low, high), rule)
+    policy = improved_policy(logits_of(roots.prior), sigma, roots.prior)
+    best = root_choice(roots.scores, sigma, visits, visits.max(axis=1), roots.prior)
+    return policy.astype(np.float32), best.astype(np.int64)

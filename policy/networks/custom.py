@@ -1,0 +1,309 @@
+"""Modules of users: policy.encoder and policy.network, and their checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import nn
+
+from remuda.config.algorithms.encoded import EncodedConfig, EncoderConfig, NetworkConfig
+from remuda.config.errors import NoExit
+from remuda.config.user_code import UserCodeError, user_object
+from remuda.policy.networks.layouts import ImagePart, PartsLayout, Pixels, features_of, input_layout
+from remuda.policy.networks.program import ReadPixels, Steps
+from remuda.policy.networks.reading import Names, joined
+from remuda.policy.networks.trunks import CustomTrunk, as_channels, part_image, part_vector, trunk_of
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """What a setting names."""
+
+    setting: str
+    """Dotted."""
+    reference: str
+    """`module:function`."""
+    kwargs: Mapping[str, object]
+    source_dir: str | None
+    """The folder in which its module is looked for first."""
+
+    def __call__(self, *described: ObservationSpec | ActionSpec) -> nn.Module:
+        """Call the function. Raises UserCodeError where it gives no module."""
+        found = user_object(self.reference, setting=self.setting, source_dir=self.source_dir)
+        make = cast("Callable[..., object]", found)
+        try:
+            with NoExit():
+                made = make(*described, **self.kwargs)
+        except Exception as error:  # whatever the user's function raises
+            raise self.wrong(f"the function raised {type(error).__name__}: {error}") from error
+        if not isinstance(made, nn.Module):
+            raise self.wrong(f"the function gave {type(made).__name__}, and should give a torch.nn.Module")
+        return made
+
+    def outputs(self, module: nn.Module, inputs: object, *, name: str, shape: tuple[int | str, ...]) -> torch.Tensor:
+        """Run a module of the user, without effects on it, on the inputs of two observations.
+
+        Args:
+            module: what is run.
+            inputs: all that it reads: a tensor, or a dict of several.
+            name: what messages call it.
+            shape: what it should give; a word stands for any size.
+
+        Raises:
+            UserCodeError: it fails, or gives something else.
+        """
+        trained = module.training
+        module.eval()
+        try:
+            with torch.no_grad(), NoExit():
+                given: object = module(inputs)
+        except Exception as error:  # whatever the user's module raises
+            raise self.wrong(f"its {name} failed on {shapes(inputs)}: {type(error).__name__}: {error}") from error
+        module.train(trained)
+        if isinstance(given, torch.Tensor) and _fits(tuple(given.shape), shape):
+            return given.float()
+        found = f"shape {tuple(given.shape)}" if isinstance(given, torch.Tensor) else type(given).__name__
+        raise self.wrong(
+            f"for two observations its {name} gave {found}, and should give ({', '.join(map(str, shape))})"
+        )
+
+    def wrong(self, text: str) -> UserCodeError:
+        """An error of this function."""
+        return UserCodeError(self.setting, f"{self.setting} = {self.reference!r}: {text}")
+
+
+def _fits(found: tuple[int, ...], expected: tuple[int | str, ...]) -> bool:
+    pairs = zip(found, expected, strict=False)
+    return len(found) == len(expected) and all(isinstance(size, str) or own == size for own, size in pairs)
+
+
+def shapes(inputs: object) -> str:
+    """The shape of a tensor, or of each of several, for messages."""
+    if isinstance(inputs, torch.Tensor):
+        return f"{str(inputs.dtype).removeprefix('torch.')} {tuple(inputs.shape)}"
+    assert isinstance(inputs, dict)
+    return str({name: tuple(tensor.shape) for name, tensor in inputs.items()})
+
+
+Prepared = torch.Tensor | dict[str, torch.Tensor]
+"""Observations as encoders read them: numbers float32 [n, *shape]; images float32 in 0 … 1 [n, channels, height,
+width]; Discrete spaces one-hot [n, values]; of several parts a dict of these by the part's name."""
+
+
+def reads(config: EncodedConfig, observation: ObservationSpec, source_dir: str | None) -> tuple[nn.Module | None, int]:
+    """Make the module that reads observations as encoded, and count its features: the encoder that the settings name,
+    or convolutions for images. None where the numbers themselves are the features.
+
+    Raises UnsupportedSpaceError, and UserCodeError where the encoder cannot be made.
+    """
+    if config.encoder is not None:
+        encoder = CustomEncoder(config, observation, source_dir)
+        return encoder, encoder.features
+    layout = input_layout(observation, config.convolution)
+    return None if layout is None else trunk_of(layout), features_of(observation, layout)
+
+
+class ReadingModule(CustomTrunk):
+    """Prepares encoded observations, and gives them to the user's module: [n, …] -> float32 [n, …]."""
+
+    def __init__(self, observation: ObservationSpec, module: nn.Module) -> None:
+        super().__init__()
+        self.prepare, self.module = Preparation(observation), module
+
+    def forward(self, encoded: torch.Tensor) -> torch.Tensor:
+        """See the class."""
+        given: torch.Tensor = self.module(self.prepare(encoded))
+        return given.float()
+
+    def steps(self, names: Names) -> Steps | None:
+        """See remuda.policy.networks.reading."""
+        return joined([self.prepare, self.module], names)
+
+    def example(self, observation: ObservationSpec) -> Prepared:
+        """Two observations as the module reads them."""
+        prepared: Prepared = self.prepare(torch.from_numpy(observation.encode(observation.example(2))))
+        return prepared
+
+
+class CustomEncoder(ReadingModule):
+    """One that the settings name: encoded observations [n, …] -> float32 [n, features]."""
+
+    def __init__(self, config: EncoderConfig, observation: ObservationSpec, source_dir: str | None) -> None:
+        assert config.encoder is not None
+        function = UserFunction("policy.encoder", config.encoder, config.encoder_kwargs, source_dir)
+        super().__init__(observation, function(observation))
+        example = self.example(observation)
+        self.features = function.outputs(self.module, example, name="module", shape=(2, "features")).shape[1]
+        """Numbers that the module gives for each observation."""
+
+
+class Preparation(nn.Module):
+    """Observations as ObservationSpec.encode gives them -> Prepared."""
+
+    def __init__(self, observation: ObservationSpec) -> None:
+        super().__init__()
+        self._observation = observation
+        self._pixels = Pixels.of(observation)
+        self._layout = PartsLayout.of(observation, None) if observation.parts else None
+
+    def forward(self, encoded: torch.Tensor) -> Prepared:
+        """See the class."""
+        if self._layout is not None:
+            return self._parts(self._layout, encoded)
+        if self._pixels is not None:
+            return as_channels(encoded, self._pixels)
+        if self._observation.n is not None:
+            return encoded.float()
+        return encoded.float().reshape(-1, *self._observation.shape)
+
+    def steps(self, names: Names) -> Steps | None:
+        """See remuda.policy.networks.reading."""
+        if self._pixels is not None:
+            return (ReadPixels(self._pixels.channels_last, self._pixels.scale),)
+        is_row = self._observation.n is not None or len(self._observation.shape) == 1
+        return () if is_row and self._layout is None else None
+
+    def _parts(self, layout: PartsLayout, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        prepared: dict[str, torch.Tensor] = {}
+        images: dict[str, ImagePart] = {image.part.name: image for image in layout.images}
+        for part in self._observation.parts:
+            image = images.get(part.name)
+            if image is not None:
+                prepared[part.name] = as_channels(part_image(image, rows), image.layout.pixels)
+            else:
+                numbers = part_vector(part, rows)
+                prepared[part.name] = numbers if part.counts else numbers.reshape(-1, *part.shape)
+        return prepared
+
+
+class CustomValues(nn.Module):
+    """Numbers of each action by a module of the user: encoded observations [n, …] -> float32 [n, *shape]."""
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        source_dir: str | None,
+        *,
+        shape: tuple[int, ...],
+        output: str,
+    ) -> None:
+        """`output` is the name under which collectors compute these numbers, as one row. Raises UserCodeError."""
+        super().__init__()
+        function = _function(config, source_dir)
+        module = _learning(function, function(observation, action), "module")
+        self.reading = ReadingModule(observation, module)
+        function.outputs(module, self.reading.example(observation), name="module", shape=(2, math.prod(shape)))
+        self._shape, self._output = shape, output
+
+    def forward(self, observations: torch.Tensor, noise: object = None) -> torch.Tensor:
+        """See the class. There is no use for `noise`: it is for layers that a user's module does not have."""
+        numbers: torch.Tensor = self.reading(observations)
+        return numbers.view(-1, *self._shape)
+
+    def acting(self) -> dict[str, nn.Module]:
+        """See remuda.policy.networks.reading."""
+        return {self._output: self.reading}
+
+
+@dataclass(frozen=True)
+class ActorAndCritic:
+    """The modules of a user's network with an actor and a critic."""
+
+    encoder: ReadingModule
+    """Encoded observations [n, …] -> float32 [n, …]; observations as they are prepared where the user has none."""
+    actor: nn.Module
+    """What the encoder gives -> [n, outputs]."""
+    critic: nn.Module
+    """The same, or one row of that and of an action's numbers -> [n, values]."""
+
+    @classmethod
+    def made(
+        cls,
+        config: NetworkConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        source_dir: str | None,
+        *,
+        outputs: int,
+        action_numbers: int = 0,
+        values: int = 1,
+    ) -> ActorAndCritic:
+        """Call the user's function.
+
+        Args:
+            config: names it.
+            observation: what is read.
+            action: what the network is for.
+            source_dir: see UserFunction.
+            outputs: of the actor.
+            action_numbers: that the critic reads beside the features.
+            values: of the critic.
+
+        Raises:
+            UserCodeError: it fails, or gives something else.
+        """
+        function = _function(config, source_dir)
+        made = function(observation, action)
+        encoder, actor, critic = (_part(function, made, name) for name in ("encoder", "actor", "critic"))
+        if actor is None or critic is None:
+            missing = "actor" if actor is None else "critic"
+            raise function.wrong(f"its module has no `{missing}`; it should have modules `actor` and `critic`")
+        reading = ReadingModule(observation, nn.Identity() if encoder is None else encoder)
+        seen = _seen(function, encoder, reading.example(observation), as_rows=action_numbers > 0)
+        function.outputs(actor, seen, name="actor", shape=(2, outputs))
+        if action_numbers:
+            seen = torch.cat((seen, torch.zeros(2, action_numbers)), dim=1)
+        function.outputs(critic, seen, name="critic", shape=(2, values))
+        return cls(reading, _learning(function, actor, "actor"), _learning(function, critic, "critic"))
+
+    @property
+    def parameters(self) -> set[nn.Parameter]:
+        """Everything that it learns."""
+        return {*self.encoder.parameters(), *self.actor.parameters(), *self.critic.parameters()}
+
+
+def require_separate(config: NetworkConfig, made: Sequence[ActorAndCritic]) -> None:
+    """Raise UserCodeError where several calls of the user's function gave the same weights."""
+    parameters = [one.parameters for one in made]
+    if len(set().union(*parameters)) < sum(map(len, parameters)):
+        raise _function(config, None).wrong(
+            "two calls of the function gave modules with the same weights, and actor and critics have weights of their "
+            "own: make new modules at each call"
+        )
+
+
+def _function(config: NetworkConfig, source_dir: str | None) -> UserFunction:
+    assert config.network is not None
+    return UserFunction("policy.network", config.network, config.network_kwargs, source_dir)
+
+
+def _part(function: UserFunction, made: nn.Module, name: str) -> nn.Module | None:
+    part: object = getattr(made, name, None)
+    if part is None or isinstance(part, nn.Module):
+        return part
+    raise function.wrong(f"the `{name}` of its module is a {type(part).__name__}, and should be a torch.nn.Module")
+
+
+def _learning(function: UserFunction, module: nn.Module, name: str) -> nn.Module:
+    if next(module.parameters(), None) is None:
+        raise function.wrong(f"its {name} has no parameters: there is nothing to learn")
+    return module
+
+
+def _seen(function: UserFunction, encoder: nn.Module | None, example: Prepared, *, as_rows: bool) -> torch.Tensor:
+    """What actor and critic read of two observations, which are rows of numbers if a critic reads actions beside."""
+    if encoder is not None:
+        return function.outputs(encoder, example, name="encoder", shape=(2, "features"))
+    if isinstance(example, torch.Tensor) and (example.dim() == 2 or not as_rows):
+        return example
+    raise function.wrong(
+        f"its module has no `encoder`, which makes features float32 [n, k] of observations {shapes(example)} for actor "
+        "and critic"
+    )

@@ -1,0 +1,344 @@
+"""Optimizers on one flat vector of parameters, by learner.optimizer."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Protocol, cast
+
+import torch
+from pydantic import JsonValue
+from torch import nn
+
+from remuda.config.errors import NoExit
+from remuda.config.optimizers import (
+    BUILT_IN_OPTIMIZERS,
+    OPTIMIZER,
+    AdamSettings,
+    AdamwSettings,
+    RmspropSettings,
+    own_optimizer,
+)
+from remuda.config.schema import ExperimentConfig
+from remuda.config.user_code import UserCodeError
+from remuda.policy.networks.flat_parameters import FlatPart, LastingMemory
+from remuda.policy.saved_state import misfits
+
+FIRST = "adam"
+"""Whose a state is that has no name: there was no other optimizer when it was saved."""
+
+
+class Kept(Protocol):
+    """What checkpoints keep of an optimizer, or of several."""
+
+    def state(self) -> dict[str, object]: ...
+
+    def misfits(self, state: object) -> list[str]: ...
+
+    def load_state(self, state: Mapping[str, object]) -> None: ...
+
+
+class Optimizer(ABC):
+    """Moves a parameter vector along its gradient vector; both are given once and changed in place by their owner."""
+
+    learning_rate: float
+    """May be changed between steps."""
+
+    def __init__(self, name: str, vector: torch.Tensor, gradient: torch.Tensor, *, learning_rate: float) -> None:
+        """`name` is that of `learner.optimizer`."""
+        self._name, self._vector, self._gradient = name, vector, gradient
+        self.learning_rate = learning_rate
+
+    @abstractmethod
+    def step(self) -> None:
+        """Take one step."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """Continue from a state without misfits. The learning rate and all other settings stay this optimizer's."""
+
+    def state(self) -> dict[str, object]:
+        """Its name, and what it remembers. Tensors are live, not copies."""
+        return {"name": self._name, **self._remembered()}
+
+    def misfits(self, state: object) -> list[str]:
+        """The reasons why a saved state cannot be loaded; empty if it fits."""
+        if not isinstance(state, Mapping):
+            return ["optimizer: missing"]
+        given = dict(cast("Mapping[str, object]", state))
+        name = given.pop("name", FIRST)
+        if name != self._name:
+            return [
+                f"optimizer: the state is of {name}, and learner.optimizer is {self._name}: set that to {name}, or "
+                "take the weights alone for a new run (learner.initialize_from)"
+            ]
+        return self._misfits(given)
+
+    @abstractmethod
+    def _remembered(self) -> dict[str, object]:
+        """The state without the name."""
+
+    @abstractmethod
+    def _misfits(self, remembered: Mapping[str, object]) -> list[str]:
+        """See misfits, of a state of the same optimizer."""
+
+
+class VectorOptimizer(Optimizer):
+    """Remembers the number of its steps, and vectors like that of the parameters."""
+
+    def __init__(
+        self, name: str, vector: torch.Tensor, gradient: torch.Tensor, *moments: str, learning_rate: float
+    ) -> None:
+        """`moments` name the vectors, which begin with zeros."""
+        super().__init__(name, vector, gradient, learning_rate=learning_rate)
+        self._steps = 0
+        memory = LastingMemory()
+        self._moments = {moment: memory.empty(vector.shape, like=vector).zero_() for moment in moments}
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        self._steps = cast("int", state["step"])
+        for name, moment in self._moments.items():
+            moment.copy_(cast("torch.Tensor", state[name]))
+
+    def _remembered(self) -> dict[str, object]:
+        return {"step": self._steps, **self._moments}
+
+    def _misfits(self, remembered: Mapping[str, object]) -> list[str]:
+        given = dict(remembered)
+        problems = [] if isinstance(given.pop("step", None), int) else ["optimizer: missing step"]
+        length = tuple(self._vector.shape)
+        return problems + misfits(dict.fromkeys(self._moments, length), given, what="optimizer")
+
+
+class Optimizers:
+    """Several of them, by the name of what each moves."""
+
+    def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
+        self._optimizers = dict(optimizers)
+
+    def __getitem__(self, name: str) -> Optimizer:
+        return self._optimizers[name]
+
+    def state(self) -> dict[str, object]:
+        """That of each, by name."""
+        return {name: optimizer.state() for name, optimizer in self._optimizers.items()}
+
+    def misfits(self, state: object) -> list[str]:
+        """The reasons why a saved state cannot be loaded; empty if it fits."""
+        given = dict(cast("Mapping[str, object]", state)) if isinstance(state, Mapping) else {}
+        each = ((name, optimizer.misfits(given.get(name))) for name, optimizer in self._optimizers.items())
+        return [f"{name}: {problem}" for name, problems in each for problem in problems]
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """Continue from a state without misfits."""
+        for name, optimizer in self._optimizers.items():
+            optimizer.load_state(cast("Mapping[str, object]", state[name]))
+
+
+def set_learning_rate(one: object, learning_rate: float) -> None:
+    """Give a learning rate to an optimizer, of Remuda or of torch; leaves everything else alone."""
+    if isinstance(one, Optimizer):
+        one.learning_rate = learning_rate
+    elif isinstance(one, torch.optim.Optimizer):
+        for group in one.param_groups:
+            group["lr"] = learning_rate
+
+
+_MEAN, _SQUARE = "exp_avg", "exp_avg_sq"
+
+
+class Adam(VectorOptimizer):
+    """Adam, or AdamW if the settings are AdamW's."""
+
+    def __init__(
+        self, vector: torch.Tensor, gradient: torch.Tensor, settings: AdamSettings, *, learning_rate: float
+    ) -> None:
+        decoupled = isinstance(settings, AdamwSettings)
+        name = "adamw" if decoupled else "adam"
+        super().__init__(name, vector, gradient, _MEAN, _SQUARE, learning_rate=learning_rate)
+        self._settings = settings
+        self._kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+        self._step = vector.new_zeros(())  # the kernel wants it where the vector is
+
+    def step(self) -> None:
+        self._steps += 1
+        beta1, beta2 = self._settings.betas
+        self._kernel(
+            [self._vector],
+            [self._gradient],
+            [self._moments[_MEAN]],
+            [self._moments[_SQUARE]],
+            [],
+            [self._step.fill_(self._steps)],
+            lr=self.learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=self._settings.weight_decay,
+            eps=self._settings.eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+_MEAN_SQUARE, _MEAN_GRADIENT, _MOMENTUM = "square_avg", "grad_avg", "momentum_buffer"
+
+
+class Rmsprop(VectorOptimizer):
+    """Divides the gradient by the root of its running mean square."""
+
+    def __init__(
+        self, vector: torch.Tensor, gradient: torch.Tensor, settings: RmspropSettings, *, learning_rate: float
+    ) -> None:
+        moments = [
+            _MEAN_SQUARE,
+            *([_MEAN_GRADIENT] if settings.centered else []),
+            *([_MOMENTUM] if settings.momentum else []),
+        ]
+        super().__init__("rmsprop", vector, gradient, *moments, learning_rate=learning_rate)
+        self._settings = settings
+        memory = LastingMemory()
+        self._root, self._decayed = (memory.empty(vector.shape, like=vector) for _ in range(2))
+
+    def step(self) -> None:
+        self._steps += 1
+        settings, gradient = self._settings, self._gradient
+        if settings.weight_decay:
+            gradient = torch.add(gradient, self._vector, alpha=settings.weight_decay, out=self._decayed)
+        root = self._root_of(gradient)
+        if not settings.momentum:
+            self._vector.addcdiv_(gradient, root, value=-self.learning_rate)
+            return
+        momentum = self._moments[_MOMENTUM]
+        momentum.mul_(settings.momentum).addcdiv_(gradient, root)
+        self._vector.add_(momentum, alpha=-self.learning_rate)
+
+    def _root_of(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Take a gradient into the running means; returns the root that divides it, epsilon included."""
+        settings, square = self._settings, self._moments[_MEAN_SQUARE]
+        square.mul_(settings.alpha).addcmul_(gradient, gradient, value=1 - settings.alpha)
+        variance = square
+        if settings.centered:
+            mean = self._moments[_MEAN_GRADIENT].lerp_(gradient, 1 - settings.alpha)
+            variance = torch.addcmul(square, mean, mean, value=-1, out=self._root)
+        if settings.eps_inside_root:
+            return torch.add(variance, settings.eps, out=self._root).sqrt_()
+        return torch.sqrt(variance, out=self._root).add_(settings.eps)
+
+
+_STATE = "state_dict"
+_ASKED = ("step", "state_dict", "load_state_dict", "param_groups")
+
+
+class Steps(Protocol):
+    """The part of torch.optim.Optimizer that is asked for."""
+
+    param_groups: list[dict[str, object]]
+
+    def step(self) -> object:
+        """Move the parameters along their gradients."""
+        ...
+
+    def state_dict(self) -> dict[str, object]:
+        """What goes into checkpoints: numbers, text and tensors."""
+        ...
+
+    def load_state_dict(self, state: dict[str, object], /) -> object:
+        """Continue from such a state."""
+        ...
+
+
+class CustomOptimizer(Optimizer):
+    """Gives the user's class one parameter: the whole vector."""
+
+    def __init__(
+        self,
+        vector: torch.Tensor,
+        gradient: torch.Tensor,
+        reference: str,
+        settings: Mapping[str, JsonValue],
+        *,
+        learning_rate: float,
+        source_dir: str | None,
+    ) -> None:
+        """Raises UserCodeError where the class cannot be made, or lacks something."""
+        super().__init__(reference, vector, gradient, learning_rate=learning_rate)
+        self._settings, self._source_dir = settings, source_dir
+        self._parameter = nn.Parameter(vector)
+        self._made = self._make(self._parameter)
+        self._told = learning_rate
+
+    def step(self) -> None:
+        if self._told != self.learning_rate:
+            self._told = self.learning_rate
+            for group in self._made.param_groups:
+                group["lr"] = self.learning_rate
+        parameter, vector = self._parameter, self._vector
+        parameter.grad = self._gradient  # the class may have put another in its place, and so with the parameter
+        self._made.step()
+        if parameter.data_ptr() != vector.data_ptr():
+            vector.copy_(parameter.detach())
+            parameter.data = vector
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        _load(self._made, state)
+        self._told = self.learning_rate
+        for group in self._made.param_groups:
+            group["lr"] = self.learning_rate
+
+    def _remembered(self) -> dict[str, object]:
+        return {_STATE: self._made.state_dict()}
+
+    def _misfits(self, remembered: Mapping[str, object]) -> list[str]:
+        if not isinstance(remembered.get(_STATE), dict):
+            return [f"optimizer: missing {_STATE}"]
+        try:
+            with NoExit():
+                _load(self._make(nn.Parameter(self._vector.clone())), remembered)
+        except UserCodeError:
+            raise
+        except Exception as error:  # whatever the user's class raises
+            return [f"optimizer: {self._name} refuses the state: {type(error).__name__}: {error}"]
+        return []
+
+    def _make(self, parameter: nn.Parameter) -> Steps:
+        parameter.grad = self._gradient
+        make = own_optimizer(self._name, self._settings, source_dir=self._source_dir)
+        where = f"{OPTIMIZER} = {self._name!r}"
+        try:
+            with NoExit():
+                made = make([parameter], lr=self.learning_rate, **self._settings)
+        except Exception as error:  # whatever the user's class raises
+            raise UserCodeError(OPTIMIZER, f"{where}: cannot be made: {type(error).__name__}: {error}") from error
+        if lacking := [name for name in _ASKED if not hasattr(made, name)]:
+            raise UserCodeError(OPTIMIZER, f"{where}: lacks {', '.join(lacking)}, which a torch.optim.Optimizer has")
+        return cast("Steps", made)
+
+
+def _load(made: Steps, state: Mapping[str, object]) -> None:
+    """Load what the class remembers. What its constructor takes stays as it was given."""
+    given = [dict(group) for group in made.param_groups]
+    made.load_state_dict(copy.deepcopy(cast("dict[str, object]", state[_STATE])))
+    try:
+        arguments = inspect.signature(type(made)).parameters.keys() - {"params"}
+    except ValueError:  # some classes written in C do not tell their parameters
+        arguments = set[str]()
+    for group, own in zip(made.param_groups, given, strict=True):
+        group.update({name: own[name] for name in own.keys() & arguments})
+
+
+def make_optimizer(config: ExperimentConfig, part: FlatPart, *, learning_rate: float | None = None) -> Optimizer:
+    """Make what moves these parameters along their gradient, by `learner.optimizer` and its settings, at the learner's
+    learning rate unless they have one of their own. Raises UserCodeError where a user's class cannot be made."""
+    learner, vector, gradient = config.learner, part.vector, part.gradient
+    rate = learner.learning_rate if learning_rate is None else learning_rate
+    kind = BUILT_IN_OPTIMIZERS.get(learner.optimizer)
+    if kind is None:
+        named, given = learner.optimizer, learner.optimizer_settings
+        return CustomOptimizer(vector, gradient, named, given, learning_rate=rate, source_dir=config.source_dir)
+    settings = kind.model_validate(learner.optimizer_settings)
+    if isinstance(settings, RmspropSettings):
+        return Rmsprop(vector, gradient, settings, learning_rate=rate)
+    assert isinstance(settings, AdamSettings)
+    return Adam(vector, gradient, settings, learning_rate=rate)

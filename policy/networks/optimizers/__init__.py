@@ -1,1 +1,0 @@
-"""Optimizers on one flat vector of parameters, by `learner.optimizer`."""

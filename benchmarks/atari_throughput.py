@@ -169,14 +169,14 @@ def updates(config: ExperimentConfig, threads: int) -> float:
 
 def _algorithm(config: ExperimentConfig) -> Algorithm:
     from remuda.environments.make import make_single
-    from remuda.learner.precision import settle_precision
+    from remuda.learner.precision import choose_precision
     from remuda.learner.start import new_algorithm
     from remuda.worker.process import bound_threads
 
     bound_threads()
     env = make_single(config.env, source_dir=None)
     algorithm = new_algorithm(config, env.observation_space, env.action_space)
-    settle_precision(config, algorithm, timed=False, say=lambda line: print(line, file=sys.stderr))
+    choose_precision(config, algorithm, timed=False, say=lambda line: print(line, file=sys.stderr))
     return algorithm
 
 

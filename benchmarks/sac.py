@@ -64,7 +64,7 @@ def updates_per_s() -> float:
     takes."""
     import torch
 
-    from remuda.learner.precision import settle_precision
+    from remuda.learner.precision import choose_precision
     from remuda.policy.algorithms import make_algorithm
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -72,7 +72,7 @@ def updates_per_s() -> float:
     config = load_config(CONFIG).config
     action = ActionSpec(None, 0, "float32", (NUMBERS,), (-1.0,) * NUMBERS, (1.0,) * NUMBERS)
     algorithm = make_algorithm(config, ObservationSpec((FEATURES,), "float64"), action, 0)
-    settle_precision(config, algorithm, timed=False, say=lambda text: None)
+    choose_precision(config, algorithm, timed=False, say=lambda text: None)
     batch = _batch(np.random.default_rng(0))
     for _ in range(WARM_UP):
         algorithm.learn(batch)

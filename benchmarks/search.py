@@ -20,7 +20,7 @@ from remuda.benchmarks.figure import Figure, compare, main
 from remuda.benchmarks.peers import peer
 from remuda.benchmarks.replay import calls_per_s
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.acting import SearchedModel
+from remuda.policy.algorithms.muzero.acting import SearchModel
 from remuda.policy.algorithms.muzero.models import PerceptronNetwork
 from remuda.policy.algorithms.muzero.networks import Support
 from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Nodes, SearchSettings
@@ -87,15 +87,15 @@ def figures(peers: bool) -> list[Figure]:
     return found
 
 
-def _perceptrons() -> SearchedModel:
+def _perceptrons() -> SearchModel:
     torch.manual_seed(0)
     network = PerceptronNetwork(MuZeroConfig(), features=4, actions=2, trains=False).eval()
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.1)  # the heads begin at zero, and all actions would be alike
-    return SearchedModel(network.frozen(Support(300)), torch.device("cpu"))
+    return SearchModel(network.frozen(Support(300)), torch.device("cpu"))
 
 
-def _searched_per_s(model: SearchedModel, roots: int) -> float:
+def _searched_per_s(model: SearchModel, roots: int) -> float:
     actions, simulations = GAMES["CartPole"]
     settings, observations = SearchSettings(simulations), _observations(roots)
     tree = new_tree(roots, actions, settings)
@@ -103,7 +103,7 @@ def _searched_per_s(model: SearchedModel, roots: int) -> float:
     return searches * roots * simulations
 
 
-def _evaluated_per_s(model: SearchedModel, roots: int) -> float:
+def _evaluated_per_s(model: SearchModel, roots: int) -> float:
     """The same calls of the model, for nodes that no tree has chosen."""
     actions, simulations = GAMES["CartPole"]
     observations, rng = _observations(roots), np.random.default_rng(0)

@@ -26,7 +26,7 @@ from remuda.deploy.sizes import Costs, Curve, at
 from remuda.environments.registered import obstacle_to_native
 from remuda.environments.vectorizing import usable_cores
 from remuda.environments.vectors import Vector, make_vector, single_spaces
-from remuda.learner.precision import device_clock, is_large, settle_precision, update_threads
+from remuda.learner.precision import choose_precision, device_clock, is_large, update_threads
 from remuda.learner.start import new_algorithm
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration, make_policy
@@ -89,7 +89,7 @@ def measure(config: ExperimentConfig, *, serial: bool, try_threads: bool, clock:
     with torch.random.fork_rng(devices=[]):
         with closing(_vector(config, 1)) as single:
             algorithm = new_algorithm(_not_compiled(config), *single_spaces(single))
-            settle_precision(config, algorithm, timed=False, say=lambda line: None)
+            choose_precision(config, algorithm, timed=False, say=lambda line: None)
             collecting = _collecting(config, single, _policy(config, algorithm), clock)
             vector_s[1] = collecting.stepping_s
         if _steps_together(config):

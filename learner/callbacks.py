@@ -56,7 +56,7 @@ _METHODS: dict[type[CallbackEvent], str] = {
 
 
 @dataclass
-class _Asked:
+class _Requests:
     """What one callback asks for about one event; see CallbackRun."""
 
     config: ExperimentConfig
@@ -169,24 +169,26 @@ class CallbackHost:
         return CallbackAnswer(has_news, wants_episodes=wants)
 
     def _ask(self, name: str, callback: Callback, event: CallbackEvent, config: ExperimentConfig) -> Verdict:
-        asked, method = _Asked(config, self._ckpt, self._policy), _METHODS[type(event)]
+        requests, method = _Requests(config, self._ckpt, self._policy), _METHODS[type(event)]
         try:
             with NoExit():
-                call = cast("Callable[[CallbackEvent, _Asked], None]", getattr(callback, method))
-                call(event, asked)
+                call = cast("Callable[[CallbackEvent, _Requests], None]", getattr(callback, method))
+                call(event, requests)
                 method = "state"
                 state = self._new_state(name, callback)
         except Exception as error:  # whatever the user's code raises
             failure = f"{method} of callback {name} failed: {type(error).__name__}: {error}"
-            return Verdict(name, asked.numbers, failure=shortened(failure), traceback=traceback.format_exc()[-100_000:])
+            return Verdict(
+                name, requests.numbers, failure=shortened(failure), traceback=traceback.format_exc()[-100_000:]
+            )
         return Verdict(
             name,
-            asked.numbers,
-            None if asked.reason is None else shortened(asked.reason),
-            asked.changes,
-            asked.refused,
+            requests.numbers,
+            None if requests.reason is None else shortened(requests.reason),
+            requests.changes,
+            requests.refused,
             state=state,
-            task_json=asked.task_json,
+            task_json=requests.task_json,
         )
 
     def _new_state(self, name: str, callback: Callback) -> bytes | None:
@@ -253,7 +255,7 @@ def _overrides(callback: Callback, method: str) -> bool:
     return getattr(type(callback), method) is not getattr(Callback, method)
 
 
-class ToldCallbacks:
+class LeaseCallbacks:
     """Answers each event once, and says the newest answer again where it is asked again."""
 
     def __init__(

@@ -56,21 +56,21 @@ class Metrics:
     def __init__(self, with_statistics: Collection[str]) -> None:
         """`with_statistics` is Declaration's."""
         self._with_statistics = with_statistics
-        self._told: dict[str, list[float | torch.Tensor]] = {}
+        self._values: dict[str, list[float | torch.Tensor]] = {}
         self._updates = 0
 
     def add(self, metrics: Mapping[str, float | torch.Tensor]) -> None:
         """Keep the metrics of an update; see LearnResult."""
         for name, values in metrics.items():
-            self._told.setdefault(name, []).append(values)
+            self._values.setdefault(name, []).append(values)
         self._updates += 1
         if self._updates % JOINED == 0:
-            self._told = {name: _joined(values) for name, values in self._told.items()}
+            self._values = {name: _joined(values) for name, values in self._values.items()}
 
     @property
     def is_empty(self) -> bool:
         """Whether there was no update since the last `take`."""
-        return not self._told
+        return not self._values
 
     def take(self) -> dict[str, float]:
         """Sum up the metrics since the last call; empty if there was no update. Waits for the device.
@@ -78,10 +78,10 @@ class Metrics:
         First the average of each metric by its name, then the other statistics of those with statistics. Every number
         has the same weight; for a metric with one number per row, that means every row.
         """
-        told, self._told = self._told, {}
+        collected, self._values = self._values, {}
         averages: dict[str, float] = {}
         others: dict[str, float] = {}
-        for name, values in told.items():
+        for name, values in collected.items():
             if name in self._with_statistics:
                 statistics = Statistics.of(on_host(values))
                 averages[name] = statistics.mean
@@ -274,8 +274,8 @@ class LearnerLoop:
 
     def require_finite(self) -> None:
         """Raise DivergedError if a gradient since the last check was not finite. Waits for the device."""
-        told, self._grad_norms = self._grad_norms, []
-        norms = on_host(told)
+        collected, self._grad_norms = self._grad_norms, []
+        norms = on_host(collected)
         if not np.isfinite(norms).all():
             raise DivergedError(f"of the last {len(norms)} gradients up to update {self.train_iter} one is not finite")
 

@@ -72,7 +72,7 @@ class PrecisionTrial:
         return calls >= FEWEST and (self._timed_s[precision] >= ENOUGH_S or calls >= MOST)
 
 
-def settle_precision(
+def choose_precision(
     config: ExperimentConfig,
     algorithm: Algorithm,
     *,
@@ -92,12 +92,12 @@ def settle_precision(
     Returns:
         What is to learn in place of the algorithm until updates have decided; None if all is decided.
     """
-    products, told = algorithm.products, config.learner.precision
+    products, configured = algorithm.products, config.learner.precision
     if products is None:
         return None
-    if told != "auto":
-        products.precision, products.decided = told, None
-        say(_line(told, "as the config says"))
+    if configured != "auto":
+        products.precision, products.decided = configured, None
+        say(_line(configured, "as the config says"))
         return None
     found = has(products.device)
     if products.decided is not None:
@@ -165,10 +165,10 @@ def update_threads(
     """
     if config.learner.device != "cpu":
         return None
-    told = config.learner.threads
-    if told is not None:
-        say(f"threads: an update uses {told}, as learner.threads says")
-        return told
+    configured = config.learner.threads
+    if configured is not None:
+        say(f"threads: an update uses {configured}, as learner.threads says")
+        return configured
     if not is_large(algorithm, plan):
         return None
     threads = most(config, alone=alone)

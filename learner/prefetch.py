@@ -186,8 +186,8 @@ class Prefetch:
             kept &= (rows < chunk.first_row) | (rows >= chunk.first_row + chunk.meta.rows)
         if not kept.any():
             raise NothingReadableError(f"none of the {len(rows)} rows of a batch is in a readable payload file")
-        places = np.resize(np.flatnonzero(kept), len(rows))
-        return rows[places], weights[places]
+        positions = np.resize(np.flatnonzero(kept), len(rows))
+        return rows[positions], weights[positions]
 
     def _forget_missing(self, first_live_row: int) -> None:
         self._missing = [chunk for chunk in self._missing if chunk.first_row + chunk.meta.rows > first_live_row]

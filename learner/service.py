@@ -17,11 +17,11 @@ from remuda.config.current import Values
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
-from remuda.learner.callbacks import ToldCallbacks
+from remuda.learner.callbacks import LeaseCallbacks
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
 from remuda.learner.outputs import LearnerOutputs
-from remuda.learner.precision import settle_precision, update_threads
+from remuda.learner.precision import choose_precision, update_threads
 from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher, TargetPublisher, taken_over
 from remuda.learner.settings import LearnerSettings
@@ -99,7 +99,7 @@ class LearnerWork:
             self._told_train_iter = train_iter = self._begin()
             self._say(place)
             self._loop = self._new_loop(train_iter, recruits)
-            self._callbacks = ToldCallbacks(assign, config, ckpt=self._folder.ckpt, send=link.send)
+            self._callbacks = LeaseCallbacks(assign, config, ckpt=self._folder.ckpt, send=link.send)
             if self._callbacks.host.names:
                 self._say(self._callbacks.host.told)
             self._publisher, self._target = self._new_publisher(), self._new_target_publisher()
@@ -238,7 +238,7 @@ class LearnerWork:
     def _new_loop(self, train_iter: int, recruits: Recruits | None) -> LearnerLoop:
         """What trains, with all ranks that there are to be."""
         config, ranks = self._config, self._config.learner.ranks
-        trial = settle_precision(config, self._algorithm, timed=ranks == 1, say=self._say)
+        trial = choose_precision(config, self._algorithm, timed=ranks == 1, say=self._say)
         self._ranks = self._start_ranks(recruits)
         self._training_text = "training" if ranks == 1 else f"training, world_size {ranks}"
         plan = row_plan(config)

@@ -62,7 +62,7 @@ class Returns(NamedTuple):
 
     def bootstrapped(self, values: Floats) -> Floats:
         """Targets of values, float32 [B, T]. `values` float32 [B, T + 1] are of all observations, the last included."""
-        later = np.take_along_axis(values, _places(self.steps) + self.steps, axis=1)
+        later = np.take_along_axis(values, _step_indices(self.steps) + self.steps, axis=1)
         targets: Floats = np.add(self.reward, self.discount * later, dtype=np.float32)
         return targets
 
@@ -100,12 +100,12 @@ def n_step_returns(outcome: Outcome, *, n_step: int, discount: float) -> Returns
     """The windows of segments, with what is left of the value after them."""
     windows = n_step_windows(outcome.reward.T.astype(np.float64), outcome.done.T, n_step=n_step, discount=discount)
     length = windows.length.T
-    terminated = np.take_along_axis(outcome.terminated, _places(length) + length - 1, axis=1)
+    terminated = np.take_along_axis(outcome.terminated, _step_indices(length) + length - 1, axis=1)
     left = np.where(outcome.valid & ~terminated, discount**length, 0.0)
     return Returns(np.where(outcome.valid, windows.reward.T, 0.0).astype(np.float32), length, left.astype(np.float32))
 
 
-def _places(steps: NDArray[np.int64]) -> NDArray[np.int64]:
+def _step_indices(steps: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64 [T] of steps [B, T]."""
     return np.arange(steps.shape[1], dtype=np.int64)
 
@@ -129,11 +129,11 @@ def vtrace(
     """
     ratio = np.exp(np.minimum(np.where(outcome.valid, log_ratio, 0.0), LARGEST_LOG_RATIO))
     rho, c = np.minimum(rho_clip, ratio), np.minimum(c_clip, ratio)
-    goes_on = outcome.valid & ~outcome.done
-    corrections = _accumulated(rho * _errors(outcome, values, discount=discount), np.float32(discount) * c * goes_on)
+    continues = outcome.valid & ~outcome.done
+    corrections = _accumulated(rho * _errors(outcome, values, discount=discount), np.float32(discount) * c * continues)
     targets = np.where(outcome.valid, values[:, :-1] + corrections, 0.0)
     following = values[:, 1:].copy()  # v_{t+1} of the paper: the target of the next slot, where the episode goes on
-    following[:, :-1] += corrections[:, 1:] * goes_on[:, :-1]
+    following[:, :-1] += corrections[:, 1:] * continues[:, :-1]
     advantages = rho * _errors(outcome, values, discount=discount, following=following)
     return VTrace(advantages.astype(np.float32), targets.astype(np.float32))
 

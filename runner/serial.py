@@ -20,7 +20,7 @@ from remuda.learner.callback import Callback
 from remuda.learner.callbacks import CallbackLike, make_callbacks
 from remuda.learner.checkpoint import CheckpointState, restore_rngs
 from remuda.learner.outputs import LearnerOutputs
-from remuda.learner.precision import settle_precision
+from remuda.learner.precision import choose_precision
 from remuda.learner.start import continue_from, take_weights
 from remuda.logbook.book import Logbook
 from remuda.logbook.role_logbooks import serial_logbook
@@ -233,7 +233,7 @@ def _begin(opened: _Opened) -> None:
         opened.outputs.loaded(found.folder.ckpt / found.continued.record.file, found.continued.warnings)
     elif config.learner.initialize_from is not None:
         logbook.say("learner", f"loaded weights {Path(config.learner.initialize_from)}")
-    settle_precision(config, algorithm, timed=False, say=partial(logbook.say, "learner"))
+    choose_precision(config, algorithm, timed=False, say=partial(logbook.say, "learner"))
 
 
 def _continue_exploration(found: Sequence[_Found], collector: Collecting) -> None:

@@ -76,8 +76,8 @@ def epsilon_greedy(
 def epsilon_powers(spread: float, first: int, number: int, of: int) -> NDArray[np.float64]:
     """The powers of epsilon with which `number` environments from `first` on explore, of the `of` of a run: float64
     [number], 1 + spread * i / (of - 1) for environment i (Horgan et al. 2018, section 4)."""
-    places = np.minimum(np.arange(first, first + number), of - 1)
-    powers: NDArray[np.float64] = 1.0 + spread * places / max(1, of - 1)
+    numbers = np.minimum(np.arange(first, first + number), of - 1)
+    powers: NDArray[np.float64] = 1.0 + spread * numbers / max(1, of - 1)
     return powers
 
 
@@ -87,11 +87,11 @@ class EpsilonGreedy:
     def __init__(self, spread: float) -> None:
         """`spread`: see `epsilon_powers`; 0 is the same epsilon for all."""
         self._spread = spread
-        self._place: tuple[int, int] | None = None
+        self._env_offset: tuple[int, int] | None = None
 
     def take_place(self, first: int, of: int) -> None:
         """See Policy.take_place."""
-        self._place = first, of
+        self._env_offset = first, of
 
     def __call__(
         self,
@@ -101,9 +101,9 @@ class EpsilonGreedy:
         legal: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.int64]:
         """Indices int64 [rows] of values [rows, n]."""
-        if self._place is None or not self._spread:
+        if self._env_offset is None or not self._spread:
             return epsilon_greedy(values, epsilon, rng, legal)
-        first, of = self._place
+        first, of = self._env_offset
         return epsilon_greedy(values, epsilon ** epsilon_powers(self._spread, first, len(values), of), rng, legal)
 
 

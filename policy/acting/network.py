@@ -39,13 +39,13 @@ _CLEARLY = 1.15
 class Choice:
     """Lets an output choose its form by timing. Is called with the choice."""
 
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     lower: bool
     """Whether products may be bfloat16."""
 
     def __call__(self, text: str) -> None:
         """Say the choice."""
-        self.say(text)
+        self.log(text)
 
 
 class ActingNetwork:
@@ -217,19 +217,19 @@ def fastest(plain: _Form, by_torch: Callable[..., Forward], inputs: np.ndarray, 
     """Time all forms on inputs [n, …]; return the fastest, and the decision in words. With `lower` that in bfloat16
     too, if the processor has instructions for it."""
     plain_s = _seconds_per_call(plain(), inputs)
-    said = f"inference of {len(inputs)} observations: plain arrays {plain_s * 1e3:.2f} ms"
+    report = f"inference of {len(inputs)} observations: plain arrays {plain_s * 1e3:.2f} ms"
     if plain_s < _FAST_ENOUGH_S:
-        return plain, f"{said}, which are fast enough"
+        return plain, f"{report}, which are fast enough"
     forms: dict[str, _Form] = {"torch": by_torch}
     if lower and _has_bfloat16():
         forms["torch in bfloat16"] = functools.partial(by_torch, lower=True)
     best, best_s = "plain arrays", plain_s
     for name, form in forms.items():
         seconds = _seconds_per_call(form(), inputs)
-        said += f", {name} {seconds * 1e3:.2f} ms"
+        report += f", {name} {seconds * 1e3:.2f} ms"
         if seconds * _CLEARLY < best_s:
             best, best_s = name, seconds
-    return forms.get(best, plain), f"{said}; {best} {'are' if best == 'plain arrays' else 'is'} taken"
+    return forms.get(best, plain), f"{report}; {best} {'are' if best == 'plain arrays' else 'is'} taken"
 
 
 def _has_bfloat16() -> bool:

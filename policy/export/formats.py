@@ -75,8 +75,8 @@ class TorchScript(FileFormat):
 
     def usage(self, file: str, inputs: list[str], outputs: list[str]) -> list[str]:
         """In Python."""
-        asked = f"policy({', '.join(inputs)})"
-        return ["import torch", f"policy = torch.jit.load({file!r})", f"{', '.join(outputs)} = {asked}"]
+        call = f"policy({', '.join(inputs)})"
+        return ["import torch", f"policy = torch.jit.load({file!r})", f"{', '.join(outputs)} = {call}"]
 
 
 class Onnx(FileFormat):
@@ -179,8 +179,8 @@ class Numpy(FileFormat):
 
     def usage(self, file: str, inputs: list[str], outputs: list[str]) -> list[str]:
         """In Python."""
-        asked = f"policy({', '.join(map(_identifier, inputs))})"
-        return [f"from {Path(file).stem} import policy", f"{', '.join(outputs)} = {asked}"]
+        call = f"policy({', '.join(map(_identifier, inputs))})"
+        return [f"from {Path(file).stem} import policy", f"{', '.join(outputs)} = {call}"]
 
     def files(self, path: Path) -> list[Path]:
         """The weights and the module."""

@@ -26,7 +26,7 @@ from remuda.storage.untrusted import open_regular
 Method = Literal["act", "forward", "value"]
 
 
-class ModelPolicy(ValuingActor):
+class ExportedActor(ValuingActor):
     """A model as an evaluator plays it: random numbers come from numpy's generator, so that seeds repeat them."""
 
     keeps_float64 = True  # it takes what the environment gives
@@ -41,7 +41,7 @@ class ModelPolicy(ValuingActor):
         self.state_size = next((int(one.shape[1]) for one in self.info.inputs if one.name == STATE), 0)
 
     @abstractmethod
-    def asked(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
+    def answer(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
         """The model's best actions, outputs or values. The `state` is overwritten."""
 
     @abstractmethod
@@ -60,9 +60,9 @@ class ModelPolicy(ValuingActor):
     ) -> np.ndarray:
         """See Actor; the same draws as the algorithm's own policy makes."""
         if deterministic and legal is None:
-            return self._told("act", observations, state)
+            return self._answer("act", observations, state)
         name, spec = self._output_name, self.info.action
-        outputs = masked(self._told("forward", observations, state), legal)
+        outputs = masked(self._answer("forward", observations, state), legal)
         if deterministic:
             return spec.to_environment(best(name, outputs, spec.counts))
         if name == "action_mean":
@@ -72,15 +72,15 @@ class ModelPolicy(ValuingActor):
         return (spec.bounded(by=self.info.algorithm) if in_units else spec).to_environment(drawn)
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        return self._told("value", observations, state)
+        return self._answer("value", observations, state)
 
-    def _told(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
+    def _answer(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
         if self.state_size and state is None:
             raise ValueError("a recurrent policy acts with the state of each environment: give `state`")
-        return self.asked(method, observations, state if self.state_size else None)
+        return self.answer(method, observations, state if self.state_size else None)
 
 
-class ExportedPolicy(ModelPolicy):
+class ExportedPolicy(ExportedActor):
     """The model in a model/ folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -92,7 +92,7 @@ class ExportedPolicy(ModelPolicy):
         super().__init__(info, info.outputs[0].name)
 
     @torch.no_grad()
-    def asked(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
+    def answer(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
         seen = torch.from_numpy(np.ascontiguousarray(observations, self.info.observation.dtype))
         answer = getattr(self._model, method)(*(seen,) if state is None else (seen, torch.from_numpy(state)))
         if state is not None:
@@ -159,7 +159,7 @@ def opened(path: Path) -> Run:
     return lambda given: list(session.run(None, dict(given)))
 
 
-class OnnxPolicy(ModelPolicy):
+class OnnxPolicy(ExportedActor):
     """An ONNX file as an evaluator plays it."""
 
     def __init__(self, path: Path) -> None:
@@ -178,7 +178,7 @@ class OnnxPolicy(ModelPolicy):
         except Exception as error:  # onnxruntime has a dozen unrelated types
             raise CheckpointError(f"{path}: not an ONNX file that onnxruntime can read: {first_line(error)}") from error
 
-    def asked(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
+    def answer(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
         given = as_floats(self.info.observation, observations)
         answers = self._run(given if state is None else {**given, STATE: state})
         if state is not None:

@@ -52,7 +52,7 @@ class GetAction(Protocol):
     ) -> int | np.ndarray: ...
 
 
-class _Memory:
+class _EpisodeState:
     """What an actor remembers of the episode that it plays or values."""
 
     def __init__(self, actor: ValuingActor) -> None:
@@ -65,7 +65,7 @@ class _Memory:
             self._state[:] = 0.0
 
 
-class GetValue(_Memory):
+class GetValue(_EpisodeState):
     """Maps one observation to the return expected from there on. `begin_episode` is that of GetAction."""
 
     def __call__(self, observation: object) -> float:
@@ -150,7 +150,7 @@ def function_of(playable: Playable) -> GetAction:
     return _Function(playable)
 
 
-class _Function(_Memory):
+class _Function(_EpisodeState):
     """A GetAction."""
 
     def __init__(self, playable: Playable) -> None:

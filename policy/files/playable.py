@@ -30,7 +30,7 @@ from remuda.policy.algorithms import (
 )
 from remuda.policy.base import Algorithm, Policy, ValuingActor
 from remuda.policy.files.checkpoint_file import CheckpointError, read, typed
-from remuda.policy.files.exported_policies import ExportedPolicy, ModelPolicy, OnnxPolicy, description_of
+from remuda.policy.files.exported_policies import ExportedActor, ExportedPolicy, OnnxPolicy, description_of
 from remuda.policy.files.policy_file import PolicyFileError, load
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -202,7 +202,7 @@ def require_fit(playable: Playable, env: SingleEnv) -> None:
     for what, policy, there in pairs:
         if _form(policy) != _form(there):
             raise EnvironmentBuildError(
-                f"the policy does not fit {shown(env)}: its {what} are {_told(policy)}, not {_told(there)}"
+                f"the policy does not fit {shown(env)}: its {what} are {_shape_text(policy)}, not {_shape_text(there)}"
             )
 
 
@@ -210,7 +210,7 @@ def _form(spec: ObservationSpec | ActionSpec) -> tuple[object, ...]:
     return spec.n, spec.shape, spec.counts if isinstance(spec, ActionSpec) else ()
 
 
-def _told(spec: ObservationSpec | ActionSpec) -> str:
+def _shape_text(spec: ObservationSpec | ActionSpec) -> str:
     if spec.n is not None:
         return f"{spec.n} whole numbers"
     arrays = f"arrays of shape {spec.shape}"
@@ -268,7 +268,7 @@ def onnx_playable(path: Path, *, trust_code: bool = False, search: bool = True) 
     return _described(path, OnnxPolicy(path))
 
 
-def _described(source: Path, actor: ModelPolicy) -> Playable:
+def _described(source: Path, actor: ExportedActor) -> Playable:
     info = actor.info
     try:
         env = EnvConfig.model_validate(info.env)

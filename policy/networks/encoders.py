@@ -174,7 +174,7 @@ def transformer(
     else:
         raise UnsupportedSpaceError(
             f"a transformer reads a Box of numbers [tokens, numbers], or several parts, and observations are "
-            f"{_said(observation)}: gymnasium.wrappers.FrameStackObservation makes tokens of the newest observations"
+            f"{_shown(observation)}: gymnasium.wrappers.FrameStackObservation makes tokens of the newest observations"
         )
     return Transformer(tokens, count, width, layers, heads, pooling, positions=positions)
 
@@ -191,7 +191,7 @@ def by_parts(
             image gets `nature_cnn`.
     """
     if not observation.parts:
-        raise UnsupportedSpaceError(f"by_parts reads Dict and Tuple spaces, and observations are {_said(observation)}")
+        raise UnsupportedSpaceError(f"by_parts reads Dict and Tuple spaces, and observations are {_shown(observation)}")
     of_parts = _parts(observation)
     if unknown := sorted(parts.keys() - of_parts.keys()):
         raise ValueError(f"parts: there is no {unknown[0]!r}; the observation has {', '.join(of_parts)}")
@@ -340,7 +340,7 @@ def _row_of_part(part: ObservationSpec) -> tuple[nn.Module, int]:
 
 
 def _no_image(observation: ObservationSpec) -> UnsupportedSpaceError:
-    return UnsupportedSpaceError(f"convolutions read images, and observations are {_said(observation)}")
+    return UnsupportedSpaceError(f"convolutions read images, and observations are {_shown(observation)}")
 
 
 def _require(setting: str, given: object, names: Collection[str]) -> None:
@@ -348,7 +348,7 @@ def _require(setting: str, given: object, names: Collection[str]) -> None:
         raise ValueError(f"{setting} must be one of {', '.join(names)}, and is {given!r}")
 
 
-def _said(observation: ObservationSpec) -> str:
+def _shown(observation: ObservationSpec) -> str:
     if observation.parts:
         return f"of several parts ({', '.join(part.name for part in observation.parts)}): take by_parts"
     if observation.n is not None:

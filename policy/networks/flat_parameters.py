@@ -26,7 +26,7 @@ _LINE_BYTES = 64
 _ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux has it
 
 
-class LastingMemory:
+class HugePageMemory:
     """Gives out memory that is freed when all tensors on it are gone.
 
     A processor remembers where some thousand pages of 4 KiB are. An update of SAC touches more of them, and looks them
@@ -184,7 +184,7 @@ class FlatParameters:
     def __init__(self, network: nn.Module) -> None:
         parameters = list(network.parameters())
         flat = [parameter.detach().reshape(-1) for parameter in parameters]
-        memory, numbers = LastingMemory(), sum(len(part) for part in flat)
+        memory, numbers = HugePageMemory(), sum(len(part) for part in flat)
         self.vector = nn.Parameter(torch.cat(flat, out=memory.empty((numbers,), like=flat[0])))
         self.gradient = memory.empty((numbers,), like=flat[0]).zero_()
         self.vector.grad = self.gradient

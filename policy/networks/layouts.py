@@ -162,7 +162,7 @@ def scale(part: PackedPart) -> float:
     return 1.0 / (part.high or 1.0) if part.dtype == "uint8" else 1.0
 
 
-def one_hot_places(part: PackedPart) -> NDArray[np.int64]:
+def one_hot_offsets(part: PackedPart) -> NDArray[np.int64]:
     """What is to be added to the entries of a part that counts, to find their ones among its `width` numbers."""
     first = np.concatenate(([0], np.cumsum(part.counts)[:-1]))
     return first - np.array(part.starts, np.int64)
@@ -175,7 +175,7 @@ def vector_of(part: PackedPart, rows: np.ndarray) -> NDArray[np.float32]:
         numbers: NDArray[np.float32] = entries.astype(np.float32)
         return numbers if scale(part) == 1.0 else numbers * np.float32(scale(part))
     encoded = np.zeros((len(rows), width(part)), np.float32)
-    encoded[np.arange(len(rows))[:, None], entries + one_hot_places(part)] = 1.0
+    encoded[np.arange(len(rows))[:, None], entries + one_hot_offsets(part)] = 1.0
     return encoded
 
 

@@ -26,15 +26,15 @@ class OneNode(Lowers, ABC):
         """The weight and the bias of each layer."""
         self._leaf: torch.Tensor | None = None
         """All parameters as one vector, in any order; see `flatten`."""
-        self._places: list[int] = []
+        self._order: list[int] = []
         """Of the parts of the vector by order, which parameter each is."""
         self._sizes: list[int] = []
         """Of each of them."""
-        self._nothing: tuple[None, ...] = ()
+        self._no_gradients: tuple[None, ...] = ()
         """For each view of the vector."""
         self._spare: tuple[torch.Tensor, list[torch.Tensor]] | None = None
         """A vector of gradients that nobody reads any more, and its parts."""
-        self._given: tuple[torch.Tensor, list[torch.Tensor]] | None = None
+        self._written: tuple[torch.Tensor, list[torch.Tensor]] | None = None
         """The newest such vector that was written."""
 
     @abstractmethod
@@ -46,7 +46,7 @@ class OneNode(Lowers, ABC):
     @abstractmethod
     def backward(
         self,
-        made: Any,
+        trace: Any,
         by_outputs: Sequence[torch.Tensor | None],
         out: Sequence[torch.Tensor | None],
         *,
@@ -65,13 +65,13 @@ class OneNode(Lowers, ABC):
 
     # --- one vector of all parameters: autograd takes some microseconds for each tensor
 
-    def flatten(self, leaf: torch.Tensor, places: list[int]) -> None:
+    def flatten(self, leaf: torch.Tensor, order: list[int]) -> None:
         """Record all parameters as one leaf of the graph: a vector on their memory, in which parameter number
         `places`[k] comes as number k. Its gradient is theirs."""
-        self._leaf, self._places = leaf, places
-        self._sizes = [self.parameters[place].numel() for place in places]
+        self._leaf, self._order = leaf, order
+        self._sizes = [self.parameters[index].numel() for index in order]
         values = self.views(leaf.detach())
-        self._nothing = (None,) * len(values)
+        self._no_gradients = (None,) * len(values)
         self.fix(values)
 
     def gradients(self, needed: Sequence[bool]) -> tuple[Sequence[torch.Tensor | None], Sequence[torch.Tensor | None]]:
@@ -81,24 +81,24 @@ class OneNode(Lowers, ABC):
             own = [torch.empty_like(tensor, requires_grad=False) if needs else None for tensor, needs in each]
             return own, own
         if not needed[0]:
-            return (None,), self._nothing
+            return (None,), self._no_gradients
         spare, self._spare = self._spare, None
         if spare is None:
             vector = torch.empty_like(self._leaf, requires_grad=False)
             spare = vector, self.views(vector)
-        self._given = spare
+        self._written = spare
         return spare[:1], spare[1]
 
     def release(self) -> None:
         """Say that nobody reads the newest vector of gradients any more."""
-        self._spare = self._given
+        self._spare = self._written
 
     def views(self, vector: torch.Tensor) -> list[torch.Tensor]:
         """View a vector like the leaf as the parameters, and in any other ways in which `fix` and `backward` want it
         after them."""
-        parts = [vector] * len(self._places)
-        for place, part in zip(self._places, torch.split(vector, self._sizes), strict=True):
-            parts[place] = part.view_as(self.parameters[place])
+        parts = [vector] * len(self._order)
+        for index, part in zip(self._order, torch.split(vector, self._sizes), strict=True):
+            parts[index] = part.view_as(self.parameters[index])
         return parts
 
 
@@ -107,7 +107,7 @@ class _Node(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, layers: OneNode, inputs: torch.Tensor, *_leaves: torch.Tensor) -> Outputs:
-        outputs, ctx.made = layers.run(inputs)
+        outputs, ctx.trace = layers.run(inputs)
         ctx.layers = layers
         return outputs
 
@@ -117,7 +117,7 @@ class _Node(torch.autograd.Function):
         _, to_inputs, *needed = ctx.needs_input_grad
         layers: OneNode = ctx.layers
         by_leaves, out = layers.gradients(needed)
-        return None, layers.backward(ctx.made, by_outputs, out, to_inputs=to_inputs), *by_leaves
+        return None, layers.backward(ctx.trace, by_outputs, out, to_inputs=to_inputs), *by_leaves
 
 
 _recorded = cast("Callable[..., Outputs]", _Node.apply)

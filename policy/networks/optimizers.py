@@ -23,7 +23,7 @@ from remuda.config.optimizers import (
 )
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
-from remuda.policy.networks.flat_parameters import FlatPart, LastingMemory
+from remuda.policy.networks.flat_parameters import FlatPart, HugePageMemory
 from remuda.policy.saved_state import misfits
 
 FIRST = "adam"
@@ -94,7 +94,7 @@ class VectorOptimizer(Optimizer):
         """`moments` name the vectors, which begin with zeros."""
         super().__init__(name, vector, gradient, learning_rate=learning_rate)
         self._steps = 0
-        memory = LastingMemory()
+        memory = HugePageMemory()
         self._moments = {moment: memory.empty(vector.shape, like=vector).zero_() for moment in moments}
 
     def load_state(self, state: Mapping[str, object]) -> None:
@@ -198,7 +198,7 @@ class Rmsprop(VectorOptimizer):
         ]
         super().__init__("rmsprop", vector, gradient, *moments, learning_rate=learning_rate)
         self._settings = settings
-        memory = LastingMemory()
+        memory = HugePageMemory()
         self._root, self._decayed = (memory.empty(vector.shape, like=vector) for _ in range(2))
 
     def step(self) -> None:
@@ -267,11 +267,11 @@ class CustomOptimizer(Optimizer):
         self._settings, self._source_dir = settings, source_dir
         self._parameter = nn.Parameter(vector)
         self._made = self._make(self._parameter)
-        self._told = learning_rate
+        self._group_rate = learning_rate
 
     def step(self) -> None:
-        if self._told != self.learning_rate:
-            self._told = self.learning_rate
+        if self._group_rate != self.learning_rate:
+            self._group_rate = self.learning_rate
             for group in self._made.param_groups:
                 group["lr"] = self.learning_rate
         parameter, vector = self._parameter, self._vector
@@ -283,7 +283,7 @@ class CustomOptimizer(Optimizer):
 
     def load_state(self, state: Mapping[str, object]) -> None:
         _load(self._made, state)
-        self._told = self.learning_rate
+        self._group_rate = self.learning_rate
         for group in self._made.param_groups:
             group["lr"] = self.learning_rate
 

@@ -49,7 +49,7 @@ class _Dense:
 
 
 @dataclass
-class _Made:
+class _Trace:
     """Everything that the backward pass of some layers reads."""
 
     outputs: list[torch.Tensor]
@@ -112,8 +112,8 @@ class Perceptrons(OneNode):
     def views(self, vector: torch.Tensor) -> list[torch.Tensor]:
         """See OneNode; then the weight and the bias of each stack."""
         parts = super().views(vector)
-        places = range(2 * self._alike)
-        stacks = [_stack([parts[begin + place] for begin in self._begins[:-1]]) for place in places]
+        indices = range(2 * self._alike)
+        stacks = [_stack([parts[begin + index] for begin in self._begins[:-1]]) for index in indices]
         whole = [stack for stack in stacks if stack is not None]
         return parts + whole if len(whole) == len(stacks) else parts
 
@@ -164,34 +164,34 @@ class Perceptrons(OneNode):
             outputs[-1] = outputs[-1].squeeze(1)
         return (dueling_values(*outputs),) if self._dueling else tuple(outputs)
 
-    def _by_heads(self, by: Sequence[torch.Tensor | None], heads: Sequence[_Made]) -> Sequence[torch.Tensor | None]:
+    def _by_heads(self, by: Sequence[torch.Tensor | None], heads: Sequence[_Trace]) -> Sequence[torch.Tensor | None]:
         """The gradient by what each head gave before `_joined`."""
         if self._value_last and (by_value := by[-1]) is not None:
             by = (*by[:-1], by_value.unsqueeze(1))
         return _by_dueling(by[0], heads) if self._dueling else by
 
-    def _run(self, layers: Sequence[_Dense], inputs: torch.Tensor) -> _Made:
-        made = _Made([inputs], [], [])
+    def _run(self, layers: Sequence[_Dense], inputs: torch.Tensor) -> _Trace:
+        trace = _Trace([inputs], [], [])
         for layer in layers:
-            given = made.outputs[-1]
+            given = trace.outputs[-1]
             if layer.lowers and self.products is not None and self.products.lowers(len(inputs), *layer.weight.shape):
                 outputs, weight, rounds = _lowered_product(self.products, layer, given)
             else:
                 weight, transposed, bias = layer.values()
                 product = torch.addmm if weight.dim() == 2 else torch.baddbmm
                 rounds, outputs = False, product(bias, _as(weight, given), transposed)
-            made.weights.append(weight)
-            made.rounded.append(rounds)
+            trace.weights.append(weight)
+            trace.rounded.append(rounds)
             if layer.activation == "tanh":
                 outputs = _tanh_(_as(layer.weight, outputs))
             elif layer.activation == "relu":
                 outputs = outputs.relu_()
-            made.outputs.append(outputs)
-        return made
+            trace.outputs.append(outputs)
+        return trace
 
     # --- backward
 
-    def run(self, inputs: torch.Tensor) -> tuple[Outputs, tuple[_Made, _Made, list[_Made]]]:
+    def run(self, inputs: torch.Tensor) -> tuple[Outputs, tuple[_Trace, _Trace, list[_Trace]]]:
         """See OneNode: what the shared layers made, the stacks, and the other layers of each head."""
         shared = self._run(self._shared, inputs)
         stacks = self._stacks if self.products is None or self.products.precision != "bfloat16" else []
@@ -199,28 +199,32 @@ class Perceptrons(OneNode):
         stacked = self._run(stacks, features.expand(len(self._heads), -1, -1) if stacks else features)
         parts = stacked.outputs[-1].unbind() if stacks else self._parts(features)
         heads = [self._run(head[len(stacks) :], part) for head, part in zip(self._heads, parts, strict=True)]
-        return self._joined([made.outputs.pop() for made in heads]), (shared, stacked, heads)
+        return self._joined([trace.outputs.pop() for trace in heads]), (shared, stacked, heads)
 
     def backward(
         self,
-        made: tuple[_Made, _Made, list[_Made]],
+        trace: tuple[_Trace, _Trace, list[_Trace]],
         by_outputs: Sequence[torch.Tensor | None],
         out: Sequence[torch.Tensor | None],
         *,
         to_inputs: bool,
     ) -> torch.Tensor | None:
-        shared, stacked, heads = made
+        shared, stacked, heads = trace
         by_heads = self._by_heads(by_outputs, heads)
         stacks = self._stacks[: len(stacked.weights)]
         to_shared = to_inputs or bool(self._shared)
         by_stacks = torch.empty_like(stacked.outputs[-1]) if stacks else None
-        places = [None] * len(heads) if by_stacks is None else by_stacks.unbind()
+        by_stack_inputs = [None] * len(heads) if by_stacks is None else by_stacks.unbind()
         by_parts: list[torch.Tensor] = []
-        for index, (layers, of_head, given, place) in enumerate(zip(self._heads, heads, by_heads, places, strict=True)):
-            by_output = _nothing(layers[-1], of_head) if given is None else given
+        for index, (layers, of_head, given, out_inputs) in enumerate(
+            zip(self._heads, heads, by_heads, by_stack_inputs, strict=True)
+        ):
+            by_output = _zero_gradient(layers[-1], of_head) if given is None else given
             own = out[self._begins[index] + 2 * len(stacks) : self._begins[index + 1]]
-            to_head = to_shared or place is not None
-            by_parts.append(_backward(layers[len(stacks) :], of_head, by_output, own, to_inputs=to_head, place=place))
+            to_head = to_shared or out_inputs is not None
+            by_parts.append(
+                _backward(layers[len(stacks) :], of_head, by_output, own, to_inputs=to_head, out_inputs=out_inputs)
+            )
         if by_stacks is not None:
             by_parts = list(_backward(stacks, stacked, by_stacks, out[len(self.parameters) :], to_inputs=to_shared))
         if not to_shared:
@@ -262,9 +266,9 @@ def _number_alike(heads: Sequence[Sequence[_Dense]]) -> int:
 
 def _stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """View tensors [...] of one memory as [count, ...]; None unless they lie at equal distances."""
-    places = [tensor.storage_offset() for tensor in tensors]
-    first, distance = tensors[0], places[1] - places[0]
-    if distance <= 0 or any(after - before != distance for before, after in itertools.pairwise(places)):
+    offsets = [tensor.storage_offset() for tensor in tensors]
+    first, distance = tensors[0], offsets[1] - offsets[0]
+    if distance <= 0 or any(after - before != distance for before, after in itertools.pairwise(offsets)):
         return None
     return first.as_strided((len(tensors), *first.shape), (distance, *first.stride()))
 
@@ -282,27 +286,27 @@ def _lowered_product(
 
 def _backward(
     layers: Sequence[_Dense],
-    made: _Made,
+    trace: _Trace,
     gradient: torch.Tensor,
     out: Sequence[torch.Tensor | None],
     *,
     to_inputs: bool,
-    place: torch.Tensor | None = None,
+    out_inputs: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Write a loss's gradient by the parameters of some layers; returns that by their inputs, if it is asked for, in
-    its `place`, if that is given."""
+    `out_inputs`, if that is given."""
     for index in reversed(range(len(layers))):
-        layer, weight, rounds = layers[index], made.weights[index], made.rounded[index]
+        layer, weight, rounds = layers[index], trace.weights[index], trace.rounded[index]
         if layer.activation is not None:
-            gradient = _before_activation(layer.activation, made.outputs[index + 1], gradient)
-        inputs, gradient = _as(weight, made.outputs[index]), _as(weight, gradient)
-        goes_on = index > 0 or to_inputs
+            gradient = _before_activation(layer.activation, trace.outputs[index + 1], gradient)
+        inputs, gradient = _as(weight, trace.outputs[index]), _as(weight, gradient)
+        continues = index > 0 or to_inputs
         if rounds:
             with rounding(True) as read:
-                gradient = _through(weight, read(inputs), read(gradient), out[2 * index :], goes_on=goes_on)
+                gradient = _through(weight, read(inputs), read(gradient), out[2 * index :], continues=continues)
         else:
-            to = None if index else place
-            gradient = _through(weight, inputs, gradient, out[2 * index :], goes_on=goes_on, place=to)
+            to = None if index else out_inputs
+            gradient = _through(weight, inputs, gradient, out[2 * index :], continues=continues, out_inputs=to)
     return gradient
 
 
@@ -312,10 +316,10 @@ def _through(
     gradient: torch.Tensor,
     out: Sequence[torch.Tensor | None],
     *,
-    goes_on: bool,
-    place: torch.Tensor | None = None,
+    continues: bool,
+    out_inputs: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Write the gradient of a layer; returns that by its inputs if the way back `goes_on`, else the one given."""
+    """Write the gradient of a layer; returns that by its inputs if the way back `continues`, else the one given."""
     by_weight, by_bias = out[:2]
     product = torch.mm if gradient.dim() == 2 else torch.bmm
     if by_weight is not None:
@@ -327,12 +331,12 @@ def _through(
             product(gradient.mT, inputs, out=by_weight)
     if by_bias is not None:
         torch.sum(gradient, -2, dtype=by_bias.dtype, out=by_bias)
-    return product(gradient, weight, out=place) if goes_on else gradient
+    return product(gradient, weight, out=out_inputs) if continues else gradient
 
 
-def _nothing(layer: _Dense, made: _Made) -> torch.Tensor:
+def _zero_gradient(layer: _Dense, trace: _Trace) -> torch.Tensor:
     """A gradient of 0 by the outputs of a head's last layer."""
-    return layer.weight.new_zeros(len(made.outputs[0]), len(layer.weight))
+    return layer.weight.new_zeros(len(trace.outputs[0]), len(layer.weight))
 
 
 def _before_activation(activation: Activation, outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -345,7 +349,7 @@ def _before_activation(activation: Activation, outputs: torch.Tensor, gradient: 
     return before
 
 
-def _by_dueling(by_values: torch.Tensor | None, heads: Sequence[_Made]) -> list[torch.Tensor | None]:
+def _by_dueling(by_values: torch.Tensor | None, heads: Sequence[_Trace]) -> list[torch.Tensor | None]:
     """The gradient by the inputs of `dueling_values`, given that by the action values [n, actions]."""
     if by_values is None:
         return [None] * len(heads)

@@ -21,7 +21,7 @@ from remuda.policy.networks.layouts import (
     InputLayout,
     PartsLayout,
     Pixels,
-    one_hot_places,
+    one_hot_offsets,
     scale,
     width,
 )
@@ -181,7 +181,7 @@ class PartsTrunk(nn.Module):
         super().__init__()
         self._layout = layout
         self.images = nn.ModuleList(ConvolutionTrunk(image.layout) for image in layout.images)
-        self._places = [torch.from_numpy(one_hot_places(part)) if part.counts else None for part in layout.vectors]
+        self._offsets = [torch.from_numpy(one_hot_offsets(part)) if part.counts else None for part in layout.vectors]
 
     def steps(self, names: Names) -> Steps:
         """See remuda.policy.networks.reading."""
@@ -192,7 +192,7 @@ class PartsTrunk(nn.Module):
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Under autocast the images are computed in the lower precision."""
         read = [
-            part_vector(part, rows, places) for part, places in zip(self._layout.vectors, self._places, strict=True)
+            part_vector(part, rows, offsets) for part, offsets in zip(self._layout.vectors, self._offsets, strict=True)
         ]
         for trunk, image in zip(self.images, self._layout.images, strict=True):
             read.append(trunk(part_image(image, rows)).float())
@@ -218,14 +218,14 @@ def trunk_of(layout: InputLayout) -> ConvolutionTrunk | PartsTrunk:
     return PartsTrunk(layout) if isinstance(layout, PartsLayout) else ConvolutionTrunk(layout)
 
 
-def part_vector(part: PackedPart, rows: torch.Tensor, places: torch.Tensor | None = None) -> torch.Tensor:
+def part_vector(part: PackedPart, rows: torch.Tensor, offsets: torch.Tensor | None = None) -> torch.Tensor:
     """A part of rows of bytes as numbers, one-hot where it counts: float32 [n, width]. `places` saves computing them
-    again; see one_hot_places."""
+    again; see one_hot_offsets."""
     entries = _entries(part, rows).reshape(-1, math.prod(part.shape))
     if not part.counts:
         return entries.float() * scale(part)
-    places = torch.from_numpy(one_hot_places(part)) if places is None else places
-    at = entries.long() + places.to(rows.device)
+    offsets = torch.from_numpy(one_hot_offsets(part)) if offsets is None else offsets
+    at = entries.long() + offsets.to(rows.device)
     return torch.zeros(at.shape[0], width(part), device=rows.device).scatter(1, at, 1.0)
 
 

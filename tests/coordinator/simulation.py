@@ -35,7 +35,7 @@ from remuda.coordinator.limits import Limits
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
 from remuda.environments.assignment import config_of_policy
-from remuda.learner.callbacks import ToldCallbacks
+from remuda.learner.callbacks import LeaseCallbacks
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
 from remuda.logbook.episode_reports import EvaluationReport
@@ -334,7 +334,7 @@ class LearnerWork:
             left_out=self.leave_out,
         )
         config = ExperimentConfig.model_validate_json(assign.config_json)
-        self.callbacks = ToldCallbacks(assign, config, ckpt=Path("ckpt"), send=worker.say)
+        self.callbacks = LeaseCallbacks(assign, config, ckpt=Path("ckpt"), send=worker.say)
         self.prefetch.load(assign.replay)
         self.prefetch.rewrite(assign.reanalyses)
         self.target = -1

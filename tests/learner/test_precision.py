@@ -16,7 +16,7 @@ from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.learning import LearnerConfig, Precision
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.checkpoint import Progress, load, restore, save
-from remuda.learner.precision import CLEARLY, MOST, PrecisionTrial, settle_precision
+from remuda.learner.precision import CLEARLY, MOST, PrecisionTrial, choose_precision
 from remuda.learner.ranks.following import load_saved, saved
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.base import Arrays, LearnResult
@@ -130,7 +130,7 @@ def settled(
 ) -> tuple[object, list[str]]:
     lines: list[str] = []
     asked = config(learner=LearnerConfig.model_validate({"precision": told, "ranks": ranks}))
-    return settle_precision(asked, algorithm, timed=timed, say=lines.append, has=lambda device: has), lines
+    return choose_precision(asked, algorithm, timed=timed, say=lines.append, has=lambda device: has), lines
 
 
 def products(algorithm: Dqn) -> Products:

@@ -277,8 +277,8 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
         if losses:
             metrics.update(zip(("total_loss", "policy_loss", "value_loss", "entropy"), losses, strict=True))
         metrics["cur_lr"] = self._optimizer.learning_rate
-        told = {name: metrics[name] for name in PPO_MONITORED if name in metrics}
-        return LearnResult(told, None, updates)
+        reported = {name: metrics[name] for name in PPO_MONITORED if name in metrics}
+        return LearnResult(reported, None, updates)
 
     # --- parts
 

@@ -53,7 +53,7 @@ class Steps(NamedTuple):
         return map(Steps, *columns, legal)
 
 
-class _Taken(NamedTuple):
+class _GradientStep(NamedTuple):
     """A gradient step that was taken."""
 
     losses: tuple[torch.Tensor, ...]
@@ -99,28 +99,28 @@ class Ppo(ActorCritic):
         """Do a whole iteration: advantages, then `epochs` passes over `minibatches` shares of the batch."""
         clip = self._policy.clip
         segments = self._prepare(batch)
-        steps, explained = self._valued(segments)
+        steps, explained = self._with_advantages(segments)
         order = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same
-        taken: list[_Taken] = []
+        gradient_steps: list[_GradientStep] = []
         for minibatch in self._minibatches(steps, segments, order):
             step = self._step(minibatch, clip=clip)
             if step is None:
                 break
-            taken.append(step)
+            gradient_steps.append(step)
         of_batch: dict[str, float | torch.Tensor] = {
             "explained_variance": explained,
             "value": steps.values / segments.reward_scale,
-            "stop_iter": len(taken),
+            "stop_iter": len(gradient_steps),
         }
-        if not taken:
+        if not gradient_steps:
             return self._result(updates=0, **of_batch)
-        losses, log_ratios, norms = zip(*taken, strict=True)
+        losses, log_ratios, norms = zip(*gradient_steps, strict=True)
         log_ratio = torch.cat(log_ratios)
         approx_kl, clip_fraction = divergence(log_ratio), ((log_ratio.exp() - 1.0).abs() > clip).float().mean()
         self.ranks.average(len(log_ratio), approx_kl, clip_fraction)
         return self._result(
             [torch.stack(parts) for parts in zip(*losses, strict=True)],
-            updates=len(taken),
+            updates=len(gradient_steps),
             approx_kl=approx_kl,
             clip_fraction=clip_fraction,
             grad_norm=torch.stack(norms),
@@ -138,7 +138,7 @@ class Ppo(ActorCritic):
         total = self._total(of_policy, of_values, entropy)
         return Losses(total, of_policy, of_values, entropy, log_ratio, values.detach(), steps.returns)
 
-    def _step(self, steps: Steps, *, clip: float) -> _Taken | None:
+    def _step(self, steps: Steps, *, clip: float) -> _GradientStep | None:
         """Take one gradient step on a minibatch; None if the policy has moved too far already."""
         losses = self.loss(steps, clip=clip)
         log_ratio = losses.log_ratio.detach()
@@ -149,9 +149,9 @@ class Ppo(ActorCritic):
                 return None
         means = losses.means
         grad_norm = self._descend(losses.total, len(log_ratio), *means)
-        return _Taken(means, log_ratio, grad_norm)
+        return _GradientStep(means, log_ratio, grad_norm)
 
-    def _valued(self, segments: Segments) -> tuple[Steps, float]:
+    def _with_advantages(self, segments: Segments) -> tuple[Steps, float]:
         """The valid slots with their advantages and returns, and what of the returns the values had explained."""
         advantages, returns, values = self._estimates(segments)
         of_actions, brought, valued = (to_tensor(column, self._device) for column in (advantages, returns, values))
@@ -160,7 +160,7 @@ class Ppo(ActorCritic):
         )
         return steps, explained_variance(self.ranks, values, returns)
 
-    def _revalued(self, steps: Steps, segments: Segments) -> Steps:
+    def _with_new_advantages(self, steps: Steps, segments: Segments) -> Steps:
         """The same with the newest values. `steps.values` stay: changes are clipped from before the update."""
         advantages, returns, _ = self._estimates(segments)
         device = self._device
@@ -186,7 +186,7 @@ class Ppo(ActorCritic):
         minibatches = min(self._policy.minibatches, segments.whole)
         for epoch in range(self._policy.epochs if segments.whole else 0):
             if epoch and self._policy.recompute_advantages:
-                steps = self._revalued(steps, segments)
+                steps = self._with_new_advantages(steps, segments)
             if isinstance(steps.observations, Unrolled):
                 yield from self._of_segments(steps, steps.observations, rng)
                 continue
@@ -207,9 +207,9 @@ class Ppo(ActorCritic):
             own = np.flatnonzero(np.isin(segment, share))
             if not len(own):  # nothing but resets
                 continue
-            place = np.empty(segments, np.int64)
-            place[share] = np.arange(len(share))
-            among, drawn = (to_tensor(index, self._device) for index in (place[segment[own]] * slots + slot[own], own))
+            order = np.empty(segments, np.int64)
+            order[share] = np.arange(len(share))
+            among, drawn = (to_tensor(index, self._device) for index in (order[segment[own]] * slots + slot[own], own))
             chosen = to_tensor(share, self._device)
             yield steps.at(Unrolled(seen.observations[chosen], seen.state[chosen], seen.begins[chosen], among), drawn)
 

@@ -34,7 +34,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 Floats = NDArray[np.float32]
 
 
-class SearchedModel:
+class SearchModel:
     """What a search asks of a network; see remuda.policy.algorithms.muzero.search. Latent states stay in one tensor,
     which is kept from one search to the next."""
 
@@ -103,7 +103,7 @@ ILLEGAL = -1.0
 rows of environments that name none need no more space."""
 
 
-class UnsearchedMuZero(Policy):
+class NetworkMuZeroPolicy(Policy):
     """Takes the action that the network expects a search to prefer, or draws from its policy. This shows how much of
     the playing strength the search adds, and is many times as fast."""
 
@@ -169,7 +169,7 @@ class UnsearchedMuZero(Policy):
         return self._frozen
 
 
-class MuZeroPolicy(UnsearchedMuZero):
+class MuZeroPolicy(NetworkMuZeroPolicy):
     """Searches the learned model, and takes the actions that the search visited most.
 
     In collectors the root's prior has noise, and actions are drawn by their visits. With Gumbel MuZero it takes the
@@ -185,7 +185,7 @@ class MuZeroPolicy(UnsearchedMuZero):
     ) -> None:
         super().__init__(config, observation, action, inference)
         self._config, self._settings = config, search_settings(config)
-        self._model: SearchedModel | None = None
+        self._model: SearchModel | None = None
         self._tree: tuple[int, Tree] | None = None
         """For so many roots."""
 
@@ -257,7 +257,7 @@ class MuZeroPolicy(UnsearchedMuZero):
         self, observations: np.ndarray, noise: NDArray[np.float32] | None, legal: NDArray[np.bool_] | None
     ) -> SearchResult:
         if self._model is None:
-            self._model = SearchedModel(self.frozen, self._device)
+            self._model = SearchModel(self.frozen, self._device)
         roots = len(observations)
         if self._tree is None or self._tree[0] != roots:
             self._tree = roots, new_tree(roots, self._actions, self._settings)
@@ -341,9 +341,9 @@ def _different(observations: np.ndarray, legal: NDArray[np.bool_]) -> tuple[NDAr
     number: dict[bytes, int] = {}
     first: list[int] = []
     again = np.empty(len(observations), np.int64)
-    for place in range(len(observations)):
-        content = observations[place].tobytes() + legal[place].tobytes()
-        again[place] = number.setdefault(content, len(number))
-        if again[place] == len(first):
-            first.append(place)
+    for index in range(len(observations)):
+        content = observations[index].tobytes() + legal[index].tobytes()
+        again[index] = number.setdefault(content, len(number))
+        if again[index] == len(first):
+            first.append(index)
     return np.array(first, np.int64), again

@@ -86,9 +86,9 @@ class MuZeroEntry(BuiltInEntry[MuZeroConfig], ReanalyzingEntry[MuZeroConfig]):
 
     def make_policy(self, setup: Setup[MuZeroConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry. Imports torch."""
-        from remuda.policy.algorithms.muzero.acting import MuZeroPolicy, UnsearchedMuZero
+        from remuda.policy.algorithms.muzero.acting import MuZeroPolicy, NetworkMuZeroPolicy
 
-        acting = MuZeroPolicy if setup.search else UnsearchedMuZero
+        acting = MuZeroPolicy if setup.search else NetworkMuZeroPolicy
         return acting(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
     def make_reanalyzer(self, setup: Setup[MuZeroConfig], *, device: str = "cpu") -> Reanalyzer:

@@ -13,7 +13,7 @@ from torch import nn
 
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.muzero.acting import ILLEGAL, SearchedModel, make_network, search_settings
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, SearchModel, make_network, search_settings
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, Consistency, MuZeroNetwork, Support
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import new_tree
@@ -34,7 +34,7 @@ that are computed twice count twice in the moments of the batch, and once in the
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingBatch:
     """A batch of B rows, ready to learn from: tensors over its P positions, those of position 0 first, as Positions
     lays them out."""
 
@@ -88,17 +88,17 @@ def consistency(heads: Consistency, imagined: torch.Tensor, seen: torch.Tensor, 
     return of_all[:compared]
 
 
-def unrolled(network: MuZeroNetwork, lesson: Lesson, hidden_gradient: float) -> list[torch.Tensor]:
+def unrolled(network: MuZeroNetwork, batch_tensors: TrainingBatch, hidden_gradient: float) -> list[torch.Tensor]:
     """Latent states of position 0, 1 … K, [rows that have it, latent] each, all imagined but the first. Their gradients
     are multiplied with `hidden_gradient` where they go into the dynamics."""
-    latent = [network.represent(lesson.observation)]
+    latent = [network.represent(batch_tensors.observation)]
     start = 0
-    for rows, following in zip(lesson.counts[:-1], lesson.counts[1:], strict=True):
+    for rows, following in zip(batch_tensors.counts[:-1], batch_tensors.counts[1:], strict=True):
         if not following:
             break
         before = latent[-1][:following]
         slowed = before * hidden_gradient + before.detach() * (1.0 - hidden_gradient)  # the same numbers
-        latent.append(network.imagine(slowed, lesson.action[start : start + following]))
+        latent.append(network.imagine(slowed, batch_tensors.action[start : start + following]))
         start += rows
     return latent
 
@@ -196,8 +196,8 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
         with torch.no_grad():
             value = self._returns(batch, positions)
             policy, reanalyzed_s = self._policies(batch, positions)
-            lesson = self._lesson(batch, positions, value, policy)
-        loss = self.loss(lesson)
+            batch_tensors = self._training_batch(batch, positions, value, policy)
+        loss = self.loss(batch_tensors)
         self._parameters.gradient.zero_()
         torch.autograd.backward(loss.total)
         with torch.no_grad():
@@ -213,45 +213,45 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
         metrics = {"cur_lr": self._learner.learning_rate, **loss.metrics, "grad_norm": grad_norm}
         metrics["value_priority"] = priorities
         if self._updates % self._analysis_iters == 0:
-            metrics |= analysis(self._online, lesson.observation, lesson.action[:rows])
+            metrics |= analysis(self._online, batch_tensors.observation, batch_tensors.action[:rows])
         metrics["reanalyze_time_ms"] = 1e3 * reanalyzed_s
         return LearnResult(metrics, priorities)
 
     # --- the update rule
 
-    def loss(self, lesson: Lesson) -> Loss:
+    def loss(self, batch_tensors: TrainingBatch) -> Loss:
         """Unroll the model, and compare it with the targets there are (MuZero, equation 1 and appendix G): sums over
         the positions of a row, and weighted means over rows. The priorities are those of the lesson's rows."""
         network, support, settings = self._online, self._support, self._policy
-        rows, unrolled_steps = lesson.counts[0], len(lesson.counts) - 1
-        latent = torch.cat(unrolled(network, lesson, self.hidden_gradient))
-        share = torch.full_like(lesson.value, 1.0 / (rows * unrolled_steps))
+        rows, unrolled_steps = batch_tensors.counts[0], len(batch_tensors.counts) - 1
+        latent = torch.cat(unrolled(network, batch_tensors, self.hidden_gradient))
+        share = torch.full_like(batch_tensors.value, 1.0 / (rows * unrolled_steps))
         share[:rows] = 1.0 / rows  # appendix G: position 0 counts as much as all others together
 
-        said = network.predict(latent)
-        log_policy = said.policy.log_softmax(1)
-        policy = -(lesson.policy * log_policy).sum(1) * lesson.acted
-        entropy = -(log_policy.exp() * log_policy).sum(1) * lesson.acted
-        value = support.cross_entropy(said.value, lesson.value) * lesson.valued
+        prediction = network.predict(latent)
+        log_policy = prediction.policy.log_softmax(1)
+        policy = -(batch_tensors.policy * log_policy).sum(1) * batch_tensors.acted
+        entropy = -(log_policy.exp() * log_policy).sum(1) * batch_tensors.acted
+        value = support.cross_entropy(prediction.value, batch_tensors.value) * batch_tensors.valued
         rewards = network.rewards(latent[rows:])
-        reward = support.cross_entropy(rewards, lesson.reward)
+        reward = support.cross_entropy(rewards, batch_tensors.reward)
         parts = {
-            "policy_loss": (settings.policy_coefficient, policy, share, lesson.weights),
-            "policy_entropy": (-settings.entropy_coefficient, entropy, share, lesson.weights),
-            "value_loss": (settings.value_coefficient, value, share, lesson.weights),
-            "reward_loss": (settings.reward_coefficient, reward, share[rows:], lesson.weights[rows:]),
+            "policy_loss": (settings.policy_coefficient, policy, share, batch_tensors.weights),
+            "policy_entropy": (-settings.entropy_coefficient, entropy, share, batch_tensors.weights),
+            "value_loss": (settings.value_coefficient, value, share, batch_tensors.weights),
+            "reward_loss": (settings.reward_coefficient, reward, share[rows:], batch_tensors.weights[rows:]),
         }
-        if network.consistency is not None and len(lesson.compared):
-            cosine = self._cosine(network.consistency, latent[rows:][lesson.compared], lesson.seen)
-            of_compared = share[rows:][lesson.compared], lesson.weights[rows:][lesson.compared]
+        if network.consistency is not None and len(batch_tensors.compared):
+            cosine = self._cosine(network.consistency, latent[rows:][batch_tensors.compared], batch_tensors.seen)
+            of_compared = share[rows:][batch_tensors.compared], batch_tensors.weights[rows:][batch_tensors.compared]
             parts["consistency_loss"] = (settings.consistency_coefficient, -cosine, *of_compared)
 
-        values = support.expectation(said.value[:rows].detach())
+        values = support.expectation(prediction.value[:rows].detach())
         total, sums = summed(parts)
-        metrics = {"consistency_loss": lesson.value.new_zeros(()), **sums}
-        metrics["policy_entropy"] = entropy.detach().sum() / lesson.acted.sum()
-        metrics |= self._compared(lesson, values, rewards.detach())
-        return Loss(total, metrics, (values - lesson.value[:rows]).abs())
+        metrics = {"consistency_loss": batch_tensors.value.new_zeros(()), **sums}
+        metrics["policy_entropy"] = entropy.detach().sum() / batch_tensors.acted.sum()
+        metrics |= self._compared(batch_tensors, values, rewards.detach())
+        return Loss(total, metrics, (values - batch_tensors.value[:rows]).abs())
 
     def _cosine(self, heads: Consistency, imagined: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
         """Cosines [C] of imagined latent states [C, latent] and those of observations [C, …] that were seen. These are
@@ -260,13 +260,17 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
             target = self._online.represent(seen)
         return consistency(heads, imagined, target, halved=self._policy.precision == "bfloat16")
 
-    def _compared(self, lesson: Lesson, values: torch.Tensor, rewards: torch.Tensor) -> dict[str, float | torch.Tensor]:
+    def _compared(
+        self, batch_tensors: TrainingBatch, values: torch.Tensor, rewards: torch.Tensor
+    ) -> dict[str, float | torch.Tensor]:
         """What the logs show of targets and predictions, by LightZero's names. Values and rewards (logits) are those of
         position 0, and of the step that follows it."""
-        rows, following = lesson.counts[:2]
-        value, reward = lesson.value[:rows], lesson.reward[:following]
+        rows, following = batch_tensors.counts[:2]
+        value, reward = batch_tensors.value[:rows], batch_tensors.reward[:following]
         return {
-            "target_policy_entropy": torch.special.entr(lesson.policy).sum(1) @ lesson.acted / lesson.acted.sum(),
+            "target_policy_entropy": torch.special.entr(batch_tensors.policy).sum(1)
+            @ batch_tensors.acted
+            / batch_tensors.acted.sum(),
             "target_reward": reward.mean(),
             "target_value": value,
             "predicted_rewards": self._support.expectation(rewards[:following]).mean(),
@@ -304,18 +308,18 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
         seen = self.observation.encode(batch["obs"][positions.row[again], positions.position[again]])
         tree = new_tree(len(again), policy.shape[1], self._search)
         legal = recorded[again] != ILLEGAL
-        model = SearchedModel(self._frozen, self._device)
+        model = SearchModel(self._frozen, self._device)
         policy[again] = search(model, seen, self._search, tree=tree, legal=legal).policy
         return policy, time.perf_counter() - started_s
 
-    def _lesson(self, batch: Arrays, positions: Positions, value: Floats, policy: Floats) -> Lesson:
+    def _training_batch(self, batch: Arrays, positions: Positions, value: Floats, policy: Floats) -> TrainingBatch:
         """Move what is to be learned to the device."""
         first = positions.counts[0]
         chance = torch.randint(policy.shape[1], batch["action"].shape, generator=self._generator).numpy()
         action = positions.actions(batch["action"].astype(np.int64) - self.action.start, chance)
         compared = np.flatnonzero(positions.seen[first:]) if self._policy.consistency_coefficient else np.empty(0, int)
         seen = first + compared
-        return Lesson(
+        return TrainingBatch(
             counts=positions.counts,
             observation=self._encoded(batch["obs"][positions.row[:first], 0]),
             action=to_tensor(action, self._device),

@@ -125,9 +125,9 @@ class Support:
 
         Numbers are scaled first. Those beyond the support count as its end. `expectation` inverts it.
         """
-        place = scaled(numbers).clamp(-self.size, self.size) + self.size
-        lower = place.floor().clamp(max=2 * self.size - 1)
-        return lower.long(), place - lower
+        position = scaled(numbers).clamp(-self.size, self.size) + self.size
+        lower = position.floor().clamp(max=2 * self.size - 1)
+        return lower.long(), position - lower
 
     def cross_entropy(self, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """Of distributions by logits [n, atoms] against those of numbers [n]: [n], in nats."""

@@ -50,8 +50,8 @@ class Positions:
         last = np.where(terminated, unroll_steps, np.minimum(steps, unroll_steps))
         order = np.argsort(-last, kind="stable")
         has = last[order][None, :] >= np.arange(unroll_steps + 1)[:, None]
-        position, place = np.nonzero(has)
-        row = order[place]
+        position, index = np.nonzero(has)
+        row = order[index]
         known = steps[row]
         return cls(
             counts=tuple(int(count) for count in has.sum(axis=1)),

@@ -55,11 +55,11 @@ class Pqn(NetworkLearner[nn.Module, Optimizer]):
     def learn(self, batch: Arrays) -> LearnResult:
         """Compute the λ-returns, then do `epochs` passes over `minibatches` shares of the batch."""
         self._updates += 1
-        taken = [self._step(steps) for steps in self._minibatches(self._steps(batch))]
+        gradient_steps = [self._step(steps) for steps in self._minibatches(self._steps(batch))]
         metrics: dict[str, float | torch.Tensor] = {"cur_lr": self._learner.learning_rate}
-        if taken:
-            metrics |= {name: torch.cat([step[name] for step in taken]) for name in taken[0]}
-        return LearnResult(metrics, None, len(taken))
+        if gradient_steps:
+            metrics |= {name: torch.cat([step[name] for step in gradient_steps]) for name in gradient_steps[0]}
+        return LearnResult(metrics, None, len(gradient_steps))
 
     # --- the update rule
 
@@ -95,8 +95,8 @@ class Pqn(NetworkLearner[nn.Module, Optimizer]):
             self.action.indices(batch["action"][outcome.valid]),
             self.returns(outcome, best)[outcome.valid],
         )
-        place, action, target = (to_tensor(column, self._device) for column in columns)
-        return Steps(observations.index_select(0, place), action, target)
+        index, action, target = (to_tensor(column, self._device) for column in columns)
+        return Steps(observations.index_select(0, index), action, target)
 
     # --- parts of an update
 

@@ -138,9 +138,9 @@ class TwinCriticPolicy(Policy):
         outputs = self.outputs(observations)
         values: NDArray[np.float32]
         if self._output_name == "logits":
-            values = (Categorical(outputs).probabilities() * self._least_values(observations)).sum(axis=1)
+            values = (Categorical(outputs).probabilities() * self._smaller_values(observations)).sum(axis=1)
         else:
-            values = self._least_values(observations, best(self._output_name, outputs))[:, 0]
+            values = self._smaller_values(observations, best(self._output_name, outputs))[:, 0]
         return values
 
     def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
@@ -154,7 +154,7 @@ class TwinCriticPolicy(Policy):
             return rng.uniform(-1.0, 1.0, like.shape).astype(np.float32)
         return rng.integers(self._layout.actor_outputs, size=len(like)) if legal is None else drawn_evenly(legal, rng)
 
-    def _least_values(
+    def _smaller_values(
         self, observations: np.ndarray, actions: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
         """The smaller of both critics' values of observations [n, …], and of actions in -1 … 1, float32 [n, k], where

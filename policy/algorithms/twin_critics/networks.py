@@ -37,7 +37,7 @@ class TwinCriticNetwork(nn.Module):
         outputs: torch.Tensor = self.actor(observations).squeeze(0)
         return outputs
 
-    def least_value(self, observations: torch.Tensor, actions: torch.Tensor | None = None) -> torch.Tensor:
+    def smaller_value(self, observations: torch.Tensor, actions: torch.Tensor | None = None) -> torch.Tensor:
         """The smaller of both critics' values of observations [n, …], and of actions [n, k] where the critics read
         those: [n, values]."""
         values = self.critics(observations) if actions is None else values_of(self.critics, observations, actions)
@@ -192,7 +192,7 @@ class PortableTwinCritics(Portable):
 
     def _least_value(self, *seen: torch.Tensor) -> torch.Tensor:
         assert isinstance(self.network, TwinCriticNetwork)
-        return self.network.least_value(*seen)
+        return self.network.smaller_value(*seen)
 
     def _units(self, outputs: torch.Tensor) -> torch.Tensor:
         """The best actions in -1 … 1 [batch, k]."""

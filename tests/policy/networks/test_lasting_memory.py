@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from remuda.policy.networks import flat_parameters
-from remuda.policy.networks.flat_parameters import LEAST_BYTES, PAGE_BYTES, LastingMemory
+from remuda.policy.networks.flat_parameters import LEAST_BYTES, PAGE_BYTES, HugePageMemory
 
 SHAPES = [(2, 512, 256), (2, 300, 111), (3, 700, 301), (1,), (5, 1024, 256)]
 """One is larger than a huge page, one is small."""
 NUMBERS = torch.empty(0)
 
 
-def filled(memory: LastingMemory) -> list[torch.Tensor]:
+def filled(memory: HugePageMemory) -> list[torch.Tensor]:
     return [memory.empty(shape, like=NUMBERS).fill_(index) for index, shape in enumerate(SHAPES)]
 
 
@@ -29,14 +29,14 @@ def assert_kept(tensors: list[torch.Tensor]) -> None:
 
 
 def test_tensors_do_not_overlap_and_outlive_what_gave_them() -> None:
-    tensors = filled(LastingMemory())
+    tensors = filled(HugePageMemory())
     gc.collect()
     assert_kept(tensors)
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages")
 def test_a_block_is_whole_huge_pages() -> None:
-    memory = LastingMemory()
+    memory = HugePageMemory()
     first, second = memory.empty((LEAST_BYTES,), like=NUMBERS), memory.empty((LEAST_BYTES,), like=NUMBERS)
     assert first.data_ptr() % PAGE_BYTES == 0
     assert second.data_ptr() == first.data_ptr() + 4 * LEAST_BYTES
@@ -44,21 +44,21 @@ def test_a_block_is_whole_huge_pages() -> None:
 
 def test_without_huge_pages_it_is_torchs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flat_parameters, "_ADVICE", None)
-    assert_kept(filled(LastingMemory()))
+    assert_kept(filled(HugePageMemory()))
 
 
 def test_a_system_that_refuses_them_gives_small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flat_parameters, "_ADVICE", 9_999)
-    assert_kept(filled(LastingMemory()))
+    assert_kept(filled(HugePageMemory()))
 
 
 def test_each_is_saved_alone() -> None:
     """torch saves the whole storage of a tensor."""
-    for tensor in filled(LastingMemory()):
+    for tensor in filled(HugePageMemory()):
         assert tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 def test_other_devices_have_their_own_memory_and_types_are_kept() -> None:
-    memory = LastingMemory()
+    memory = HugePageMemory()
     assert memory.empty((LEAST_BYTES,), like=torch.empty(0, device="meta")).device.type == "meta"
     assert memory.empty((LEAST_BYTES, 3), like=torch.empty(0, dtype=torch.float64)).dtype == torch.float64

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.learning import ROUNDED, Lesson, consistency, unrolled
+from remuda.policy.algorithms.muzero.learning import ROUNDED, TrainingBatch, consistency, unrolled
 from remuda.policy.algorithms.muzero.models import PerceptronNetwork
 from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork, Support
 from remuda.policy.algorithms.muzero.targets import Positions
@@ -36,7 +36,7 @@ def network() -> MuZeroNetwork:
 
 
 def loss_of(
-    net: MuZeroNetwork, given: Lesson, config: MuZeroConfig = SMALL, hidden_gradient: float = 0.5
+    net: MuZeroNetwork, given: TrainingBatch, config: MuZeroConfig = SMALL, hidden_gradient: float = 0.5
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """What a learner of this network descends, and what it reports."""
     learner = muzero(config)
@@ -49,12 +49,12 @@ def numbers(rng: np.random.Generator, *shape: int) -> torch.Tensor:
     return torch.from_numpy(rng.normal(size=shape))
 
 
-def lesson(seed: int = 0) -> tuple[Lesson, Positions]:
+def lesson(seed: int = 0) -> tuple[TrainingBatch, Positions]:
     rng = np.random.default_rng(seed)
     positions = Positions.of(STEPS, TERMINATED, unroll_steps=K)
     rows, count = len(STEPS), len(positions.row)
     compared = np.flatnonzero(positions.seen[rows:])
-    return Lesson(
+    return TrainingBatch(
         counts=positions.counts,
         observation=numbers(rng, rows, 3),
         action=torch.from_numpy(rng.integers(0, 2, count)),
@@ -69,7 +69,9 @@ def lesson(seed: int = 0) -> tuple[Lesson, Positions]:
     ), positions
 
 
-def by_loops(net: MuZeroNetwork, given: Lesson, positions: Positions, config: MuZeroConfig) -> tuple[float, float]:
+def by_loops(
+    net: MuZeroNetwork, given: TrainingBatch, positions: Positions, config: MuZeroConfig
+) -> tuple[float, float]:
     """The total and the weighted total of one row after the other, one position after the other."""
     total = weighted = 0.0
     rows = given.counts[0]
@@ -155,7 +157,7 @@ def test_at_its_beginning_it_guesses() -> None:
     assert float(found["policy_entropy"]) == pytest.approx(math.log(2))
 
 
-def directional(net: MuZeroNetwork, given: Lesson, factor: float) -> tuple[float, float]:
+def directional(net: MuZeroNetwork, given: TrainingBatch, factor: float) -> tuple[float, float]:
     """The slope of the weighted loss along a random direction: by autograd, and by the difference of two losses."""
     torch.manual_seed(1)
     parameters = list(net.parameters())

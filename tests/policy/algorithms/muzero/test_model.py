@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.policy.algorithms.muzero.acting import SearchedModel
+from remuda.policy.algorithms.muzero.acting import SearchModel
 from remuda.policy.algorithms.muzero.networks import Support
 from remuda.tests.policy.algorithms.muzero.networks import ATOMS, KINDS, VECTORS, Kind
 
@@ -48,7 +48,7 @@ def test_it_does_not_change_with_the_network(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_search_steps_from_any_node_of_each_root(kind: Kind) -> None:
     network = kind.trained()
-    model = SearchedModel(network.frozen(SUPPORT), CPU)
+    model = SearchModel(network.frozen(SUPPORT), CPU)
     seen = kind.seen(5)
     prior, value = model.begin(seen.numpy(), 3)
     assert (prior.shape, str(prior.dtype), value.shape, str(value.dtype)) == ((5, 4), "float32", (5,), "float32")
@@ -70,7 +70,7 @@ def test_a_search_steps_from_any_node_of_each_root(kind: Kind) -> None:
 
 
 def test_another_number_of_roots_takes_another_pool() -> None:
-    model = SearchedModel(VECTORS.trained().frozen(SUPPORT), CPU)
+    model = SearchModel(VECTORS.trained().frozen(SUPPORT), CPU)
     for n in (5, 2, 7):
         model.begin(VECTORS.seen(n).numpy(), 2)
         reward, _, _ = model.expand(np.zeros(n, np.int32), np.zeros(n, np.int64), 1)

@@ -33,10 +33,10 @@ def main(*, starts_early: bool = False) -> None:
     try:
         from remuda.cli.errors import InputError
 
-        if said := refusal(sys.argv[1:]):
+        if said := foreign_option_error(sys.argv[1:]):
             raise InputError(said)
 
-        with early_nanny(sys.argv[1:]) if starts_early else nullcontext() as nanny:
+        with prestarted_nanny(sys.argv[1:]) if starts_early else nullcontext() as nanny:
             from remuda.cli.app import app  # takes a while, and Ctrl-C may come meanwhile
 
             app(prog_name="remuda", obj=nanny)
@@ -58,7 +58,7 @@ _STARTS_NOTHING = {"-h", "--help", "--dry-run"}
 
 
 @contextmanager
-def early_nanny(arguments: Sequence[str]) -> Generator[NannyProcess | None]:
+def prestarted_nanny(arguments: Sequence[str]) -> Generator[NannyProcess | None]:
     """Yield a nanny that imports what workers need, if these are arguments of a launch, and end it after the body.
 
     They are not checked yet: a launch that is refused, or goes elsewhere than on this machine, ends it sooner."""
@@ -72,7 +72,7 @@ def early_nanny(arguments: Sequence[str]) -> Generator[NannyProcess | None]:
 
 
 @dataclass(frozen=True)
-class _Former:
+class _Replacement:
     """The replacement of an option."""
 
     instead: str
@@ -80,31 +80,31 @@ class _Former:
     """Commands of Remuda that have an option with this name themselves."""
 
 
-_SAVED = _Former("--set checkpoint.interval_env_steps=N (and checkpoint.keep: how many are kept)")
-_FORMER = {
-    "--len": _Former("`remuda evaluate -l` (--length)"),
-    "--norender": _Former("`remuda evaluate -nr` (--no-render)"),
-    "--itr": _Former("`remuda evaluate -i` (--iteration)"),
-    "--episodes": _Former("`remuda evaluate -n`; in training --set evaluator.episodes=N", ("evaluate",)),
-    "--deterministic": _Former("`remuda evaluate -d`; evaluations in training always are", ("evaluate",)),
+_SAVED = _Replacement("--set checkpoint.interval_env_steps=N (and checkpoint.keep: how many are kept)")
+_REPLACEMENTS = {
+    "--len": _Replacement("`remuda evaluate -l` (--length)"),
+    "--norender": _Replacement("`remuda evaluate -nr` (--no-render)"),
+    "--itr": _Replacement("`remuda evaluate -i` (--iteration)"),
+    "--episodes": _Replacement("`remuda evaluate -n`; in training --set evaluator.episodes=N", ("evaluate",)),
+    "--deterministic": _Replacement("`remuda evaluate -d`; evaluations in training always are", ("evaluate",)),
     "--save-freq": _SAVED,
     "--save_freq": _SAVED,
-    "--epochs": _Former("--set stop.max_env_steps=N"),
-    "--steps_per_epoch": _Former("--set log.progress_interval_env_steps=N"),
-    "--exp_name": _Former("--set name=NAME, or --run-id for the folder alone"),
-    "--data_dir": _Former("--runs-dir"),
-    "--num_runs": _Former("`remuda sweep` with several seeds"),
+    "--epochs": _Replacement("--set stop.max_env_steps=N"),
+    "--steps_per_epoch": _Replacement("--set log.progress_interval_env_steps=N"),
+    "--exp_name": _Replacement("--set name=NAME, or --run-id for the folder alone"),
+    "--data_dir": _Replacement("--runs-dir"),
+    "--num_runs": _Replacement("`remuda sweep` with several seeds"),
 }
 
 
-def refusal(arguments: Sequence[str]) -> str | None:
+def foreign_option_error(arguments: Sequence[str]) -> str | None:
     """The error for the first such option among the arguments of `remuda`; None if there is none."""
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     for argument in arguments:
         if argument == "--":
             return None
         option = argument.partition("=")[0]
-        former = _FORMER.get(option)
+        former = _REPLACEMENTS.get(option)
         if former is not None and verb not in former.verbs:
             return f"there is no option {option}; here it is {former.instead}"
     return None

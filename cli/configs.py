@@ -100,7 +100,7 @@ Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="How man
 def check_env(which: WhichEnv, kwargs: Arguments = None, steps: Steps = 1_000, as_json: AsJson = False) -> None:
     """Step an environment with random actions and say what is wrong: shapes, types and bounds of observations, rewards,
     masks of actions, seeds, time limits, speed, and what gymnasium's own checker says. Exit code 1 if something is."""
-    from remuda.cli.output import asked_output
+    from remuda.cli.output import reserved_stdout
     from remuda.client.choosing import environment_of
     from remuda.config.load import load_settings
     from remuda.environments.errors import EnvironmentBuildError
@@ -109,7 +109,7 @@ def check_env(which: WhichEnv, kwargs: Arguments = None, steps: Steps = 1_000, a
     env = {**environment_of(which), "kwargs": _given(kwargs)}
     config = load_settings({"name": "check", "env": env}, folder=Path(os.getcwd())).config
     try:
-        with asked_output():  # what the environment prints goes to standard error
+        with reserved_stdout():  # what the environment prints goes to standard error
             found = probe(config.env, source_dir=config.source_dir, steps=steps)
     except EnvironmentBuildError as error:
         raise InputError(str(error)) from error

@@ -25,7 +25,7 @@ from remuda.cli.evaluate_options import (
     Which,
 )
 from remuda.cli.options import AsJson
-from remuda.cli.output import asked_output
+from remuda.cli.output import reserved_stdout
 
 if TYPE_CHECKING:  # what plays imports torch, which --help does not need
     from remuda.config.schema import ExperimentConfig
@@ -110,7 +110,7 @@ def _play_one(options: EvaluateOptions) -> None:
         as_json=options.as_json,
         follows=options.follow,
     )
-    with asked_output(alone=options.as_json) as output, Player(asked, output) as player:
+    with reserved_stdout(alone=options.as_json) as output, Player(asked, output) as player:
         if policy is not None:
             player.play(*policy)
         else:
@@ -124,7 +124,7 @@ def _play_several(options: EvaluateOptions, config: ExperimentConfig) -> None:
         raise InputError("--follow, --record and --no-search are not available for several agents: leave them out")
     from remuda.cli.playing_agents import AgentsPlaying
 
-    with asked_output(alone=options.as_json) as output:
+    with reserved_stdout(alone=options.as_json) as output:
         AgentsPlaying(options, config, output).play()
 
 

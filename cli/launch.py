@@ -22,8 +22,8 @@ from remuda.cli.options import (
     ResolvedRun,
     RunOptions,
     named,
-    tell_changes,
-    tell_unused,
+    print_changes,
+    print_unused,
     with_run_options,
 )
 from remuda.cli.page import PageSwitch, check_page, launch_page
@@ -67,12 +67,12 @@ def launch(
     A first Ctrl-C stops the run cleanly: the last checkpoint is saved and evaluated. A second one ends everything at
     once.
     """
-    from remuda.cli.options import herd_limits
+    from remuda.cli.options import parse_limits
     from remuda.cli.output import profile_folder
     from remuda.worker.process import gc_frozen
 
     limits = limit or []
-    herd_limits(limits)
+    parse_limits(limits)
     check_page(page)
 
     short = {
@@ -90,15 +90,15 @@ def launch(
         print(_planned(resolved, limits), end="")
         return
     with profile_folder(profile) as profiles:
-        status = _run(resolved, limits, profiles.folder, page, _if_here(context.obj, resolved))
+        status = _run(resolved, limits, profiles.folder, page, _nanny_for_local_run(context.obj, resolved))
         profiles.keep_in(Path(status.run_dir))
-    from remuda.client.running import nothing_learned  # the run need not wait for what this imports
+    from remuda.client.running import why_nothing_was_learned  # the run need not wait for what this imports
 
-    unlearned = nothing_learned(resolved.loaded.config, reason=status.reason, train_iter=status.train_iter)
-    _tell(status, limits, unlearned)
+    unlearned = why_nothing_was_learned(resolved.loaded.config, reason=status.reason, train_iter=status.train_iter)
+    _print_end(status, limits, unlearned)
 
 
-def _if_here(nanny: NannyProcess | None, resolved: ResolvedRun) -> NannyProcess | None:
+def _nanny_for_local_run(nanny: NannyProcess | None, resolved: ResolvedRun) -> NannyProcess | None:
     """The nanny that was started before the config was known, if the run takes place here; else it ends now."""
     from remuda.config.launching import LOCAL
 
@@ -120,8 +120,8 @@ def _check(resolved: ResolvedRun) -> None:
         check_launch(resolved.loaded, resolved.run_dir, resolved.on_exists)
     except (UnusableError, UserCodeError) as error:
         raise InputError(str(error)) from error
-    tell_changes(resolved)
-    tell_unused(resolved)
+    print_changes(resolved)
+    print_unused(resolved)
 
 
 def check_input(resolved: ResolvedRun, *, mode: Mode) -> None:
@@ -180,23 +180,23 @@ def _run(
         # the folder of a run that takes another name is not known here
         policies = resolved.loaded.config.policies
         known = resolved.on_exists != "rename"
-        again = _how_to_go_on(resolved.run_dir, policies, limits) if known else ""
+        again = _resume_hint(resolved.run_dir, policies, limits) if known else ""
         raise RunFailedError(f"{error}{again}") from error
     finally:
         view.close()
 
 
-def _how_to_go_on(run_dir: Path, policies: Collection[str], limits: Sequence[str]) -> str:
+def _resume_hint(run_dir: Path, policies: Collection[str], limits: Sequence[str]) -> str:
     """What to type to continue the run in `run_dir`; nothing where a policy has no checkpoint."""
     from remuda.storage.run_folder import folder_of_policy
 
     folders = [folder_of_policy(run_dir, name) for name in policies or [""]]
     if not all((folder.ckpt / "index.json").exists() for folder in folders):
         return ""
-    return f"\nto go on from the last checkpoint, type: {_again(run_dir, limits)}"
+    return f"\nto go on from the last checkpoint, type: {_resume_command(run_dir, limits)}"
 
 
-def _again(run_dir: Path, limits: Sequence[str], *, resumable: bool = True) -> str:
+def _resume_command(run_dir: Path, limits: Sequence[str], *, resumable: bool = True) -> str:
     from remuda.training.next_command import restart_command, resume_command
 
     command = resume_command if resumable else restart_command
@@ -208,7 +208,7 @@ def _shown(run_dir: Path) -> Path:
     return run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir
 
 
-def _tell(status: ExperimentStatus, limits: Sequence[str] = (), unlearned: str | None = None) -> None:
+def _print_end(status: ExperimentStatus, limits: Sequence[str] = (), unlearned: str | None = None) -> None:
     """Print how the run ended and what to type next; `unlearned` says why nothing was learned."""
     from remuda.client.progress import commander_log, ending
     from remuda.page.process import is_installed
@@ -222,7 +222,7 @@ def _tell(status: ExperimentStatus, limits: Sequence[str] = (), unlearned: str |
     print(f"run folder: {shown}")
     log = commander_log(status, shown)
     if status.state == "failed":
-        again = _how_to_go_on(Path(status.run_dir), [one.name for one in status.policies], limits)
+        again = _resume_hint(Path(status.run_dir), [one.name for one in status.policies], limits)
         raise RunFailedError(f"the run failed: {status.reason}\nread why in {log}{again}")
     begun = not _stopped_too_early(status)
     print("next:")
@@ -234,7 +234,7 @@ def _tell(status: ExperimentStatus, limits: Sequence[str] = (), unlearned: str |
     if is_installed():
         print(f"  remuda page {quote(str(shown.parent))}")
     if status.state == "stopped":
-        print(f"  {_again(shown, limits, resumable=begun)}")
+        print(f"  {_resume_command(shown, limits, resumable=begun)}")
 
 
 def _stopped_too_early(status: ExperimentStatus) -> bool:

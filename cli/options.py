@@ -118,7 +118,7 @@ class RunOptions:
 
         Raises InputError for options that contradict each other, and ConfigError.
         """
-        from remuda.client.beginning import as_before
+        from remuda.client.beginning import with_former_settings
 
         choice = resolve_on_exists(self.on_exists, resume=self.resume, force=self.force)
         beginning = resolve_beginning(self.initialize_from, inference=self.inference, resume=choice == "resume")
@@ -129,7 +129,7 @@ class RunOptions:
         else:
             loaded = choose(str(config), self.env, sets=sets, seed=self.seed, device=self.device)
         folder = resolve_run_dir(self.run_dir, self.run_id, runs_dir=self.runs_dir, name=loaded.config.name)
-        return ResolvedRun(as_before(loaded, folder) if choice == "resume" else loaded, folder, choice)
+        return ResolvedRun(with_former_settings(loaded, folder) if choice == "resume" else loaded, folder, choice)
 
     def _own_config(self, choice: OnExists) -> Path:
         """The config of the run that is continued. Raises InputError where the options name none."""
@@ -213,7 +213,7 @@ def choose(
 
     Raises ConfigError, and InputError if the environment cannot be built.
     """
-    from remuda.cli.output import asked_output
+    from remuda.cli.output import reserved_stdout
     from remuda.client import choosing
     from remuda.config.readers import parse_override
     from remuda.environments.errors import EnvironmentBuildError
@@ -221,11 +221,11 @@ def choose(
 
     given = [parse_override(text) for text in _overrides(sets, device)]
     try:
-        with asked_output():  # the environment may be built
+        with reserved_stdout():  # the environment may be built
             choice = choosing.choose(algorithm, env_id, overrides=given, seed=seed, folder=Path.cwd())
     except (EnvironmentBuildError, UnsupportedSpaceError) as error:
         raise InputError(f"--env: {error}") from error
-    print(choice.said, file=sys.stderr)
+    print(choice.summary, file=sys.stderr)
     return choice.loaded
 
 
@@ -285,7 +285,7 @@ def resolve_on_exists(on_exists: OnExists | None, *, resume: bool, force: bool) 
     return wishes.pop() if wishes else "error"
 
 
-def herd_limits(given: Sequence[str]) -> Limits:
+def parse_limits(given: Sequence[str]) -> Limits:
     """Parse `--limit`. Raises InputError."""
     from remuda.coordinator.limits import Limits
 
@@ -295,16 +295,16 @@ def herd_limits(given: Sequence[str]) -> Limits:
         raise InputError(f"--limit {error}") from error
 
 
-def tell_changes(resolved: ResolvedRun) -> None:
+def print_changes(resolved: ResolvedRun) -> None:
     """Print the changed settings on standard error, if there are any. They are also in the log of the run."""
-    from remuda.config.dump import changed_settings, told
+    from remuda.config.dump import changed_settings, changes_sentence
 
     changed = changed_settings(resolved.run_dir, resolved.loaded.config) if resolved.on_exists == "resume" else []
     if changed:
-        print(told(changed), file=sys.stderr)
+        print(changes_sentence(changed), file=sys.stderr)
 
 
-def tell_unused(resolved: ResolvedRun) -> None:
+def print_unused(resolved: ResolvedRun) -> None:
     """Print a line on standard error for each setting that was given and that nothing reads."""
     from remuda.config.explain import unused_settings
 

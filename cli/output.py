@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def asked_output(*, alone: bool = True) -> Generator[TextIO]:
+def reserved_stdout(*, alone: bool = True) -> Generator[TextIO]:
     """Yield a stream to standard output. With `alone`, only what is written to this stream goes there; everything else
     that is printed in the body, also by environments in C code and in child processes, goes to standard error."""
     if not alone:
@@ -29,13 +29,13 @@ def asked_output(*, alone: bool = True) -> Generator[TextIO]:
     with contextlib.ExitStack() as stack:
         stream = sys.stdout
         if _descriptor(stream) == 1:
-            stream = stack.enter_context(_first_descriptor_is_error())
+            stream = stack.enter_context(_redirect_descriptor_1())
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield stream
 
 
 @contextlib.contextmanager
-def _first_descriptor_is_error() -> Generator[TextIO]:
+def _redirect_descriptor_1() -> Generator[TextIO]:
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -83,7 +83,7 @@ def page(
     ended = threading.Event()
     with ShutdownGuard() as guard, _serving([at], Tokens.fresh(), runs_dir, file if file.exists() else None) as served:
         guard.on_end(ended.set)
-        _tell(served, right or "viewer")
+        _print_link(served, right or "viewer")
         ended.wait()
 
 
@@ -101,10 +101,10 @@ def coordinator_page(
 
     kept = AddressFile(keys_dir)
     tokens = Tokens.of(read_secret(keys_dir / "operator"))
-    places = [at] if at is not None else [str(kept.port), "0"] if kept.port is not None else ["0"]
-    with _serving(places, tokens, runs_dir, connection_file) as served:
+    addresses = [at] if at is not None else [str(kept.port), "0"] if kept.port is not None else ["0"]
+    with _serving(addresses, tokens, runs_dir, connection_file) as served:
         kept.write(served.url, coordinator, serving=True)
-        _tell(served, "viewer")
+        _print_link(served, "viewer")
         print(f"for a link that allows actions: remuda page {quote(str(runs_dir))} --link", file=sys.stderr, flush=True)
         try:
             yield
@@ -123,7 +123,7 @@ def launch_page(wanted: bool | None, *, runs_dir: Path, connection_file: Path) -
     from remuda.page.process import Tokens
 
     with _serving(["0"], Tokens.fresh(), runs_dir, connection_file, of_launch=True) as served:
-        _tell(served, "operator")
+        _print_link(served, "operator")
         yield
 
 
@@ -149,34 +149,34 @@ def _require() -> None:
 
 @contextmanager
 def _serving(
-    places: Sequence[str], tokens: Tokens, runs_dir: Path, connection_file: Path | None, of_launch: bool = False
+    addresses: Sequence[str], tokens: Tokens, runs_dir: Path, connection_file: Path | None, of_launch: bool = False
 ) -> Generator[PageProcess]:
-    """At the first of these places where it can listen."""
+    """At the first of these addresses where it can listen."""
     from remuda.coordinator.monitoring.address import HttpAddressError
     from remuda.page.process import PageProcess
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    def begun(place: str) -> PageProcess:
+    def begun(address: str) -> PageProcess:
         return PageProcess(
-            place, tokens, runs_dir=runs_dir, connection_file=connection_file, of_launch=of_launch, say=say
+            address, tokens, runs_dir=runs_dir, connection_file=connection_file, of_launch=of_launch, say=say
         )
 
     try:
         try:
-            served = begun(places[0])
+            served = begun(addresses[0])
         except HttpAddressError:
-            if len(places) == 1:
+            if len(addresses) == 1:
                 raise
-            served = begun(places[1])
+            served = begun(addresses[1])
     except HttpAddressError as error:
         raise InputError(f"the page cannot be served at {error}") from error
     with served:
         yield served
 
 
-def _tell(served: PageProcess, right: Literal["viewer", "operator"]) -> None:
+def _print_link(served: PageProcess, right: Literal["viewer", "operator"]) -> None:
     print(f"page: {served.link(right)}", file=sys.stderr, flush=True)
     if not served.is_loopback:
         text = "it is served without encryption to all who reach that port, and whoever has the link may use it"

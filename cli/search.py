@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.sweep_executor import MODES, Asked, check_runs, executor, own, refuse_jobs_on_a_herd
+from remuda.cli.sweep_executor import MODES, SearchOptions, check_runs, executor, own_folder, refuse_jobs_on_a_herd
 
 if TYPE_CHECKING:
     from remuda.client.sweeps.grid import Grid
@@ -26,32 +26,32 @@ BEST_SHOWN = 10
 INSTALL = "a sweep with `search` needs Optuna: pip install 'remuda[search]'"
 
 
-def run_search(grid: Grid, asked: Asked, *, again: str) -> None:
+def run_search(grid: Grid, options: SearchOptions, *, again: str) -> None:
     """Carry out a search and print its results. `again` says how to continue one that was interrupted.
 
     Raises InputError, ConfigError and RunFailedError.
     """
     search = _search_of(grid)
-    refuse_jobs_on_a_herd(asked.place, asked.jobs)
-    check_runs(_tasks_at_the_ends(grid, search, asked), asked.place)
+    refuse_jobs_on_a_herd(options.target, options.jobs)
+    check_runs(_tasks_at_the_ends(grid, search, options), options.target)
     seeds = len(grid.seeds or (0,))
-    print(f"{_described(search, seeds)}; folder {asked.folder}", file=sys.stderr)
-    if asked.dry_run:
+    print(f"{_described(search, seeds)}; folder {options.folder}", file=sys.stderr)
+    if options.dry_run:
         from remuda.client.sweeps.space import described
 
         print("\n".join(f"{one.key}: {described(one.distribution)}" for one in search.settings))
         return
-    owned = own(asked.folder)
+    owned = own_folder(options.folder)
     try:
-        book = _book(grid, asked)
-        where = (asked.folder, asked.place, asked.connection_file, asked.runs_dir)
-        with executor(*where, jobs=asked.jobs, force=asked.force) as (runs_of, guard):
-            study = _study(grid, search, asked)  # the last: with --force it replaces the one that is there
-            records = _run_trials(grid, search, study, asked, book, runs_of, guard)
+        book = _book(grid, options)
+        where = (options.folder, options.target, options.connection_file, options.runs_dir)
+        with executor(*where, jobs=options.jobs, force=options.force) as (runs_of, guard):
+            study = _study(grid, search, options)  # the last: with --force it replaces the one that is there
+            records = _run_trials(grid, search, study, options, book, runs_of, guard)
             interrupted = guard.ending
     finally:
         owned.release()
-    _print_results(grid, study, records, asked, again=again if interrupted else None)
+    _print_results(grid, study, records, options, again=again if interrupted else None)
 
 
 def _search_of(grid: Grid) -> Search:
@@ -65,7 +65,7 @@ def _search_of(grid: Grid) -> Search:
     return grid.search
 
 
-def _tasks_at_the_ends(grid: Grid, search: Search, asked: Asked) -> list[Task]:
+def _tasks_at_the_ends(grid: Grid, search: Search, options: SearchOptions) -> list[Task]:
     """Check the ends of all ranges and every value of all lists, so that most mistakes are told before anything starts.
     One run for each of what was checked."""
     from remuda.client.sweeps.plan import plan_trial
@@ -81,7 +81,7 @@ def _tasks_at_the_ends(grid: Grid, search: Search, asked: Asked) -> list[Task]:
     checked: list[Task] = []
     for settings in settings_of:
         try:
-            [run, *_] = plan_trial(grid, 0, settings, asked.folder, sets=asked.sets)
+            [run, *_] = plan_trial(grid, 0, settings, options.folder, sets=options.sets)
         except ConfigError as error:
             problems |= dict.fromkeys(error.problems)
             continue
@@ -98,57 +98,63 @@ def _described(search: Search, seeds: int) -> str:
     return f"a search of {search.trials} trials{each}, {search.at_once} at once, for {settings}"
 
 
-def _study(grid: Grid, search: Search, asked: Asked) -> Study:
+def _study(grid: Grid, search: Search, options: SearchOptions) -> Study:
     from remuda.client.sweeps.study import FILE, Study
 
-    if asked.force:
-        (asked.folder / FILE).unlink(missing_ok=True)
+    if options.force:
+        (options.folder / FILE).unlink(missing_ok=True)
     try:
-        return Study(asked.folder, grid.name, search)
+        return Study(options.folder, grid.name, search)
     except ValueError as error:
         raise InputError(str(error)) from error
 
 
-def _book(grid: Grid, asked: Asked) -> SweepBook:
+def _book(grid: Grid, options: SearchOptions) -> SweepBook:
     from remuda.client.sweeps.record import SweepBook, SweepFileError
 
     try:
-        return SweepBook(asked.folder, name=grid.name, mode=MODES[asked.place])
+        return SweepBook(options.folder, name=grid.name, mode=MODES[options.target])
     except SweepFileError as error:
         raise InputError(str(error)) from error
 
 
 def _run_trials(
-    grid: Grid, search: Search, study: Study, asked: Asked, book: SweepBook, runs_of: Executor, guard: ShutdownGuard
+    grid: Grid,
+    search: Search,
+    study: Study,
+    options: SearchOptions,
+    book: SweepBook,
+    runs_of: Executor,
+    guard: ShutdownGuard,
 ) -> list[RunRecord]:
     """Run all trials; returns the newest records of all runs."""
     from remuda.client.sweeps.plan import plan_trial
-    from remuda.client.sweeps.search import SearchUnderWay
+    from remuda.client.sweeps.search import SearchLoop
     from remuda.client.sweeps.sweep import tasks
     from remuda.client.sweeps.views import open_view
 
-    mode = MODES[asked.place]
+    mode = MODES[options.target]
     seeds = len(grid.seeds or (0,))
-    latest: dict[str, RunRecord] = {} if asked.force else dict(book.runs)
+    latest: dict[str, RunRecord] = {} if options.force else dict(book.runs)
     view = open_view(list(latest.values()), of=search.trials * seeds)
 
     def tasks_of(trial: Trial) -> tuple[Sequence[RunRecord], Sequence[Task]]:
-        runs = plan_trial(grid, trial.number, trial.settings, asked.folder, sets=asked.sets)
-        return tasks(runs, {} if asked.force else book.runs, mode, force=asked.force)
+        runs = plan_trial(grid, trial.number, trial.settings, options.folder, sets=options.sets)
+        return tasks(runs, {} if options.force else book.runs, mode, force=options.force)
 
     def show(news: Sequence[RunRecord]) -> None:
         latest.update((record.name, record) for record in news)
         view.update(news)
 
     try:
-        SearchUnderWay(
+        SearchLoop(
             search,
             study,
             runs_of,
             book,
             tasks_of=tasks_of,
             name_of=lambda trial: grid.trial(trial.number, trial.settings).name,
-            report_every_env_steps=_report_every(grid, search, asked),
+            report_every_env_steps=_report_every(grid, search, options),
             on_change=show,
         ).run(ending=lambda: guard.ending)
         book.write(latest.values())
@@ -157,21 +163,23 @@ def _run_trials(
     return list(latest.values())
 
 
-def _report_every(grid: Grid, search: Search, asked: Asked) -> int:
+def _report_every(grid: Grid, search: Search, options: SearchOptions) -> int:
     """As the pruning says, else the longest interval of evaluations at the ends of what is searched."""
     if search.pruning is not None and search.pruning.every_env_steps is not None:
         return search.pruning.every_env_steps
-    checked = _tasks_at_the_ends(grid, search, asked)
+    checked = _tasks_at_the_ends(grid, search, options)
     return max(task.run.loaded.config.evaluator.interval_env_steps for task in checked)
 
 
-def _print_results(grid: Grid, study: Study, records: Sequence[RunRecord], asked: Asked, *, again: str | None) -> None:
+def _print_results(
+    grid: Grid, study: Study, records: Sequence[RunRecord], options: SearchOptions, *, again: str | None
+) -> None:
     from remuda.client.sweeps.results import best_of, draw, failures, results_json, trials_table
     from remuda.training.next_command import plot_command
 
     trials, importances = study.trials, study.importances()
-    if asked.as_json:
-        print(results_json(asked.folder, records, trials, importances))
+    if options.as_json:
+        print(results_json(options.folder, records, trials, importances))
     else:
         print(f"{trials_table(trials, most=BEST_SHOWN)}\n")
         if failed := failures(records):
@@ -179,16 +187,16 @@ def _print_results(grid: Grid, study: Study, records: Sequence[RunRecord], asked
         if importances:
             shares = ", ".join(f"{key} {share:.0%}" for key, share in importances.items())
             print(f"what made the best trials better: {shares}\n")
-        drawn = draw(asked.folder, trials, study.log_settings)
+        drawn = draw(options.folder, trials, study.log_settings)
         print("Type next:")
         if again is not None:
             print(f"  {again}")
         best = best_of(trials)
         if best is not None:
             settings = grid.trial(best.number, best.settings).settings
-            given = [part for text in asked.sets for part in ("--set", text)]
+            given = [part for text in options.sets for part in ("--set", text)]
             print(f"  remuda train {shlex.join([os.path.relpath(grid.config), *given, *_sets(settings)])}")
-        print(f"  {plot_command(asked.folder)}")
+        print(f"  {plot_command(options.folder)}")
         if drawn is not None:
             print(f"and look at {os.path.relpath(drawn)}")
     if trials and not any(trial.state in ("complete", "running") for trial in trials):

@@ -15,7 +15,7 @@ import typer
 
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import FAILED, InputError, RunFailedError
-from remuda.cli.options import DEFAULT_RUNS_DIR, LimitOption, RunsDir, herd_limits
+from remuda.cli.options import DEFAULT_RUNS_DIR, LimitOption, RunsDir, parse_limits
 from remuda.cli.page import PageAt, PageSwitch, check_page, coordinator_page
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S, spoken
 
@@ -109,13 +109,13 @@ def coordinator(
         file,
         address,
         persistent=True,
-        limits=herd_limits(limit or []),
+        limits=parse_limits(limit or []),
         stream_port=stream_port,
         advertised=None if advertise is None else _advertised(advertise),
         http=http,
         allowed_code=tuple(folder.absolute() for folder in allow_code or []),
     )
-    with _explained(), best_effort_stderr(), ShutdownGuard(grace_s=GRACE_S) as guard:
+    with _input_errors(), best_effort_stderr(), ShutdownGuard(grace_s=GRACE_S) as guard:
         with gc_frozen():
             service = Service(settings, guard)
         others = "" if service.address == service.listens_on else f", reached at {service.address}"
@@ -139,7 +139,7 @@ def coordinator(
 
 
 @contextmanager
-def _explained() -> Generator[None]:
+def _input_errors() -> Generator[None]:
     """Say what was wrong with the options, or with the machine, when a coordinator cannot be served."""
     from remuda.coordinator.listening import CannotListenError
     from remuda.coordinator.monitoring.address import HttpAddressError

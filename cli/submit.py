@@ -13,8 +13,8 @@ import typer
 
 from remuda.cli.connecting import ConnectionPath, connected
 from remuda.cli.errors import RunFailedError
-from remuda.cli.options import DEFAULT_RUNS_DIR, Name, RunOptions, RunsDir, named, tell_unused, with_run_options
-from remuda.cli.output import asked_output
+from remuda.cli.options import DEFAULT_RUNS_DIR, Name, RunOptions, RunsDir, named, print_unused, with_run_options
+from remuda.cli.output import reserved_stdout
 
 if TYPE_CHECKING:
     from remuda.client.client import Client
@@ -54,9 +54,9 @@ def submit(
 
     resolved = run.resolved(*named(name))
     resolved.loaded.require_numbers("the workers may be on other machines")
-    with asked_output():  # the environment is built
+    with reserved_stdout():  # the environment is built
         check_input(resolved, mode="parallel")
-    tell_unused(resolved)
+    print_unused(resolved)
     loaded = resolved.loaded
     with connected(connection_file, run.runs_dir, wait_s=WAIT_S) as client:
         submitted = client.submit(
@@ -114,10 +114,10 @@ def _follow(client: Client, experiment: str, budget: StopConfig, options: Sequen
         return
     finally:
         view.close()
-    _tell(status, options)
+    _print_end(status, options)
 
 
-def _tell(status: ExperimentStatus, options: Sequence[str]) -> None:
+def _print_end(status: ExperimentStatus, options: Sequence[str]) -> None:
     from remuda.client.progress import commander_log, ending
     from remuda.training.next_command import resume_command
 

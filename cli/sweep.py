@@ -16,7 +16,15 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, Sets
-from remuda.cli.sweep_executor import MODES, Asked, Place, check_runs, executor, own, refuse_jobs_on_a_herd
+from remuda.cli.sweep_executor import (
+    MODES,
+    SearchOptions,
+    SweepTarget,
+    check_runs,
+    executor,
+    own_folder,
+    refuse_jobs_on_a_herd,
+)
 
 if TYPE_CHECKING:
     from remuda.client.sweeps.plan import PlannedRun
@@ -34,7 +42,7 @@ GridPath = Annotated[
     ),
 ]
 On = Annotated[
-    Place | None,
+    SweepTarget | None,
     typer.Option(help="On the herd of a coordinator, or in local processes (default: the herd, if one is found)."),
 ]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", metavar="N", min=1, help="Runs at the same time; with --on local.")]
@@ -73,33 +81,40 @@ def sweep(
     if read.search is not None:
         from remuda.cli.search import run_search
 
-        place = on or _place(folder, connection_file, runs_dir, jobs)
-        asked = Asked(folder, place, jobs, tuple(sets or ()), runs_dir, connection_file, force, dry_run, as_json)
-        run_search(read, asked, again=_again(folder, datestamp=datestamp))
+        target = on or _target(folder, connection_file, runs_dir, jobs)
+        options = SearchOptions(
+            folder, target, jobs, tuple(sets or ()), runs_dir, connection_file, force, dry_run, as_json
+        )
+        run_search(read, options, again=_continue_command(folder, datestamp=datestamp))
         return
     runs = plan(read, folder, sets=sets or ())
-    look = _look(folder, read.name, runs, on or _place(folder, connection_file, runs_dir, jobs), force=force)
-    refuse_jobs_on_a_herd(look.place, jobs)
-    check_runs(look.todo, look.place)
-    _announce(look)
+    state = _sweep_state(folder, read.name, runs, on or _target(folder, connection_file, runs_dir, jobs), force=force)
+    refuse_jobs_on_a_herd(state.target, jobs)
+    check_runs(state.todo, state.target)
+    _announce(state)
     if dry_run:
-        print("\n".join(record.name for record in look.records))
+        print("\n".join(record.name for record in state.records))
         return
-    records, interrupted = look.records, False
-    if look.todo:
-        with executor(look.folder, look.place, connection_file, runs_dir, jobs=jobs, force=force) as (runs_of, guard):
-            records = _carry_out(look, runs_of, guard)
+    records, interrupted = state.records, False
+    if state.todo:
+        with executor(state.folder, state.target, connection_file, runs_dir, jobs=jobs, force=force) as (
+            runs_of,
+            guard,
+        ):
+            records = _carry_out(state, runs_of, guard)
             interrupted = guard.ending
-    _tell(folder, records, as_json=as_json, again=_again(folder, datestamp=datestamp) if interrupted else None)
+    _print_results(
+        folder, records, as_json=as_json, again=_continue_command(folder, datestamp=datestamp) if interrupted else None
+    )
 
 
 @dataclass(frozen=True)
-class _Look:
+class _SweepState:
     """All runs as far as they are known, and those still to be made."""
 
     folder: Path
     name: str
-    place: Place
+    target: SweepTarget
     records: Sequence[RunRecord]
     todo: Sequence[Task]
 
@@ -114,7 +129,7 @@ def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: boo
     return folder
 
 
-def _place(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int) -> Place:
+def _target(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int) -> SweepTarget:
     """Where the sweep was begun. A new one runs on the herd if there is a coordinator, unless `jobs` is given."""
     from remuda.client.sweeps.record import SweepFileError, recorded_mode
 
@@ -129,27 +144,29 @@ def _place(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int
     return "herd"
 
 
-def _look(folder: Path, name: str, runs: Sequence[PlannedRun], place: Place, *, force: bool) -> _Look:
+def _sweep_state(
+    folder: Path, name: str, runs: Sequence[PlannedRun], target: SweepTarget, *, force: bool
+) -> _SweepState:
     """Find out what is to be done; changes nothing."""
     from remuda.client.sweeps.record import SweepBook, SweepFileError
     from remuda.client.sweeps.sweep import tasks
 
-    mode = MODES[place]
+    mode = MODES[target]
     try:
         known = SweepBook(folder, name=name, mode=mode).runs
     except SweepFileError as error:
         raise InputError(str(error)) from error
-    return _Look(folder, name, place, *tasks(runs, known, mode, force=force))
+    return _SweepState(folder, name, target, *tasks(runs, known, mode, force=force))
 
 
-def _announce(look: _Look) -> None:
-    runs, todo = len(look.records), len(look.todo)
-    variants = len({record.variant for record in look.records})
-    resumed = sum(task.on_exists == "resume" for task in look.todo)
-    where = "on the herd" if look.place == "herd" else "on this machine"
+def _announce(state: _SweepState) -> None:
+    runs, todo = len(state.records), len(state.todo)
+    variants = len({record.variant for record in state.records})
+    resumed = sum(task.on_exists == "resume" for task in state.todo)
+    where = "on the herd" if state.target == "herd" else "on this machine"
     print(
         f"{_counted(runs, 'run')} of {_counted(variants, 'variant')}; {runs - todo} finished, {resumed} to continue, "
-        f"{todo - resumed} to begin, {where}; folder {look.folder}",
+        f"{todo - resumed} to begin, {where}; folder {state.folder}",
         file=sys.stderr,
     )
 
@@ -158,23 +175,23 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _carry_out(look: _Look, runs_of: Executor, guard: ShutdownGuard) -> list[RunRecord]:
+def _carry_out(state: _SweepState, runs_of: Executor, guard: ShutdownGuard) -> list[RunRecord]:
     from remuda.client.sweeps.record import SweepBook
     from remuda.client.sweeps.sweep import carry_out
     from remuda.client.sweeps.views import open_view
 
-    owned = own(look.folder)
-    latest = {record.name: record for record in look.records}
-    view = open_view(look.records)
+    owned = own_folder(state.folder)
+    latest = {record.name: record for record in state.records}
+    view = open_view(state.records)
 
     def show(news: Sequence[RunRecord]) -> None:
         latest.update((record.name, record) for record in news)
         view.update(news)
 
     try:
-        book = SweepBook(look.folder, name=look.name, mode=MODES[look.place])
-        book.write(look.records)
-        carry_out(look.todo, runs_of, book, ending=lambda: guard.ending, on_change=show)
+        book = SweepBook(state.folder, name=state.name, mode=MODES[state.target])
+        book.write(state.records)
+        carry_out(state.todo, runs_of, book, ending=lambda: guard.ending, on_change=show)
         book.write(latest.values())
     finally:
         view.close()
@@ -182,7 +199,7 @@ def _carry_out(look: _Look, runs_of: Executor, guard: ShutdownGuard) -> list[Run
     return list(latest.values())
 
 
-def _again(folder: Path, *, datestamp: bool) -> str:
+def _continue_command(folder: Path, *, datestamp: bool) -> str:
     """The command that continues an interrupted sweep: the same one, in the same folder, which is not started over."""
     words = [word for word in sys.argv[1:] if word != "--force"]
     if datestamp:
@@ -190,7 +207,7 @@ def _again(folder: Path, *, datestamp: bool) -> str:
     return shlex.join(["remuda", *words])
 
 
-def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, again: str | None) -> None:
+def _print_results(folder: Path, records: Sequence[RunRecord], *, as_json: bool, again: str | None) -> None:
     from remuda.client.sweeps.results import by_variant, runs_table, variants_table
     from remuda.training.next_command import plot_command
 

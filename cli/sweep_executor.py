@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from remuda.storage.ownership import Ownership
     from remuda.worker.shutdown_guard import ShutdownGuard
 
-Place = Literal["herd", "local"]
+SweepTarget = Literal["herd", "local"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class SearchOptions:
     """What was typed, of what a search needs, and the sweep's folder."""
 
     folder: Path
-    place: Place
+    target: SweepTarget
     jobs: int
     sets: tuple[str, ...]
     runs_dir: Path
@@ -39,18 +39,18 @@ class Asked:
 
 
 GRACE_S = 900.0
-"""Seconds after a first Ctrl-C in which runs save and evaluate a last checkpoint; longer than their own limits."""
-MODES: dict[Place, Mode] = {"herd": "parallel", "local": "serial"}
+"""Seconds after a first Ctrl-C in which runs save and evaluate a last checkpoint; longer than their own_folder limits."""
+MODES: dict[SweepTarget, Mode] = {"herd": "parallel", "local": "serial"}
 
 
-def refuse_jobs_on_a_herd(place: Place, jobs: int) -> None:
+def refuse_jobs_on_a_herd(target: SweepTarget, jobs: int) -> None:
     """Raise InputError."""
-    if place == "herd" and jobs > 1:
+    if target == "herd" and jobs > 1:
         raise InputError("--jobs works with --on local only; a herd makes as many runs as it has workers for")
 
 
-def check_runs(todo: Sequence[Task], place: Place) -> None:
-    """Check that all can run at this place: build each different environment once, and check that the algorithms can
+def check_runs(todo: Sequence[Task], target: SweepTarget) -> None:
+    """Check that all can run at this target: build each different environment once, and check that the algorithms can
     act in it."""
     from remuda.cli.launch import check_input
 
@@ -61,12 +61,12 @@ def check_runs(todo: Sequence[Task], place: Place) -> None:
         kind = json.dumps([parts, config.learner.initialize_from, config.source_dir])
         if kind not in checked:
             checked.add(kind)
-            check_input(ResolvedRun(task.run.loaded, task.run.run_dir, task.on_exists), mode=MODES[place])
+            check_input(ResolvedRun(task.run.loaded, task.run.run_dir, task.on_exists), mode=MODES[target])
 
 
 @contextmanager
 def executor(
-    folder: Path, place: Place, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
+    folder: Path, target: SweepTarget, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
 ) -> Generator[tuple[Executor, ShutdownGuard]]:
     """Yield what makes the runs, and what reacts to Ctrl-C."""
     from remuda.client.sweeps.herd import HerdRuns
@@ -74,7 +74,7 @@ def executor(
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     with ShutdownGuard(grace_s=GRACE_S) as guard:
-        if place == "herd":
+        if target == "herd":
             with connected(connection_file, runs_dir) as client:
                 _require_answer(client, folder)
                 yield HerdRuns(client, adopt=not force), guard
@@ -97,8 +97,8 @@ def _require_answer(client: Client, folder: Path) -> None:
         raise RunFailedError(f"{error}{here}") from error
 
 
-def own(folder: Path) -> Ownership:
-    """Make the sweep's folder, and own it until released. Raises InputError where another sweep does."""
+def own_folder(folder: Path) -> Ownership:
+    """Make the sweep's folder, and own_folder it until released. Raises InputError where another sweep does."""
     from remuda.storage.ownership import FolderOwnedError, Ownership
 
     folder.mkdir(parents=True, exist_ok=True)

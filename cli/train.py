@@ -18,11 +18,11 @@ from remuda.cli.options import (
     ResolvedRun,
     RunOptions,
     named,
-    tell_changes,
-    tell_unused,
+    print_changes,
+    print_unused,
     with_run_options,
 )
-from remuda.cli.output import asked_output
+from remuda.cli.output import reserved_stdout
 
 if TYPE_CHECKING:  # the runner brings torch, which --help does not need
     from remuda.runner.serial import RunResult
@@ -60,16 +60,16 @@ def train(
     bound_threads()
     with gc_frozen():  # what is imported stays
         asked = run.resolved(*named(name))
-    tell_changes(asked)
-    tell_unused(asked)
-    with asked_output(alone=as_json) as output:
+    print_changes(asked)
+    print_unused(asked)
+    with reserved_stdout(alone=as_json) as output:
         with profile_folder(profile) as profiles:
             with profiled(profiles.folder, "serial"):
                 result, status = _run(asked, lifeline)
             profiles.keep_in(result.run_dir, sys.stderr if as_json else None)
         if as_json:
             _print_json(result, status, output)
-    _tell(result, asked, quiet=as_json)
+    _print_end(result, asked, quiet=as_json)
 
 
 def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
@@ -121,13 +121,13 @@ def _print_json(result: RunResult, status: ExperimentStatus, output: TextIO) -> 
     """Print the last status, in the form of `remuda status --json`."""
     import msgspec
 
-    told: dict[str, object] = {**msgspec.to_builtins(status), "explanation": result.explanation}
-    print(msgspec.json.encode(told).decode(), file=output, flush=True)
+    content: dict[str, object] = {**msgspec.to_builtins(status), "explanation": result.explanation}
+    print(msgspec.json.encode(content).decode(), file=output, flush=True)
 
 
-def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
+def _print_end(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
     """Print how the run ended and what to type next."""
-    from remuda.client.running import nothing_learned
+    from remuda.client.running import why_nothing_was_learned
     from remuda.training.next_command import evaluate_command, resume_command
 
     counters, best = result.counters, result.best
@@ -144,7 +144,7 @@ def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
     explained = "" if result.explanation == result.reason else f": {result.explanation}"
     print(f"ended      {result.reason}{explained}")
     print(f"counters   env_step {counters.env_step}, train_iter {counters.train_iter}, {counters.wall_s:.1f} s")
-    unlearned = nothing_learned(asked.loaded.config, reason=result.reason, train_iter=counters.train_iter)
+    unlearned = why_nothing_was_learned(asked.loaded.config, reason=result.reason, train_iter=counters.train_iter)
     if unlearned is not None:
         print(f"warning    {unlearned}")
     if not result.policies:

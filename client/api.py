@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from pydantic import JsonValue
 
 from remuda.client import running
-from remuda.client.beginning import as_before
+from remuda.client.beginning import with_former_settings
 from remuda.client.checking import check_launch
 from remuda.client.progress import open_view
 from remuda.config.errors import Error
@@ -116,17 +116,17 @@ def train(
         MainThreadError: This is not the main thread.
     """
     _require_main_thread("train")
-    loaded = _loaded(_named(config, run_dir, on_exists), overrides)
-    with _shown(loaded.config, progress=progress) as seen:
+    loaded = _loaded(_config_or_former(config, run_dir, on_exists), overrides)
+    with _progress_view(loaded.config, progress=progress) as last_status:
         running.train(
             loaded,
             run_dir=_run_dir(run_dir, loaded),
             on_exists=on_exists,
-            on_progress=seen,
+            on_progress=last_status,
             say=_warn,
             callbacks=callbacks,
         )
-    return _result(seen.last, log="evaluator/evaluator_logger.txt")
+    return _result(last_status.last, log="evaluator/evaluator_logger.txt")
 
 
 def launch(
@@ -167,16 +167,16 @@ def launch(
     """
     _require_main_thread("launch")
     launcher = {} if on is None else {"launch.on": on}
-    loaded = _loaded(_named(config, run_dir, on_exists), {**overrides, **launcher})
+    loaded = _loaded(_config_or_former(config, run_dir, on_exists), {**overrides, **launcher})
     folder = _run_dir(run_dir, loaded)
-    loaded = as_before(loaded, folder) if on_exists == "resume" else loaded
+    loaded = with_former_settings(loaded, folder) if on_exists == "resume" else loaded
     check_launch(loaded, folder, on_exists)
-    with _shown(loaded.config, progress=progress) as seen:
-        running.launch(loaded, run_dir=folder, on_exists=on_exists, on_progress=seen, say=_warn)
-    return _result(seen.last, log="commander/commander_logger.txt")
+    with _progress_view(loaded.config, progress=progress) as last_status:
+        running.launch(loaded, run_dir=folder, on_exists=on_exists, on_progress=last_status, say=_warn)
+    return _result(last_status.last, log="commander/commander_logger.txt")
 
 
-class _Seen:
+class _LastStatus:
     """Passes a run's states on and keeps the last one."""
 
     def __init__(self, show: Callable[[ExperimentStatus], None]) -> None:
@@ -194,13 +194,13 @@ class _Seen:
 
 
 @contextmanager
-def _shown(config: ExperimentConfig, *, progress: bool) -> Generator[_Seen]:
+def _progress_view(config: ExperimentConfig, *, progress: bool) -> Generator[_LastStatus]:
     if not progress:
-        yield _Seen(lambda status: None)
+        yield _LastStatus(lambda status: None)
         return
     view = open_view(config.stop)
     try:
-        yield _Seen(lambda status: view.update(status, time.monotonic()))
+        yield _LastStatus(lambda status: view.update(status, time.monotonic()))
     finally:
         view.close()
 
@@ -222,7 +222,7 @@ def _result(status: ExperimentStatus, *, log: str) -> TrainingResult:
     )
 
 
-def _named(config: Config | None, run_dir: str | os.PathLike[str] | None, on_exists: OnExists) -> Config:
+def _config_or_former(config: Config | None, run_dir: str | os.PathLike[str] | None, on_exists: OnExists) -> Config:
     """The config, or that of the run which is continued. Raises TypeError where neither is named."""
     if config is not None:
         return config

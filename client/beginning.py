@@ -30,7 +30,7 @@ _FILLED_IN = frozenset({"source_dir", "env.agents", "policy.declaration", "polic
 """Settings that are no defaults where nobody gives them."""
 
 
-def with_former_defaults(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
+def keep_former_defaults(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
     """The config of a run that is resumed: a setting that was a default when the run began, and that nobody gives now,
     keeps its value. Raises ConfigError where such a value does not go with a setting that is given now."""
     former = _former(run_dir)
@@ -89,19 +89,19 @@ def _same_algorithm(first: PolicyConfig, second: PolicyConfig) -> bool:
     return first.type == second.type
 
 
-def as_before(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
+def with_former_settings(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
     """The config of a run that is resumed: what nobody gives, and settings that are auto, keep what its config.json has
     for them. Raises ConfigError."""
-    loaded = with_former_defaults(loaded, run_dir)
+    loaded = keep_former_defaults(loaded, run_dir)
     if not loaded.auto:
         return loaded
     former = former_settings(run_dir)
-    numbers = {key: former[key] for key in _settled(loaded) if key in former}
+    numbers = {key: former[key] for key in _measured_keys(loaded) if key in former}
     kept = ", ".join(f"{key} {json.dumps(numbers[key])}" for key in sorted(loaded.auto & numbers.keys()))
     return with_numbers(loaded, numbers, [f"auto: {kept}, as when the run began"] if kept else [])
 
 
-def request_of(loaded: LoadedConfig, *, serial: bool) -> SizeRequest | None:
+def size_request(loaded: LoadedConfig, *, serial: bool) -> SizeRequest | None:
     """What is to be measured for this config; None if it has numbers only.
 
     Raises ConfigError where the processes of the run will not be on this machine."""
@@ -127,12 +127,12 @@ def request_of(loaded: LoadedConfig, *, serial: bool) -> SizeRequest | None:
     return SizeRequest(config, asked, auto)
 
 
-def settled(loaded: LoadedConfig, request: SizeRequest, answer: Answer) -> LoadedConfig:
+def with_measured_sizes(loaded: LoadedConfig, request: SizeRequest, answer: Answer) -> LoadedConfig:
     """The config with the numbers that were measured, and with lines about them for the run's log in its `notes`.
 
     Raises ConfigError where they do not go with other settings."""
     numbers: dict[str, JsonValue] = {**answer.numbers(request)}
-    if numbers and SEGMENTS in _settled(loaded):
+    if numbers and SEGMENTS in _measured_keys(loaded):
         numbers[SEGMENTS] = request.asked.segments
     return with_numbers(loaded, numbers, answer.lines(request))
 
@@ -150,7 +150,7 @@ def with_numbers(loaded: LoadedConfig, numbers: Mapping[str, JsonValue], notes: 
     return replace(loaded, config=config, provenance=provenance, auto=frozenset(), notes=(*loaded.notes, *notes))
 
 
-def _settled(loaded: LoadedConfig) -> frozenset[str]:
+def _measured_keys(loaded: LoadedConfig) -> frozenset[str]:
     """The settings that get numbers: those that are auto, and how much an update learns from if that follows them."""
     follows = loaded.config.learner.segments_per_update is None and {COLLECTORS, NUM_ENVS} & loaded.auto
     return loaded.auto | {SEGMENTS} if follows else loaded.auto

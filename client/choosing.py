@@ -11,7 +11,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from remuda.config.algorithms.base import Spaces
-from remuda.config.custom import asked, settings_class
+from remuda.config.custom import ask_class, settings_class
 from remuda.config.errors import ConfigError
 from remuda.config.load import SETTINGS, LoadedConfig, load_config, load_settings
 from remuda.config.readers import Override, apply_overrides
@@ -26,7 +26,7 @@ class Choice:
     """A config, and where its settings are from."""
 
     loaded: LoadedConfig
-    said: str
+    summary: str
     """One line for people."""
 
 
@@ -57,7 +57,7 @@ def choose(
         "policy": {"type": algorithm},
     }
     spaces, in_parts = _spaces(load_settings(settings, overrides=given, folder=folder))
-    sensible = asked(algorithm, kind.settings_for, spaces, in_parts=in_parts)
+    sensible = ask_class(algorithm, kind.settings_for, spaces, in_parts=in_parts)
     more = [Override(tuple(key.split(".")), value, "--env") for key, value in sensible.items()]
     settings = apply_overrides(settings, more)
     loaded = load_settings(cast("dict[str, object]", settings), overrides=given, folder=folder)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.client.beginning import as_before, request_of, settled
+from remuda.client.beginning import size_request, with_former_settings, with_measured_sizes
 from remuda.client.checking import with_agents
 from remuda.client.client import Client
 from remuda.config.load import SETTINGS, LoadedConfig, load_config
@@ -41,7 +41,7 @@ END_DEADLINE_S = 30.0
 
 
 @dataclass(frozen=True)
-class _Given:
+class _RunInput:
     loaded: LoadedConfig
     run_dir: Path
 
@@ -75,14 +75,14 @@ def train(
     from remuda.runner.serial import Start, run
     from remuda.worker.shutdown_guard import ShutdownGuard
 
-    given = _given(config, run_dir, overrides, on_exists)
+    given = _run_input(config, run_dir, overrides, on_exists)
     with ExitStack() as stack:
         asked = stop if stop is not None else stack.enter_context(ShutdownGuard(grace_s=TRAIN_GRACE_S))
-        loaded, request = given.loaded, request_of(given.loaded, serial=True)
+        loaded, request = given.loaded, size_request(given.loaded, serial=True)
         if request is not None:
             from remuda.deploy.sizing import measured
 
-            loaded = _told(settled(loaded, request, measured(request)), say)
+            loaded = _with_notes_shown(with_measured_sizes(loaded, request, measured(request)), say)
         start = Start(given.run_dir, on_exists, loaded.provenance, loaded.notes, callbacks)
         return run(loaded.config, start, stop=asked, on_progress=on_progress)
 
@@ -122,14 +122,16 @@ def launch(
     """
     from remuda.worker.shutdown_guard import ShutdownGuard
 
-    given = _given(config, run_dir, overrides, on_exists)
-    loaded, request = given.loaded, request_of(given.loaded, serial=False)
+    given = _run_input(config, run_dir, overrides, on_exists)
+    loaded, request = given.loaded, size_request(given.loaded, serial=False)
     launcher = _launcher(given, request, limits, profile, say, nanny)
     with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, launcher:
         guard.on_forced_exit(launcher.kill)
         launcher.start(_workers(loaded.config), given_up=lambda: guard.ending)
         if request is not None:
-            loaded = _told(settled(loaded, request, request.answer(launcher.connection_file.parent)), say)
+            loaded = _with_notes_shown(
+                with_measured_sizes(loaded, request, request.answer(launcher.connection_file.parent)), say
+            )
         with Client(launcher.connection_file) as client:
             submitted = client.submit(  # first of all, so that the run's log says who joins the herd
                 with_agents(loaded.config),
@@ -163,13 +165,13 @@ def planned(
 
     Raises UserCodeError, LaunchError, ConfigError.
     """
-    given = _given(config, run_dir, overrides, "error")
-    request = request_of(given.loaded, serial=False)
+    given = _run_input(config, run_dir, overrides, "error")
+    request = size_request(given.loaded, serial=False)
     return _launcher(given, request, limits, None, lambda text: None).planned(_workers(given.loaded.config))
 
 
 def _launcher(
-    given: _Given,
+    given: _RunInput,
     request: SizeRequest | None,
     limits: Sequence[str],
     profile: Path | None,
@@ -192,9 +194,9 @@ def _workers(config: ExperimentConfig) -> WorkerCounts:
     return WorkerCounts(config.collector.count, evaluators, learners, reanalyzers)
 
 
-def _given(
+def _run_input(
     config: Config, run_dir: str | os.PathLike[str] | None, overrides: Sequence[str], on_exists: OnExists
-) -> _Given:
+) -> _RunInput:
     if isinstance(config, ExperimentConfig | LoadedConfig) and overrides:
         raise ValueError("overrides need a config that is loaded from a file; this one is loaded already")
     if isinstance(config, ExperimentConfig):
@@ -202,16 +204,16 @@ def _given(
     else:
         loaded = config if isinstance(config, LoadedConfig) else load_config(Path(config), overrides=overrides)
     folder = Path(os.path.abspath(run_dir if run_dir is not None else RUNS_DIR / loaded.config.name))
-    return _Given(as_before(loaded, folder) if on_exists == "resume" else loaded, folder)
+    return _RunInput(with_former_settings(loaded, folder) if on_exists == "resume" else loaded, folder)
 
 
-def _told(loaded: LoadedConfig, say: Callable[[str], None]) -> LoadedConfig:
+def _with_notes_shown(loaded: LoadedConfig, say: Callable[[str], None]) -> LoadedConfig:
     for note in loaded.notes:
         say(note)
     return loaded
 
 
-def nothing_learned(config: ExperimentConfig, *, reason: str | None, train_iter: int) -> str | None:
+def why_nothing_was_learned(config: ExperimentConfig, *, reason: str | None, train_iter: int) -> str | None:
     """Say how many steps an update needs, if a run ended for `reason`, which is stop.max_env_steps, at `train_iter` 0,
     although it was to learn: its end looks like any other, and its policy is the one that it began with.
 

@@ -20,14 +20,14 @@ SEGMENTS = "learner.segments_per_update"
 
 
 def without_auto(
-    values: dict[str, JsonValue], beaten: dict[str, JsonValue]
+    values: dict[str, JsonValue], file_values: dict[str, JsonValue]
 ) -> tuple[dict[str, JsonValue], frozenset[str]]:
     """Take `auto` out of the settings of a config; returns what is left, and which settings (dotted keys) it was.
 
-    Numbers that the settings had before they were overridden (`beaten`) come back."""
+    Numbers that the settings had before they were overridden (`file_values`) come back."""
     auto = frozenset(key for key in (COLLECTORS, NUM_ENVS, THREADS) if _at(values, key) == AUTO)
     for key in auto:
-        before = _at(beaten, key)
+        before = _at(file_values, key)
         values = _with(values, key, before if isinstance(before, int) else None)
     least, count = _at(values, "collector.minimum"), _at(values, COLLECTORS) or CollectorConfig().count
     if COLLECTORS in auto and isinstance(least, int) and isinstance(count, int) and least > count:

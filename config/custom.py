@@ -30,12 +30,12 @@ GROUP = "remuda.algorithms"
 """The entry point group in which installed packages offer algorithms."""
 SINK_GROUP = "remuda.sinks"
 TYPE, SINKS = "policy.type", "log.sinks"
-Asked = ParamSpec("Asked")
+Params = ParamSpec("Params")
 Answer = TypeVar("Answer")
 
 
 class Declares(Protocol):
-    """What is asked of an algorithm's class here; remuda.policy.entry.AlgorithmEntry has the rest."""
+    """What is ask_class of an algorithm's class here; remuda.policy.entry.AlgorithmEntry has the rest."""
 
     settings: type[AlgorithmConfig]
 
@@ -89,7 +89,7 @@ def settings_of(config: ExperimentConfig) -> AlgorithmConfig:
     return parsed(find_entry(policy.type, source_dir=config.source_dir), policy)
 
 
-def asked(name: str, question: Callable[Asked, Answer], *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
+def ask_class(name: str, question: Callable[Params, Answer], *args: Params.args, **kwargs: Params.kwargs) -> Answer:
     """Ask a class of settings what it says of itself, by one of its methods. Raises ConfigError if that fails."""
     try:
         with NoExit():
@@ -151,7 +151,7 @@ def _with_defaults(
     config: ExperimentConfig, name: str, kind: type[AlgorithmConfig], *, shared: bool
 ) -> ExperimentConfig:
     """The config with the defaults of a class, where its settings were left out; not in `shared` sections unless
-    asked."""
+    ask_class."""
     sections = {section: type(inside) for section, inside in config if isinstance(inside, Section)}
     del sections["policy"]
     if wrong := wrong_default(kind, sections):

@@ -86,7 +86,7 @@ def _filled_policy(one: object) -> object:
 def _of_today(values: Mapping[str, object]) -> Mapping[str, object]:
     policy = values.get("policy")
     kind = cast("Mapping[str, object]", policy).get("type", DEFAULT.type) if isinstance(policy, Mapping) else None
-    return BUILT_IN[kind].settings.of_today(values) if isinstance(kind, str) and kind in BUILT_IN else values
+    return BUILT_IN[kind].settings.with_current_names(values) if isinstance(kind, str) and kind in BUILT_IN else values
 
 
 def of_each_policy(defaults: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -36,7 +36,7 @@ def write_configs(run_dir: Path, config: ExperimentConfig, provenance: Mapping[s
     """
     run = RunFolder(run_dir)
     changed = changed_settings(run_dir, config)
-    warning = f"{told(changed)} (the former ones are in {keep_former(run_dir).name})" if changed else None
+    warning = f"{changes_sentence(changed)} (the former ones are in {keep_former(run_dir).name})" if changed else None
     write_text(run.total_config, total_config_text(config), durable=True)
     write_text(run.formatted_total_config, formatted_total_config_text(config, provenance), durable=True)
     mode = config_mode(_settings(config))
@@ -126,7 +126,7 @@ def _origin(loc: Loc, provenance: Mapping[str, Origin]) -> str:
 
 
 _MOST_LISTED = 10
-"""Changes that are told one by one."""
+"""Changes that are changes_sentence one by one."""
 _MOST_CONFIG_BYTES = 16 << 20
 """Of a config.json, which may be of another program."""
 PRIVATE, SHARED = 0o600, 0o666
@@ -178,7 +178,7 @@ def changes(former: dict[str, JsonValue], now: dict[str, JsonValue]) -> list[str
     ]
 
 
-def told(changed: list[str]) -> str:
+def changes_sentence(changed: list[str]) -> str:
     """All of them in one sentence, the first few by name."""
     more = f"; and {len(changed) - _MOST_LISTED} more" if len(changed) > _MOST_LISTED else ""
     return f"goes on with other settings than before: {'; '.join(changed[:_MOST_LISTED])}{more}"

@@ -12,7 +12,7 @@ from typing import cast
 from pydantic_core import ErrorDetails
 
 from remuda.config.algorithms.registry import BUILT_IN
-from remuda.config.custom import asked, settings_of
+from remuda.config.custom import ask_class, settings_of
 from remuda.config.document import Document, Loc, dotted
 from remuda.config.errors import ConfigError, shortened
 from remuda.config.readers import Override
@@ -26,7 +26,7 @@ _NOT_A_NUMBER = ("int_type", "float_type")
 
 
 @dataclass(frozen=True)
-class Where:
+class ConfigSource:
     """What a config was made from, for messages that name the place."""
 
     path: Path
@@ -42,7 +42,7 @@ class Where:
         return f"{self.path}:{line}" if line else str(self.path)
 
 
-def explain(errors: Sequence[ErrorDetails], where: Where, *, own: type[Section] | None = None) -> list[str]:
+def explain(errors: Sequence[ErrorDetails], where: ConfigSource, *, own: type[Section] | None = None) -> list[str]:
     """Every one of pydantic's errors, those of the file first and in the file's order.
 
     `own` is the class of a custom algorithm's settings, where the errors are those of its section.
@@ -154,7 +154,7 @@ def unused_settings(config: ExperimentConfig) -> list[str]:
     sections: dict[str, Section] = {name: inside for name, inside in config if isinstance(inside, Section)}
     sections["policy"] = settings
     lines: list[str] = []
-    for why, keys in [*_of_all(config), *asked(config.policy.type, settings.unused_settings).items()]:
+    for why, keys in [*_of_all(config), *ask_class(config.policy.type, settings.unused_settings).items()]:
         for key in keys:
             section, _, name = key.partition(".")
             inside = sections.get(section)

@@ -17,7 +17,7 @@ from remuda.config.custom import CustomSettingsError, completed, require_code
 from remuda.config.defaults import without_repeated
 from remuda.config.document import MAX_BYTES, Document, Loc, UnreadableError, value_at
 from remuda.config.errors import ConfigError
-from remuda.config.explain import Where, explain
+from remuda.config.explain import ConfigSource, explain
 from remuda.config.plain import masks_in
 from remuda.config.readers import Override, apply_overrides, parse_override, read_json, read_python, read_yaml
 from remuda.config.schema import ExperimentConfig
@@ -103,7 +103,7 @@ def load_config(
 def example_or_file(path: Path) -> Path:
     """Return the example that `path` names, as in `cartpole_dqn` or `examples/cartpole_dqn.yaml`.
 
-    A file at `path` comes first. Where there is neither, `path` is returned as it is.
+    A file at `path` comes first. ConfigSource there is neither, `path` is returned as it is.
     """
     name = path.as_posix()
     if name.startswith("examples/"):
@@ -153,7 +153,7 @@ def _validated(
     if isinstance(stored := values.get("source_dir") or "", str):
         values = values | {"source_dir": str(path.parent / stored)}
     values = _with_absolute_weights(values, path.parent, given)
-    where = Where(shown, document, given)
+    where = ConfigSource(shown, document, given)
     try:
         config = ExperimentConfig.model_validate(values)
         if import_algorithm:

@@ -37,10 +37,10 @@ def plain(value: object) -> JsonValue:
     that name; an object with attributes `{str(object): attributes}`; all else, NaN, infinity and what holds itself
     included, its text.
     """
-    return _Plainly().of(value)
+    return _Converter().of(value)
 
 
-class _Plainly:
+class _Converter:
     """One conversion: how much is written already, and what it is inside of."""
 
     def __init__(self) -> None:

@@ -37,14 +37,14 @@ def by_experiment(runs: Sequence[Run]) -> list[Group]:
     ]
 
 
-def by_legend(runs: Sequence[Run], legend: Sequence[str], places: int) -> list[Group]:
+def by_legend(runs: Sequence[Run], legend: Sequence[str], folders: int) -> list[Group]:
     """One group per given folder, with its label; folders with the same label are one group. Raises PlotError unless
     there are as many labels as folders."""
-    if len(legend) != places:
-        raise PlotError(f"there are {len(legend)} --legend for {places} folders: give one for each folder")
+    if len(legend) != folders:
+        raise PlotError(f"there are {len(legend)} --legend for {folders} folders: give one for each folder")
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(legend[run.place], []).append(run)
+        groups.setdefault(legend[run.folder_index], []).append(run)
     return [Group(label, tuple(members)) for label, members in groups.items()]
 
 
@@ -75,8 +75,8 @@ def _differing(runs: Sequence[Run]) -> set[str]:
 
 def _difference(run: Run, differing: Collection[str]) -> str:
     """The settings in which a run differs from others with its name, for its label."""
-    told = ", ".join(f"{_short(key, run)}={_text(run.settings[key])}" for key in run.settings if key in differing)
-    return f" ({told})" if told else ""
+    shown = ", ".join(f"{_short(key, run)}={_text(run.settings[key])}" for key in run.settings if key in differing)
+    return f" ({shown})" if shown else ""
 
 
 def _short(key: str, run: Run) -> str:

@@ -38,7 +38,7 @@ class Run:
     """Columns of progress.txt; see `read_progress`."""
     settings: Mapping[str, object] = field(default_factory=dict[str, object])
     """Settings that affect learning, by dotted key; empty if another program wrote the folder."""
-    place: int = 0
+    folder_index: int = 0
     """Index of the given folder in which it was found."""
 
     @property
@@ -73,17 +73,17 @@ def find_runs(folders: Sequence[Path], *, select: Sequence[str] = (), exclude: S
     """
     known: set[Path] = set()
     roots: list[tuple[int, Path]] = []
-    for place, folder in enumerate(folders):
+    for folder_index, folder in enumerate(folders):
         for root in sorted(_roots(folder), key=_natural):
             if root.resolve() not in known:
                 known.add(root.resolve())
-                roots.append((place, root))
+                roots.append((folder_index, root))
     if not roots:
         raise PlotError(f"no progress.txt in or below {', '.join(map(str, folders))}: is that a run folder?")
-    chosen = [(place, root) for place, root in roots if _chosen(str(root), select, exclude)]
+    chosen = [(folder_index, root) for folder_index, root in roots if _chosen(str(root), select, exclude)]
     if not chosen:
         raise PlotError(f"--select and --exclude exclude all of {len(roots)} runs, such as {roots[0][1]}")
-    return [_read(root, place) for place, root in chosen]
+    return [_read(root, folder_index) for folder_index, root in chosen]
 
 
 def _holding(path: Path) -> list[Path]:
@@ -108,19 +108,21 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", str(path))]
 
 
-def described(root: Path, config: Mapping[str, object], columns: Mapping[str, FloatArray], place: int = 0) -> Run:
+def described(
+    root: Path, config: Mapping[str, object], columns: Mapping[str, FloatArray], folder_index: int = 0
+) -> Run:
     """The run with this config, which is empty if there is none."""
     name = config.get("name", config.get("exp_name"))
     if not isinstance(name, str):
         name = root.resolve().name
     ours = "name" in config  # Spinning Up writes exp_name, and its configs contain values that differ between seeds
     settings = _flat({key: value for key, value in config.items() if key not in _NOT_LEARNED_FROM}) if ours else {}
-    return Run(root, _without_seed(name, config.get("seed")), columns, settings, place)
+    return Run(root, _without_seed(name, config.get("seed")), columns, settings, folder_index)
 
 
-def _read(root: Path, place: int) -> Run:
+def _read(root: Path, folder_index: int) -> Run:
     folder = RunFolder(root)
-    return described(root, _config(folder.config_json), read_progress(folder.progress), place)
+    return described(root, _config(folder.config_json), read_progress(folder.progress), folder_index)
 
 
 def _config(path: Path) -> Mapping[str, object]:

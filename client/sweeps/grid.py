@@ -22,7 +22,7 @@ _KEYS = ("name", "config", "seeds", "grid", "search")
 _PARAMETER_KEYS = ("values", "shorthand", "in_name")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SHORTHAND = re.compile(r"[A-Za-z0-9_-]+")
-_OWN_PLACES = {"seed": "seeds", "name": "name"}
+_OWN_KEYS = {"seed": "seeds", "name": "name"}
 """Settings that have their own key in a grid."""
 MAX_RUNS = 10_000
 
@@ -157,8 +157,8 @@ class _Reader:
         return tuple(parameters)
 
     def _parameter(self, key: str, given: JsonValue) -> Parameter:
-        if key in _OWN_PLACES:
-            raise _ParameterError(f"has its own key in a grid, `{_OWN_PLACES[key]}`, beside `grid`")
+        if key in _OWN_KEYS:
+            raise _ParameterError(f"has its own key in a grid, `{_OWN_KEYS[key]}`, beside `grid`")
         options = given if isinstance(given, dict) else {"values": given}
         for option in options:
             if option not in _PARAMETER_KEYS:

@@ -37,7 +37,7 @@ _STATES: dict[ExperimentState, RunState] = {
 
 
 @dataclass
-class _Known:
+class _Snapshot:
     """What a coordinator has told of its experiments; None: it is to be asked."""
 
     experiments: Sequence[ExperimentStatus] | None = None
@@ -61,9 +61,11 @@ class HerdRuns:
 
     def begin(self, tasks: Sequence[Task]) -> Iterator[RunRecord]:
         """Submit each run, unless an earlier sweep has submitted it."""
-        known = _Known()
+        known = _Snapshot()
         for task in tasks:
-            record = self._asked(partial(self._taken_up, task, known)) if self._adopt else self._submitted(task)
+            record = (
+                self._with_retries(partial(self._adopt_or_submit, task, known)) if self._adopt else self._submit(task)
+            )
             if record.experiment is not None and not record.over:
                 self._records[record.experiment] = record
             yield record
@@ -72,12 +74,12 @@ class HerdRuns:
         """Ask the coordinator, at most every LOOK_S seconds."""
         if time.monotonic() < self._looked_s + LOOK_S:
             return []
-        known = {status.id: status for status in self._asked(self._client.status).experiments}
+        known = {status.id: status for status in self._with_retries(self._client.status).experiments}
         self._looked_s = time.monotonic()
         news: list[RunRecord] = []
         for experiment, record in list(self._records.items()):
             told = known.get(experiment)
-            news.append(_lost(record) if told is None else _as_told(record, told))
+            news.append(_lost(record) if told is None else _updated(record, told))
             self._records[experiment] = news[-1]
             if news[-1].over:
                 del self._records[experiment]
@@ -94,9 +96,9 @@ class HerdRuns:
     def _stop(self, experiments: Sequence[str]) -> None:
         for experiment in experiments:
             with contextlib.suppress(RefusedError):  # it has ended by itself
-                self._asked(partial(self._client.stop, experiment))
+                self._with_retries(partial(self._client.stop, experiment))
 
-    def _taken_up(self, task: Task, known: _Known) -> RunRecord:
+    def _adopt_or_submit(self, task: Task, known: _Snapshot) -> RunRecord:
         """The run's experiment if there is one already, else a new one. Where no answer comes, the next call asks first
         whether the coordinator has accepted it."""
         if known.experiments is None:
@@ -105,14 +107,14 @@ class HerdRuns:
             if status.run_dir == str(task.run.run_dir):
                 ours = status.id == task.record.experiment
                 if _STATES[status.state] in ("queued", "running") or (ours and status.state == "finished"):
-                    return _as_told(replace(task.record, experiment=status.id), status)
+                    return _updated(replace(task.record, experiment=status.id), status)
         try:
-            return self._submitted(task)
+            return self._submit(task)
         except (UnreachableError, ConnectionFileError):
             known.experiments = None
             raise
 
-    def _submitted(self, task: Task) -> RunRecord:
+    def _submit(self, task: Task) -> RunRecord:
         try:
             submitted = self._client.submit(
                 with_agents(task.run.loaded.config),
@@ -127,7 +129,7 @@ class HerdRuns:
             return replace(task.record, state="failed", reason=str(error))
         return replace(task.record, state="queued", experiment=submitted.experiment)
 
-    def _asked(self, ask: Callable[[], _T]) -> _T:
+    def _with_retries(self, ask: Callable[[], _T]) -> _T:
         """The answer of the coordinator; one that is gone is waited for."""
         end_s = time.monotonic() + RETURN_DEADLINE_S
         while True:
@@ -139,7 +141,7 @@ class HerdRuns:
                 self._sleep(LOOK_S)
 
 
-def _as_told(record: RunRecord, status: ExperimentStatus) -> RunRecord:
+def _updated(record: RunRecord, status: ExperimentStatus) -> RunRecord:
     return replace(
         record,
         state=_STATES[status.state],

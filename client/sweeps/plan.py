@@ -10,7 +10,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from remuda.client.beginning import with_former_defaults
+from remuda.client.beginning import keep_former_defaults
 from remuda.client.sweeps.grid import Grid, Variant, run_name
 from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, load_config
@@ -97,7 +97,7 @@ def changed(run: PlannedRun) -> list[str]:
 
     Defaults that have changed are not among them: the run keeps its values."""
     there = _flat(load_config(RunFolder(run.run_dir).config_json).config)
-    planned = _flat(with_former_defaults(run.loaded, run.run_dir).config)
+    planned = _flat(keep_former_defaults(run.loaded, run.run_dir).config)
     return [key for key in sorted(there | planned) if there.get(key) != planned.get(key) and key != "source_dir"]
 
 

@@ -49,7 +49,7 @@ class _OpenTrial:
     given_up: bool = False
 
 
-class SearchUnderWay:
+class SearchLoop:
     """Asks for trials, and follows their runs."""
 
     def __init__(
@@ -85,7 +85,7 @@ class SearchUnderWay:
             if not self._open or (stopping and not any(self._goes_on(one) for one in self._open)):
                 return
             self._note(self._executor.poll())
-            self._settle(stopping=stopping)
+            self._update_trials(stopping=stopping)
             sleep(POLL_S)
 
     def _next(self, left: list[Trial]) -> Trial | None:
@@ -134,7 +134,7 @@ class SearchUnderWay:
         if told:
             self._on_change(told)
 
-    def _settle(self, *, stopping: bool) -> None:
+    def _update_trials(self, *, stopping: bool) -> None:
         """Report what has got further, give up what is worse than others, and finish what is over."""
         for trial in list(self._open):
             self._report(trial)

@@ -17,7 +17,7 @@ _RANGE_KEYS = ("low", "high", "log", "step")
 
 
 class DistributionError(ValueError):
-    """What is wrong with the distribution of a setting."""
+    """What is report with the distribution of a setting."""
 
 
 @dataclass(frozen=True)
@@ -149,22 +149,22 @@ MAX_TRIALS = 10_000
 MOST_AT_ONCE = 1_000
 _SEARCH_KEYS = ("trials", "space", "sampler", "seed", "objective", "at_once", "pruning")
 _PRUNING_KEYS = ("percentile", "after_trials", "after_env_steps", "every_env_steps")
-_OWN_PLACES = ("seed", "name")
+_OWN_KEYS = ("seed", "name")
 
-Wrong = Callable[[Loc, str], None]
+ReportProblem = Callable[[Loc, str], None]
 """Notes a problem at a place of the file."""
 
 
-def read_search(given: JsonValue, source: Callable[[Loc], str], wrong: Wrong) -> Search | None:
-    """The search that is described, or None after `wrong` was told why there is none. `source` gives file and line."""
+def read_search(given: JsonValue, source: Callable[[Loc], str], report: ReportProblem) -> Search | None:
+    """The search that is described, or None after `report` was told why there is none. `source` gives file and line."""
     if not isinstance(given, dict):
-        wrong(("search",), f"should be a mapping with {', '.join(_SEARCH_KEYS)}, not {given!r}")
+        report(("search",), f"should be a mapping with {', '.join(_SEARCH_KEYS)}, not {given!r}")
         return None
     found: list[str] = []
 
     def note(loc: Loc, what: str) -> None:
         found.append(what)
-        wrong(loc, what)
+        report(loc, what)
 
     _check_keys(given, ("search",), _SEARCH_KEYS, note)
     search = Search(
@@ -179,64 +179,64 @@ def read_search(given: JsonValue, source: Callable[[Loc], str], wrong: Wrong) ->
     return None if found else search
 
 
-def _space(given: JsonValue, source: Callable[[Loc], str], wrong: Wrong) -> tuple[SearchedSetting, ...]:
+def _space(given: JsonValue, source: Callable[[Loc], str], report: ReportProblem) -> tuple[SearchedSetting, ...]:
     if not isinstance(given, dict) or not given:
-        wrong(("search", "space"), "should be a mapping of settings to lists of values or ranges")
+        report(("search", "space"), "should be a mapping of settings to lists of values or ranges")
         return ()
     settings: list[SearchedSetting] = []
     for key, value in given.items():
         loc = ("search", "space", key)
         try:
-            if key in _OWN_PLACES:
+            if key in _OWN_KEYS:
                 raise DistributionError("cannot be searched")
             settings.append(SearchedSetting(key, distribution(value), source(loc)))
         except DistributionError as error:
-            wrong(loc, str(error))
+            report(loc, str(error))
     return tuple(settings)
 
 
-def _pruning(given: JsonValue, wrong: Wrong) -> Pruning | None:
+def _pruning(given: JsonValue, report: ReportProblem) -> Pruning | None:
     if given is None or given is False:
         return None
     if given is True:
         return Pruning()
     loc = ("search", "pruning")
     if not isinstance(given, dict):
-        wrong(loc, f"should be true, or a mapping with {', '.join(_PRUNING_KEYS)}, not {given!r}")
+        report(loc, f"should be true, or a mapping with {', '.join(_PRUNING_KEYS)}, not {given!r}")
         return None
-    _check_keys(given, loc, _PRUNING_KEYS, wrong)
+    _check_keys(given, loc, _PRUNING_KEYS, report)
     percentile = given.get("percentile", 50.0)
     if isinstance(percentile, bool) or not isinstance(percentile, int | float) or not 0 < percentile < 100:
-        wrong((*loc, "percentile"), f"should be above 0 and below 100, not {percentile!r}")
+        report((*loc, "percentile"), f"should be above 0 and below 100, not {percentile!r}")
         percentile = 50.0
     every = given.get("every_env_steps")
     return Pruning(
         float(percentile),
-        _count(given, (*loc, "after_trials"), MAX_TRIALS, wrong, default=5),
-        _count(given, (*loc, "after_env_steps"), LARGEST_COUNT, wrong, default=0),
-        None if every is None else _count(given, (*loc, "every_env_steps"), LARGEST_COUNT, wrong, default=1, least=1),
+        _count(given, (*loc, "after_trials"), MAX_TRIALS, report, default=5),
+        _count(given, (*loc, "after_env_steps"), LARGEST_COUNT, report, default=0),
+        None if every is None else _count(given, (*loc, "every_env_steps"), LARGEST_COUNT, report, default=1, least=1),
     )
 
 
-def _check_keys(given: Mapping[str, JsonValue], loc: Loc, known: Sequence[str], wrong: Wrong) -> None:
+def _check_keys(given: Mapping[str, JsonValue], loc: Loc, known: Sequence[str], report: ReportProblem) -> None:
     for key in given:
         if key not in known:
-            wrong((*loc, key), f"there is no such key; the keys are {', '.join(known)}")
+            report((*loc, key), f"there is no such key; the keys are {', '.join(known)}")
 
 
 def _count(
-    given: Mapping[str, JsonValue], loc: Loc, most: int, wrong: Wrong, *, default: int | None, least: int = 0
+    given: Mapping[str, JsonValue], loc: Loc, most: int, report: ReportProblem, *, default: int | None, least: int = 0
 ) -> int:
     value = given.get(str(loc[-1]), default)
     if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
         return value
-    wrong(loc, "is required" if value is None else f"should be an integer from {least} to {most}, not {value!r}")
+    report(loc, "is required" if value is None else f"should be an integer from {least} to {most}, not {value!r}")
     return least
 
 
-def _one_of(given: Mapping[str, JsonValue], key: str, options: Sequence[str], wrong: Wrong) -> str:
+def _one_of(given: Mapping[str, JsonValue], key: str, options: Sequence[str], report: ReportProblem) -> str:
     value = given.get(key, options[0])
     if isinstance(value, str) and value in options:
         return value
-    wrong(("search", key), f"should be {' or '.join(options)}, not {value!r}")
+    report(("search", key), f"should be {' or '.join(options)}, not {value!r}")
     return options[0]

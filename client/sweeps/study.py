@@ -73,7 +73,7 @@ class Study:
     @property
     def trials(self) -> list[Trial]:
         """All there are, in their order."""
-        return [self._told(trial) for trial in self._study.get_trials(deepcopy=False)]
+        return [self._to_trial(trial) for trial in self._study.get_trials(deepcopy=False)]
 
     @property
     def log_settings(self) -> list[str]:
@@ -114,7 +114,7 @@ class Study:
     def _found(self, number: int) -> FrozenTrial:
         return next(one for one in self._study.get_trials(deepcopy=False) if one.number == number)
 
-    def _told(self, trial: FrozenTrial) -> Trial:
+    def _to_trial(self, trial: FrozenTrial) -> Trial:
         value = trial.value if trial.state == TrialState.COMPLETE else None
         if trial.state == TrialState.PRUNED and trial.intermediate_values:
             value = trial.intermediate_values[max(trial.intermediate_values)]

@@ -137,7 +137,7 @@ class PpoConfig(ActorCriticConfig):
     this value; null never skips any."""
 
     @classmethod
-    def of_today(cls, values: Mapping[str, object]) -> Mapping[str, object]:
+    def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
         """See BuiltInConfig."""
         return into_schedules(values, "anneal_env_steps", {"learner.learning_rate": 3e-4, "policy.clip": 0.2})
 
@@ -217,7 +217,7 @@ class ImpalaConfig(ActorCriticConfig):
     """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
 
     @classmethod
-    def of_today(cls, values: Mapping[str, object]) -> Mapping[str, object]:
+    def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
         """See BuiltInConfig."""
         return into_schedules(values, "anneal_env_steps", {"learner.learning_rate": 5e-4})
 

@@ -58,7 +58,7 @@ class BuiltInConfig(AlgorithmConfig):
     """Which algorithm."""
 
     @classmethod
-    def of_today(cls, values: Mapping[str, object]) -> Mapping[str, object]:
+    def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
         """Take the settings of a config, by section; return them by today's names, where a former version of the
         algorithm had others."""
         return values

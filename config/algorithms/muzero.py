@@ -164,7 +164,7 @@ class MuZeroConfig(EncoderConfig):
         return found
 
     @classmethod
-    def of_today(cls, values: Mapping[str, object]) -> Mapping[str, object]:
+    def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
         """See BuiltInConfig."""
         return into_optimizer(values, "weight_decay", "weight_decay")
 

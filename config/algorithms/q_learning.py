@@ -150,7 +150,7 @@ class RainbowConfig(NetworkConfig, QLearningConfig):
     """Gradient updates between hard copies of the online network into the target network."""
 
     @classmethod
-    def of_today(cls, values: Mapping[str, object]) -> Mapping[str, object]:
+    def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
         """See BuiltInConfig."""
         return into_optimizer(values, "adam_epsilon", "eps")
 

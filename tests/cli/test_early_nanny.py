@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from remuda.cli.__main__ import early_nanny
+from remuda.cli.__main__ import prestarted_nanny
 from remuda.tests.patience import HANG_S, until, until_gone
 
 pytestmark = pytest.mark.processes
@@ -143,5 +143,5 @@ def test_a_launch_elsewhere_ends_it(folder: Path, started: list[subprocess.Popen
     "arguments", [[], ["train", "a.yaml"], ["launch", "--help"], ["launch", "a.yaml", "--dry-run"], ["sweep", "launch"]]
 )
 def test_only_a_launch_starts_one(arguments: list[str]) -> None:
-    with early_nanny(arguments) as nanny:
+    with prestarted_nanny(arguments) as nanny:
         assert nanny is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cli import evaluate_options
-from remuda.cli.__main__ import refusal
+from remuda.cli.__main__ import foreign_option_error
 from remuda.tests.cli.terminal import Terminal
 
 
@@ -33,14 +33,14 @@ def test_the_refusal_names_what_took_its_place(terminal: Terminal, arguments: tu
 
 
 def test_options_that_there_are_stay_options() -> None:
-    assert refusal(["evaluate", "run", "--episodes", "5", "--deterministic"]) is None
-    assert refusal(["evaluate", "--", "--len"]) is None
-    assert refusal(["train", "config.yaml", "--set", "learner.batch_size=8"]) is None
-    assert refusal([]) is None
+    assert foreign_option_error(["evaluate", "run", "--episodes", "5", "--deterministic"]) is None
+    assert foreign_option_error(["evaluate", "--", "--len"]) is None
+    assert foreign_option_error(["train", "config.yaml", "--set", "learner.batch_size=8"]) is None
+    assert foreign_option_error([]) is None
 
 
 def test_what_is_named_instead_exists(tmp_path: Path) -> None:
     options = set(re.findall(r'"(-[-\w]+)"', inspect.getsource(evaluate_options)))
     for option in ("--len", "--norender", "--itr"):
-        named = re.findall(r"(?<!\w)(--?[a-z][a-z-]*)", refusal(["evaluate", option]) or "")
+        named = re.findall(r"(?<!\w)(--?[a-z][a-z-]*)", foreign_option_error(["evaluate", option]) or "")
         assert set(named) - {option} <= options, option

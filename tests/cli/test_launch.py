@@ -12,7 +12,7 @@ from typing import NoReturn
 import pytest
 
 from remuda.cli.errors import RunFailedError
-from remuda.cli.launch import _tell  # pyright: ignore[reportPrivateUsage]  # what a whole run prints, without running it
+from remuda.cli.launch import _print_end  # pyright: ignore[reportPrivateUsage]  # what a whole run prints, without running it
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.client.statuses import status
 from remuda.tests.imports import imported_by
@@ -199,7 +199,7 @@ def test_the_end_says_how_it_ended_and_what_to_type_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _tell(status(state="finished", reason="stop_value", run_dir=str(tmp_path / "runs" / "mine"), wall_s=61.25))
+    _print_end(status(state="finished", reason="stop_value", run_dir=str(tmp_path / "runs" / "mine"), wall_s=61.25))
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
         "mine finished: stop_value; best return 195.50",
@@ -210,7 +210,7 @@ def test_the_end_says_how_it_ended_and_what_to_type_next(
 
 
 def test_the_end_says_that_nothing_was_learned(capsys: pytest.CaptureFixture[str]) -> None:
-    _tell(status(state="finished", reason="max_env_steps", train_iter=0), (), "nothing was learned: why")
+    _print_end(status(state="finished", reason="max_env_steps", train_iter=0), (), "nothing was learned: why")
     assert capsys.readouterr().out.splitlines()[2] == "warning: nothing was learned: why"
 
 
@@ -218,7 +218,9 @@ def test_a_stopped_run_is_told_how_to_go_on_in_words_that_can_be_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _tell(status(state="stopped", reason="stopped", run_dir=str(tmp_path / "runs" / "my run")), ["lost_after_s=20"])
+    _print_end(
+        status(state="stopped", reason="stopped", run_dir=str(tmp_path / "runs" / "my run")), ["lost_after_s=20"]
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "  remuda launch --resume --run-dir 'runs/my run' --limit lost_after_s=20"
     assert "  remuda evaluate 'runs/my run' -i best -n 20 -d" in lines
@@ -230,7 +232,7 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_is_told_how_to_begin
     """Evaluating and resuming would be refused."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "mine" / "ckpt").mkdir(parents=True)
-    _tell(status(state="stopped", reason="stopped", run_dir=str(tmp_path / "runs" / "mine"), best_return=None))
+    _print_end(status(state="stopped", reason="stopped", run_dir=str(tmp_path / "runs" / "mine"), best_return=None))
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "  remuda launch runs/mine/config.json --run-dir runs/mine --force"
     assert not [line for line in lines if "evaluate" in line or "--resume" in line]
@@ -260,7 +262,7 @@ def test_a_failed_run_says_why_and_where_to_read(capsys: pytest.CaptureFixture[s
         state="failed", reason="workers failed 5 times in a row", run_dir="/elsewhere/mine", best_return=None
     )
     with pytest.raises(RunFailedError, match=r"workers failed 5 times in a row\n.*commander_logger\.txt"):
-        _tell(failed)
+        _print_end(failed)
     assert "best return none" in capsys.readouterr().out
 
 

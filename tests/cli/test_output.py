@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from remuda.cli.output import asked_output
+from remuda.cli.output import reserved_stdout
 from remuda.tests.patience import HANG_S
 
 PROGRAM = """
 import ctypes, os, subprocess, sys
-from remuda.cli.output import asked_output
+from remuda.cli.output import reserved_stdout
 libc = ctypes.CDLL(None)
 print("before")
-with asked_output() as output:
+with reserved_stdout() as output:
     print("by Python")
     libc.printf(b"by C\\n")
     os.write(1, b"by number\\n")
@@ -33,14 +33,14 @@ def test_all_else_goes_to_standard_error() -> None:
 
 
 def test_in_a_program_that_has_put_another_stream_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
-    with asked_output() as output:
+    with reserved_stdout() as output:
         print("by the way")
         print("asked for", file=output)
     assert capsys.readouterr() == ("asked for\n", "by the way\n")
 
 
 def test_where_it_need_not_be_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    with asked_output(alone=False) as output:
+    with reserved_stdout(alone=False) as output:
         print("by the way")
         print("asked for", file=output)
     assert capsys.readouterr() == ("by the way\nasked for\n", "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.client.beginning import as_before, request_of, settled, with_former_defaults
+from remuda.client.beginning import keep_former_defaults, size_request, with_former_settings, with_measured_sizes
 from remuda.client.running import train
 from remuda.config.dump import write_configs
 from remuda.config.errors import ConfigError
@@ -33,7 +33,7 @@ def begun(run_dir: Path, **settings: object) -> None:
 
 
 def resumed(run_dir: Path, **settings: object) -> LoadedConfig:
-    return with_former_defaults(load_settings({**SAC, **settings}, folder=Path()), run_dir)
+    return keep_former_defaults(load_settings({**SAC, **settings}, folder=Path()), run_dir)
 
 
 def test_what_nobody_gives_stays(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_without_a_record_of_what_was_given_everything_stays(tmp_path: Path) -> 
 def test_the_config_of_the_run_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     begun(tmp_path)
     loaded = load_config(RunFolder(tmp_path).config_json)
-    assert with_former_defaults(loaded, tmp_path) is loaded
+    assert keep_former_defaults(loaded, tmp_path) is loaded
     assert loaded.config.learner.batch_size == 64
 
 
@@ -102,14 +102,14 @@ def loaded(**settings: object) -> LoadedConfig:
 
 
 def asked(config: LoadedConfig, *, serial: bool = False) -> Asked:
-    request = request_of(config, serial=serial)
+    request = size_request(config, serial=serial)
     assert request is not None
     assert request.config == config.config
     return request.asked
 
 
 def request(config: LoadedConfig) -> SizeRequest:
-    found = request_of(config, serial=False)
+    found = size_request(config, serial=False)
     assert found is not None
     return found
 
@@ -130,19 +130,19 @@ def test_on_policy_an_update_learns_from_as_much_as_with_the_defaults() -> None:
 
 
 def test_nothing_is_asked_where_all_are_numbers() -> None:
-    assert request_of(loaded(env={"id": "CartPole-v1"}, collector={}), serial=False) is None
+    assert size_request(loaded(env={"id": "CartPole-v1"}, collector={}), serial=False) is None
 
 
 def test_only_this_machine_is_measured() -> None:
     elsewhere = loaded(launch={"on": "slurm"})
     with pytest.raises(ConfigError, match=r"collector.count: cannot be auto here, since .* launch.on is slurm"):
-        request_of(elsewhere, serial=False)
-    assert request_of(elsewhere, serial=True) is not None
+        size_request(elsewhere, serial=False)
+    assert size_request(elsewhere, serial=True) is not None
 
 
 def test_the_numbers_their_origin_and_the_lines_for_the_log() -> None:
     config = loaded(learner={"threads": "auto"})
-    done = settled(config, request(config), ANSWER)
+    done = with_measured_sizes(config, request(config), ANSWER)
     sizes = ANSWER.sizes(request(config).asked)
     assert sizes is not None
     assert done.config.collector.count == sizes.collectors
@@ -157,16 +157,18 @@ def test_the_numbers_their_origin_and_the_lines_for_the_log() -> None:
 
 def test_what_an_update_learns_from_is_settled_with_them() -> None:
     config = loaded(policy={"type": "ppo", "horizon_steps": 16})
-    done = settled(config, request(config), ANSWER)
+    done = with_measured_sizes(config, request(config), ANSWER)
     assert done.config.learner.segments_per_update == 16
     assert 16 % (done.config.collector.count * done.config.env.num_envs) == 0
     threads = loaded(policy={"type": "ppo"}, collector={}, env={"id": "CartPole-v1"}, learner={"threads": "auto"})
-    assert settled(threads, request(threads), ANSWER).config.learner.segments_per_update is None, "it does not change"
+    assert with_measured_sizes(threads, request(threads), ANSWER).config.learner.segments_per_update is None, (
+        "it does not change"
+    )
 
 
 def test_where_nothing_could_be_measured_the_defaults_stay() -> None:
     config = loaded(policy={"type": "ppo"})
-    done = settled(config, request(config), Answer(problem="it hangs"))
+    done = with_measured_sizes(config, request(config), Answer(problem="it hangs"))
     assert done.config == config.config
     assert done.provenance == config.provenance
     assert not done.auto
@@ -176,11 +178,11 @@ def test_where_nothing_could_be_measured_the_defaults_stay() -> None:
 
 def test_a_resumed_run_keeps_its_numbers(tmp_path: Path) -> None:
     config = loaded(policy={"type": "ppo", "horizon_steps": 16}, learner={"threads": "auto"})
-    measured = settled(config, request(config), ANSWER)
+    measured = with_measured_sizes(config, request(config), ANSWER)
     begun = measured.config
     begun = begun.model_copy(update={"learner": begun.learner.model_copy(update={"threads": None})})
     write_configs(tmp_path, begun, measured.provenance)
-    resumed = as_before(config, tmp_path)
+    resumed = with_former_settings(config, tmp_path)
     assert resumed.config == begun
     assert not resumed.auto
     count, num_envs = begun.collector.count, begun.env.num_envs
@@ -188,8 +190,8 @@ def test_a_resumed_run_keeps_its_numbers(tmp_path: Path) -> None:
         f"auto: collector.count {count}, env.num_envs {num_envs}, learner.threads null, as when the run began",
     )
     numbers = loaded(env={"id": "CartPole-v1"}, collector={})
-    assert as_before(numbers, tmp_path) is numbers
-    assert not as_before(config, tmp_path / "missing").auto, "resuming it will be refused"
+    assert with_former_settings(numbers, tmp_path) is numbers
+    assert not with_former_settings(config, tmp_path / "missing").auto, "resuming it will be refused"
 
 
 def test_a_run_has_the_same_numbers_as_one_that_was_told_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

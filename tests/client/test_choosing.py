@@ -56,7 +56,7 @@ def test_stored_settings_are_those_of_the_file_and_the_command_line_beats_them(t
     )
     assert choice.loaded.config == expected
     assert choice.loaded.path == EXAMPLES / "pendulum_ppo.yaml"
-    assert choice.said == "ppo on Pendulum-v1: settings of pendulum_ppo.yaml"
+    assert choice.summary == "ppo on Pendulum-v1: settings of pendulum_ppo.yaml"
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_sensible_settings_depend_on_the_spaces(
     assert isinstance(config.policy, PpoConfig)
     assert config.policy.normalize_observations is config.policy.normalize_rewards is normalised
     assert config.learner.learning_rate == learning_rate
-    assert choice.said.startswith(f"ppo on {env_id}: no settings are stored, so those for {kind} are taken.")
-    assert "Pendulum-v1" in choice.said
+    assert choice.summary.startswith(f"ppo on {env_id}: no settings are stored, so those for {kind} are taken.")
+    assert "Pendulum-v1" in choice.summary
     assert config.source_dir == str(tmp_path)
 
 
@@ -109,7 +109,7 @@ def test_an_algorithm_without_sensible_settings_has_its_defaults(tmp_path: Path)
     choice = choose("impala", "Acrobot-v1", overrides=[parse_override("env.num_envs=3")], folder=tmp_path)
     assert choice.loaded.config.name == "impala_Acrobot-v1"
     assert choice.loaded.config.env.num_envs == 3
-    assert choice.said == (
+    assert choice.summary == (
         "impala on Acrobot-v1: no settings are stored, so the defaults are taken. "
         "Stored for impala: ALE/Pong-v5, CartPole-v1"
     )

@@ -110,7 +110,7 @@ def test_whether_it_has_a_replay(folder: Path) -> None:
 
 def test_what_is_stored_for_it(folder: Path) -> None:
     choice = choose("outside:Once", "CartPole-v1", folder=folder)
-    assert choice.said == "outside:Once on CartPole-v1: settings of stored.yaml"
+    assert choice.summary == "outside:Once on CartPole-v1: settings of stored.yaml"
     assert choice.loaded.config.name == "kept"
     variant = choose("outside:Variant", "CartPole-v1", folder=folder).loaded.config
     ppo = choose("ppo", "CartPole-v1", folder=folder).loaded.config
@@ -120,13 +120,13 @@ def test_what_is_stored_for_it(folder: Path) -> None:
 
 def test_what_it_takes_for_which_spaces(folder: Path) -> None:
     numbers = choose("outside:Once", "Pendulum-v1", folder=folder)
-    assert numbers.said == (
+    assert numbers.summary == (
         "outside:Once on Pendulum-v1: no settings are stored, so those for Box actions are taken. "
         "Stored for outside:Once: CartPole-v1"
     )
     assert numbers.loaded.config.policy.model_dump()["clip"] == 0.5
     assert numbers.loaded.config.learner.learning_rate == 0.25
-    assert "so the defaults are taken" in choose("outside:Once", "Acrobot-v1", folder=folder).said
+    assert "so the defaults are taken" in choose("outside:Once", "Acrobot-v1", folder=folder).summary
 
 
 def test_whether_lower_precision_reaches_its_networks(folder: Path) -> None:

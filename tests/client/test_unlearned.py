@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remuda.client.running import nothing_learned
+from remuda.client.running import why_nothing_was_learned
 from remuda.config.load import load_settings
 from remuda.config.schema import ExperimentConfig
 
@@ -33,7 +33,7 @@ def config(**settings: Any) -> ExperimentConfig:
     ],
 )
 def test_it_says_how_many_steps_the_first_update_needs(settings: dict[str, Any], said: str) -> None:
-    text = nothing_learned(config(**settings), reason="max_env_steps", train_iter=0)
+    text = why_nothing_was_learned(config(**settings), reason="max_env_steps", train_iter=0)
     assert text is not None
     assert text.startswith("nothing was learned: the first update needs ")
     assert said in text
@@ -43,7 +43,7 @@ def test_it_says_how_many_steps_the_first_update_needs(settings: dict[str, Any],
 def test_several_policies() -> None:
     two = {"hunter": {"agents": ["a"]}, "hunted": {"agents": ["b"], "policy": {"type": "ppo"}}}
     env = {"kind": "pettingzoo", "id": "pettingzoo.butterfly.cooperative_pong_v6"}
-    text = nothing_learned(config(env=env, policies=two), reason="max_env_steps", train_iter=0)
+    text = why_nothing_was_learned(config(env=env, policies=two), reason="max_env_steps", train_iter=0)
     assert text is not None
     assert "buffer.min_rows is 1000 rows" in text
 
@@ -60,4 +60,4 @@ def test_several_policies() -> None:
 )
 def test_there_is_nothing_to_say(reason: str | None, train_iter: int, learner: dict[str, Any]) -> None:
     """Something was learned, nothing was to be, or the run had another end than its steps."""
-    assert nothing_learned(config(learner=learner), reason=reason, train_iter=train_iter) is None
+    assert why_nothing_was_learned(config(learner=learner), reason=reason, train_iter=train_iter) is None

@@ -44,7 +44,7 @@ def test_runs_are_found_in_and_below_and_once(tmp_path: Path) -> None:
     make_run(tmp_path / "single", ROWS)
     make_run(tmp_path / "single" / ".replaced" / "261121_090000", ROWS)
     found = find_runs([tmp_path / "single", tmp_path / "sweep", tmp_path / "sweep" / "a" / "a_s1"])
-    assert [(run.root.name, run.place) for run in found] == [("single", 0), ("a_s0", 1), ("a_s1", 1)]
+    assert [(run.root.name, run.folder_index) for run in found] == [("single", 0), ("a_s0", 1), ("a_s1", 1)]
     assert found[0].rows == 2
 
 

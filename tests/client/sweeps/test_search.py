@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from remuda.client.sweeps.grid import read_grid
 from remuda.client.sweeps.plan import plan_trial
 from remuda.client.sweeps.record import RunRecord, SweepBook
-from remuda.client.sweeps.search import GIVEN_UP, SearchUnderWay
+from remuda.client.sweeps.search import GIVEN_UP, SearchLoop
 from remuda.client.sweeps.space import Choices, Pruning, Search, SearchedSetting
 from remuda.client.sweeps.study import Study, Trial
 from remuda.client.sweeps.sweep import Task, tasks
@@ -82,7 +82,7 @@ class Searched:
             runs = plan_trial(self.grid, trial.number, trial.settings, self.folder)
             return tasks(runs, book.runs, "serial")
 
-        under_way = SearchUnderWay(
+        under_way = SearchLoop(
             self.search,
             study,
             executor,
@@ -152,7 +152,7 @@ def test_settings_that_do_not_go_together_fail_their_trial_alone(tmp_path: Path)
         return tasks(plan_trial(searched.grid, 1, trial.settings, searched.folder), {}, "serial")
 
     told: list[RunRecord] = []
-    SearchUnderWay(
+    SearchLoop(
         searched.search,
         study,
         Runs(),

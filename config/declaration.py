@@ -1,4 +1,5 @@
-"""What the roles know of an algorithm without running it. It is data: the coordinator never imports a user's code."""
+"""Facts about an algorithm, known to all roles without running the algorithm. Plain data: the coordinator never imports
+user code."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from remuda.config.numbers import MOST_COLLECTED, Discount, Fraction, Horizon, N
 from remuda.config.section import Schedule, Section, value_at
 
 MOST_NAMES = 200
-"""Columns, metrics and schedules of an algorithm: every log row and every checkpoint holds them."""
+"""Limit for columns, metrics and schedules of an algorithm: every log row and every checkpoint holds all of them."""
 BESIDES_MEAN = ("std", "max", "min", "median")
-"""The other four of the five statistics that logs show."""
+"""Statistics in the logs besides the mean."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_./-]{0,99}$")]
 CollectedName = Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9_]{0,99}$")]
-"""Of a collected metric, which is a column of progress.txt, too: those that are always there begin with a capital."""
+"""Name of a collected metric, which is also a column of progress.txt: the fixed columns begin with a capital letter."""
 IN_COLLECTORS_LOG = frozenset({
     "train_iter", "episode_count", "envstep_count", "train_sample_count", "step_count", "collect_time", "each_reward",
     "avg_envstep_per_episode", "avg_sample_per_episode", "avg_envstep_per_sec", "avg_train_sample_per_sec",
@@ -24,35 +25,34 @@ IN_COLLECTORS_LOG = frozenset({
     "total_envstep_count", "total_train_sample_count", "total_episode_count", "total_duration",
     *(f"{name}_{of}" for name in ("reward", "length", "discounted_return") for of in ("mean", *BESIDES_MEAN)),
 })  # fmt: skip
-"""What the log of a collector, or the commander's of collectors, always shows under these names."""
+"""Fixed names in the log of a collector, and in the commander's log of collectors."""
 
 
 class Steps(Section):
     """A row is one transition over `n_step` environment steps. A batch of B rows has the columns
 
-    obs       [B, …]
-    action    [B, …]  int64 where the action space is Discrete, float32 where it is a Box
-    reward    [B]     float32: the rewards on the way, summed at `discount`
-    next_obs  [B, …]
-    discount  [B]     float32: discount ** steps; 0 where the episode terminated, not where it was truncated
-    weights   [B]     float32: importance weights of prioritized replay, else 1
+    obs       [B, …] action    [B, …]  int64 for a Discrete action space, float32 for a Box reward    [B]     float32:
+    sum of the rewards of the steps, discounted by `discount` next_obs  [B, …] discount  [B]     float32: discount **
+    steps; 0 if the episode terminated, but not if truncated weights   [B]     float32: importance weights of
+    prioritized replay, else 1
 
-    Observations are float32 where their space is of floats (but see Actor.keeps_float64) and of the space's dtype
-    elsewhere. Rows of all shapes have one column more if the policy carries a state (Actor.state_size):
+    Observations of float spaces are float32 (but see Actor.keeps_float64); all remaining spaces keep their dtype. Rows
+    of all shapes have one more column if the policy carries a state (Actor.state_size):
 
     state     [B, size]  float32: before the first observation
 
-    Where environments say which actions are legal, and the policy is told (Actor.uses_legal_actions), steps, segments
-    and sequences have that too, of each observation (segments [B, T + 1, actions], sequences [B, L + 1, actions]):
+    If the environment reports legal actions and the policy uses them (Actor.uses_legal_actions), steps, segments and
+    sequences have further columns, with an entry per observation (segments [B, T + 1, actions], sequences [B, L + 1,
+    actions]):
 
-    legal       [B, actions]  bool: in obs; there is always one
-    next_legal  [B, actions]  bool: in next_obs; all where the episode ended there without any
+    legal       [B, actions]  bool: in obs; at least one is legal next_legal  [B, actions]  bool: in next_obs; all True
+    if the episode ended there without legal actions
     """
 
     kind: Literal["steps"] = "steps"
-    """Tells it from the others."""
+    """Name of this row shape."""
     n_step: NSteps
-    """Environment steps whose rewards are summed before bootstrapping."""
+    """Environment steps of summed rewards before bootstrapping."""
     discount: Discount
     """Discount per environment step."""
 
@@ -60,22 +60,22 @@ class Steps(Section):
 class Segments(Section):
     """A row is T = `horizon_steps` consecutive time steps of one environment. A batch of B rows has the columns
 
-    obs         [B, T + 1, …]  [:, t] is what the action of step t saw, [:, t + 1] what was seen after it (the true last
-                               observation where the step ended an episode)
+    obs         [B, T + 1, …]  [:, t] is the observation before the action of step t, [:, t + 1] the observation after the
+                               step (the true last observation if the step ended an episode)
     action      [B, T, …]      as recorded; a Box's may lie outside its bounds
     reward      [B, T]         float32
-    terminated  [B, T]         bool: the episode ended in the step, and nothing would have followed
-    done        [B, T]         bool: it ended in the step, terminated or truncated
-    valid       [B, T]         bool: a step; False where the environment was reset after a done
-    version     [B]            int64: of the policy that acted
+    terminated  [B, T]         bool: the episode terminated in the step
+    done        [B, T]         bool: the episode ended in the step, terminated or truncated
+    valid       [B, T]         bool: a step; False for a reset of the environment after a done
+    version     [B]            int64: of the acting policy
     return_so_far [B]          float32: discounted sum of the episode's rewards before the segment
     weights     [B]            float32: always 1
 
-    and what `Policy.recorded` names, [B, T, …].
+    and the columns of `Policy.recorded`, [B, T, …].
     """
 
     kind: Literal["segments"] = "segments"
-    """Tells it from the others."""
+    """Name of this row shape."""
     horizon_steps: Horizon
     """Steps of one environment in a segment."""
     discount: Discount
@@ -83,67 +83,67 @@ class Segments(Section):
 
 
 class Unrolls(Section):
-    """A row is one environment step with what follows it in its episode, for algorithms that unroll a learned model
-    (Schrittwieser et al. 2020): K = `unroll_steps` steps of the model, each with a return over `n_step` steps. The row
-    looks W = K + `n_step` steps ahead. A batch of B rows has the columns
+    """A row is one environment step with the following steps of the episode, for algorithms with a learned model
+    (Schrittwieser et al. 2020): K = `unroll_steps` steps of the model, with a return over `n_step` steps after each.
+    The row looks W = K + `n_step` steps ahead. A batch of B rows has the columns
 
-    obs         [B, W + 1, …]  [:, k] is what the action of step k saw, [:, k + 1] what was seen after it
-    action      [B, K, …]      int64 where the action space is Discrete, float32 where it is a Box
+    obs         [B, W + 1, …]  [:, k] is the observation before the action of step k, [:, k + 1] the observation after it
+    action      [B, K, …]      int64 for a Discrete action space, float32 for a Box
     reward      [B, W]         float32: of each step
-    steps       [B]            int32: the steps of the episode that the row holds, 1 … W
-    terminated  [B]            bool: the episode terminated with the last of them; False where it was truncated, where
-                               it goes on, and where nothing more of it was collected
+    steps       [B]            int32: number of the episode's steps in the row, 1 … W
+    terminated  [B]            bool: the episode terminated with the last step of the row; False if truncated, if the
+                               episode continues, and if no further step was collected
     weights     [B]            float32: importance weights of prioritized replay, else 1
 
-    and what `Policy.recorded` names, [B, K + 1, …]: of the steps 0 … K. From step `steps` on there is nothing more: obs
-    repeats the last observation (the true last one where the episode ended), and actions, rewards and what was recorded
-    are 0. There is one row for each environment step.
+    and the columns of `Policy.recorded`, [B, K + 1, …]: of the steps 0 … K. From step `steps` on the row is padded: obs
+    repeats the last observation (the true last observation of an ended episode), and actions, rewards and recorded
+    columns are 0. Every environment step has a row.
     """
 
     kind: Literal["unrolls"] = "unrolls"
-    """Tells it from the others."""
+    """Name of this row shape."""
     unroll_steps: UnrollSteps
-    """Steps that the model is unrolled, whose actions a row holds."""
+    """Unrolled steps of the model, with the actions in the row."""
     n_step: NSteps
-    """Environment steps whose rewards are summed before bootstrapping, after each unrolled step."""
+    """Environment steps of summed rewards before bootstrapping, after each unrolled step."""
     discount: Discount
     """Discount per environment step."""
 
     @property
     def window_steps(self) -> int:
-        """W: environment steps that a row looks ahead."""
+        """Number of environment steps that a row looks ahead: W."""
         return self.unroll_steps + self.n_step
 
 
 class Sequences(Section):
-    """A row is L = `slots` consecutive time steps of one environment, for recurrent networks that replay (Kapturowski
-    et al. 2019): `burn_in_steps` that only bring the network's state up to date, then `sequence_steps` to learn from,
-    then `n_step` - 1 whose rewards the last of them need. Rows of an environment begin every `period_slots` steps, so
-    the parts to learn from overlap by `overlap_steps`. A batch of B rows has the columns
+    """A row is L = `slots` consecutive time steps of one environment, for recurrent networks with replay (Kapturowski
+    et al. 2019): `burn_in_steps` to bring the state of the network up to date, then `sequence_steps` to learn from,
+    then `n_step` - 1 steps for the rewards of the last of them. Rows of an environment begin every `period_slots`
+    steps, and overlap by `overlap_steps` of the steps to learn from. A batch of B rows has the columns
 
-    obs         [B, L + 1, …]  [:, t] is what the action of step t saw, [:, t + 1] what was seen after it (the true last
-                               observation where the step ended an episode)
+    obs         [B, L + 1, …]  [:, t] is the observation before the action of step t, [:, t + 1] the observation after the
+                               step (the true last observation if the step ended an episode)
     action      [B, L, …]      as recorded
     reward      [B, L]         float32
-    terminated  [B, L]         bool: the episode ended in the step, and nothing would have followed
-    done        [B, L]         bool: it ended in the step, terminated or truncated
-    valid       [B, L]         bool: a step; False where the environment was reset: the step after is the first of an
-                               episode, and the policy's state before it was 0
+    terminated  [B, L]         bool: the episode terminated in the step
+    done        [B, L]         bool: the episode ended in the step, terminated or truncated
+    valid       [B, L]         bool: a step; False for a reset of the environment: the next step is the first of an
+                               episode, and the state of the policy before it was 0
     weights     [B]            float32: importance weights of prioritized replay, else 1
 
-    and what `Policy.recorded` names, [B, L, …].
+    and the columns of `Policy.recorded`, [B, L, …].
     """
 
     kind: Literal["sequences"] = "sequences"
-    """Tells it from the others."""
+    """Name of this row shape."""
     burn_in_steps: Annotated[int, Field(ge=0, le=10_000)]
-    """Time steps before those to learn from."""
+    """Time steps before the steps to learn from."""
     sequence_steps: Horizon
     """Time steps to learn from."""
     overlap_steps: Annotated[int, Field(ge=0, le=1_000_000)]
-    """Of those, the steps that the next row of the environment learns from, too."""
+    """Steps to learn from that the next row of the environment repeats."""
     n_step: NSteps
-    """Environment steps whose rewards are summed before bootstrapping."""
+    """Environment steps of summed rewards before bootstrapping."""
     discount: Discount
     """Discount per environment step."""
 
@@ -154,7 +154,7 @@ class Sequences(Section):
 
     @property
     def period_slots(self) -> int:
-        """Time steps from the beginning of a row to that of the next."""
+        """Time steps from the beginning of a row to the beginning of the next row."""
         return self.sequence_steps - self.overlap_steps
 
     @model_validator(mode="after")
@@ -171,46 +171,46 @@ RowShape = Steps | Segments | Unrolls | Sequences
 
 
 class ReanalyzedColumns(Section):
-    """Columns of stored rows that can be computed again with a newer policy (Reanalyse, Schrittwieser et al. 2021)."""
+    """Columns of stored rows that can be recomputed with a newer policy (Reanalyse, Schrittwieser et al. 2021)."""
 
     columns: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MOST_NAMES)]
-    """What `Reanalyzer.compute` returns: columns that `Policy.recorded` names."""
+    """Columns returned by `Reanalyzer.compute`, all of them in `Policy.recorded`."""
     share: Fraction
-    """How many rows to compute again for each row that is drawn for a batch; 0: none."""
+    """Number of recomputed rows per row drawn for a batch; 0 recomputes nothing."""
 
 
 class Declaration(Section):
-    """What an algorithm learns from, reports, and how it explores."""
+    """Rows, metrics and exploration of an algorithm."""
 
     rows: Annotated[RowShape, Field(discriminator="kind")]
-    """What one row of experience is."""
+    """Shape of one row of experience."""
     reuse: Literal["replay", "once"]
-    """How often a row is learned from. `replay`: as often as it is drawn. `once`: it is used up by one update, as
-    on-policy algorithms want it."""
+    """Use of a row. `replay`: a row is learned from every time it is drawn. `once`: one update uses up the row, for
+    on-policy algorithms."""
     monitored: Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)]
-    """Names of the metrics that `learn` returns, in the order the logs show them. Each is averaged."""
+    """Names of the metrics returned by `learn`, in the order of the logs. The logs show averages."""
     with_statistics: Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)] = ()
-    """Those of them that logs show with five statistics, such as losses, gradient norms and values. Besides the average
-    they are `<metric>_std`, `_max`, `_min` and `_median`."""
+    """Monitored metrics with five statistics in the logs, for example losses, gradient norms and values. Besides the
+    average the logs show `<metric>_std`, `_max`, `_min` and `_median`."""
     loss_columns: Annotated[dict[Name, Name], Field(max_length=MOST_NAMES)] = {}  # noqa: RUF012  (pydantic copies it)
-    """Column of progress.txt -> the metric whose average it shows, or another statistic of one in `with_statistics`:
-    `total_loss`, `total_loss_max`."""
+    """Column of progress.txt -> the metric shown there by its average, or by another statistic of a metric in
+    `with_statistics`: `total_loss`, `total_loss_max`."""
     exploration: Annotated[dict[Name, Schedule], Field(max_length=MOST_NAMES)] = {}  # noqa: RUF012
-    """What `Policy.act` is given, by name, as a schedule over accepted environment steps: a restarted run goes on where
-    it was. None for policies that are distributions themselves."""
+    """Arguments of `Policy.act`, by name, as schedules over accepted environment steps; a restarted run continues at
+    its step. Empty for policies that are distributions themselves."""
     self_play: bool = False
-    """The policy makes the moves of all sides, so the mean return of an evaluation does not say how well it plays: of
-    the checkpoints that were evaluated the newest counts as the best."""
+    """True if the policy moves for all sides. The mean return of an evaluation then does not measure strength, and the
+    newest evaluated checkpoint counts as the best."""
     learns_from_parts: bool = False
-    """`learn` may be given a part of each batch, in each of several ranks that learn together; see `Algorithm.ranks`.
-    Needed for `learner.ranks` above 1."""
+    """True if `learn` accepts a part of each batch, in several ranks that learn together; see `Algorithm.ranks`.
+    Required for `learner.ranks` above 1."""
     lowers_products: bool = False
-    """`learner.precision` reaches its networks: its learning side has `Algorithm.products`. Needed for bfloat16."""
+    """True if the networks follow `learner.precision`, by `Algorithm.products`. Required for bfloat16."""
     collected: Annotated[tuple[CollectedName, ...], Field(max_length=MOST_COLLECTED)] = ()
-    """Names of the metrics that `Policy.collected_metrics` returns. The collectors' logs and curves, progress.txt and
-    the sinks show the mean of each over the steps that were collected since the last report."""
+    """Names of the metrics returned by `Policy.collected_metrics`. The collectors' logs and curves, progress.txt and
+    the sinks show means over the steps collected since the last report."""
     reanalyzed: ReanalyzedColumns | None = None
-    """What workers of the role reanalyzer may compute again; only with `reuse` replay."""
+    """Columns that reanalyzers may recompute; only with `reuse` replay."""
 
     @model_validator(mode="after")
     def _columns_show_what_is_monitored(self) -> Declaration:
@@ -238,15 +238,15 @@ class Declaration(Section):
 
     @property
     def told(self) -> tuple[str, ...]:
-        """Names of all numbers that a learner reports: the averages, then the other statistics."""
+        """Names of all numbers reported by a learner: the averages, then the further statistics."""
         others = tuple(f"{metric}_{statistic}" for metric in self.with_statistics for statistic in BESIDES_MEAN)
         return (*self.monitored, *others)
 
     def exploration_at(self, env_step: int) -> dict[str, float]:
-        """What `Policy.act` is given after so many accepted environment steps."""
+        """Return the arguments of `Policy.act` after this number of accepted environment steps."""
         return {name: value_at(schedule, env_step) for name, schedule in self.exploration.items()}
 
     @property
     def least_exploration(self) -> Mapping[str, float]:
-        """What the schedules end at; also for runs that do not learn."""
+        """Return the final values of the schedules; also used by runs without learning."""
         return {name: schedule[-1][1] for name, schedule in self.exploration.items()}

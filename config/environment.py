@@ -15,17 +15,16 @@ AgentName = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class TaskStage(Section):
-    """A later task of a curriculum: when it begins, and what is different in it."""
+    """A later task of a curriculum: its condition to begin, and the changed arguments of the environment."""
 
     env_step: Positive | None = None
-    """It begins once the run has had this number of environment steps. Give exactly one of `env_step` and
+    """The task begins after this number of environment steps of the run. Give exactly one of `env_step` and
     `mean_return`."""
     mean_return: Float | None = None
-    """It begins once an evaluation on the task before it has at least this mean return, with several policies those of
-    all of them."""
+    """The task begins when an evaluation on the task before has at least this mean return; with several policies, the
+    mean of all policies."""
     kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
-    """Arguments that take the place of those of the same name in `env.kwargs`, or stand beside them. They say nothing
-    about the tasks after it."""
+    """Arguments that replace or extend `env.kwargs` in this task. Later tasks do not inherit them."""
 
     @model_validator(mode="after")
     def _exactly_one_condition(self) -> TaskStage:
@@ -35,52 +34,51 @@ class TaskStage(Section):
 
 
 class EnvConfig(Section):
-    """Which environment, and how many copies each collector steps at once."""
+    """The environment, and the number of copies that a collector steps at once."""
 
     id: str | None = None
-    """A gymnasium id such as CartPole-v1. Give exactly one of `id` and `make`."""
+    """A gymnasium id, for example CartPole-v1. Give exactly one of `id` and `make`."""
     make: str | None = None
     """Your own environment: `module:function`. The module is looked up in the folder of the config file first; the
     function is called with `kwargs` and returns a gymnasium.Env."""
     kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
     """Keyword arguments for the environment's constructor, or for your own function."""
     num_envs: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool), or_auto(10_000)] = 8
-    """Environments that each collector steps together. `auto`: see `collector.count`."""
+    """Environments that a collector steps together. `auto`: see `collector.count`."""
     vectorization: Literal["auto", "native", "sync", "async", "envpool"] = "auto"
-    """How the environments of a collector are stepped: `native` uses the environment's own vectorised class, `sync`
-    objects in one process, `async` one process per core, `envpool` the threads of that package (`pip install
-    'remuda[envpool]'`), which has many of gymnasium's environments; the same seed then gives other episodes. `auto`
-    takes native if the id has one; envpool, if it is installed, for four and more of gymnasium's own classic control,
-    Box2D and MuJoCo without `kwargs`. Otherwise it times a few steps, and takes processes if they would be faster
-    with all collectors on one machine."""
+    """Way of stepping the environments of a collector. `native`: the environment's own vectorised class. `sync`:
+    objects in one process. `async`: one process per core. `envpool`: threads of the package envpool (`pip install
+    'remuda[envpool]'`), which implements many of gymnasium's environments; the same seed gives different episodes
+    there. `auto` takes `native` if the id has a vectorised class. For four or more environments of gymnasium's classic
+    control, Box2D or MuJoCo without `kwargs`, `auto` takes `envpool` if installed. Otherwise `auto` times a few steps,
+    and takes processes if processes would be faster with all collectors on one machine."""
     kind: Literal["gymnasium", "pettingzoo"] = "gymnasium"
-    """What `id` or `make` names: an environment of gymnasium, or with `pettingzoo` one of PettingZoo's parallel
-    environments, in which several agents act at the same time. Then `id` is the module that has `parallel_env`, such as
+    """Library of the environment: `gymnasium`, or `pettingzoo` for PettingZoo's parallel environments, where several
+    agents act at the same time. With `pettingzoo`, `id` is a module with `parallel_env`, for example
     pettingzoo.butterfly.cooperative_pong_v6, and your own function (`make`) returns a pettingzoo.ParallelEnv."""
     agents: Annotated[tuple[AgentName, ...], Field(max_length=10_000)] = ()
-    """The agents of an environment with several, in its order. In parallel mode this is filled in when the run is
-    submitted, for which the environment is built once; whatever is given here is replaced."""
+    """Agents of an environment with several agents, in the environment's order. Parallel mode fills in this list when
+    the run is submitted, by building the environment once; a given value is replaced."""
     max_episode_steps: Positive | None = None
     """Episodes are truncated after this number of steps; null keeps the environment's own limit."""
     episode_info: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,49}$")], ...] = ()
-    """Keys of numbers that the environment puts into `info` at the last step of an episode. They are logged like
-    returns: mean, deviation, median, maximum and minimum over episodes."""
+    """Keys of numbers in `info` at the last step of an episode. The logs show these numbers like returns: mean,
+    deviation, median, maximum and minimum over episodes."""
     restarts_per_hour: Annotated[NonNegative, Field(le=1_000_000)] = 20
-    """How many environments each collector and evaluator makes again within an hour because they raised an error, hung,
-    ended their process, or returned NaN, infinity, or observations of another shape or type than their space says. The
-    other environments go on; the episode that was under way is truncated before the bad step. Beyond that, or if one
-    breaks three times in a row without a good step, the worker fails; with 0 it does so at once. Environments with a
-    vectorised class of their own (`native`, `envpool`) are not made again."""
+    """Environments that a collector or evaluator may rebuild within an hour. An environment is rebuilt after raising an
+    error, hanging, ending its process, or returning NaN, infinity, or observations of a wrong shape or type. The
+    remaining environments continue; the current episode is truncated before the bad step. The worker fails beyond this
+    limit, or if one environment breaks three times in a row without a good step; with 0 the worker fails at the first
+    break. Vectorised classes (`native`, `envpool`) are never rebuilt."""
     step_timeout_s: PositiveFloat | None = 90.0
-    """Seconds that one step or reset of an environment in a process of its own may take (`vectorization: async`); then
-    its process is killed and started again, with all environments in it. A collector without any progress is dismissed
-    after two minutes. With null only that limit is left."""
+    """Seconds for one step or reset of an environment in a separate process (`vectorization: async`). After this time
+    the process is killed and restarted with all of its environments. A collector without progress is dismissed after
+    two minutes; with null only this second limit applies."""
     schedule: Annotated[tuple[TaskStage, ...], Field(max_length=MOST_STAGES)] = ()
-    """A curriculum: the tasks after the first, which is this section itself, in their order. A task begins at
-    `env_step`, or once an evaluation on the task before it has a `mean_return` of at least so much; its `kwargs` take
-    the place of those of the same name above, or stand beside them: [{env_step: 50000, kwargs: {size: 8}},
-    {mean_return: 0.9, kwargs: {size: 16}}]. All tasks have the same observations and actions. With a new task a new
-    best checkpoint begins. See curriculum.md."""
+    """A curriculum: the tasks after the first task, in order; the first task is this section without changes. A task
+    begins at `env_step`, or when an evaluation on the task before reaches `mean_return`; the task's `kwargs` replace or
+    extend `env.kwargs`: [{env_step: 50000, kwargs: {size: 8}}, {mean_return: 0.9, kwargs: {size: 16}}]. All tasks have
+    the same observations and actions. The best checkpoint is chosen anew in every task. See curriculum.md."""
 
     @field_validator("episode_info")
     @classmethod

@@ -1,4 +1,4 @@
-"""The settings of `remuda launch`: what starts the processes of a run."""
+"""Settings of `remuda launch` and of the launchers."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from remuda.config.section import Section
 LOCAL = "local"
 """The launcher of this machine."""
 KUBERNETES = "kubernetes"
-"""The launcher whose runs folder is on a volume that this machine does not see."""
+"""The launcher with the runs folder on a volume that this machine does not see."""
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:@/+\[\]=-]+$", max_length=200)]
 Line = Annotated[str, Field(pattern=r"^[^\n\r\x00]+$", max_length=1_000)]
 ResourceName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.:-]{0,99}$")]
 
 
 class SlurmConfig(Section):
-    """The jobs of `launch.on: slurm`: one for coordinator and learner, and for each other role an array of jobs. All
-    nodes must see this installation of Remuda at the same path, and the node of the coordinator the runs folder."""
+    """Jobs of `launch.on: slurm`: one job for coordinator and learner, and an array of jobs per further role. All nodes
+    must see this installation of Remuda at the same path, and the node of the coordinator the runs folder."""
 
     partition: Word | None = None
     """The partition of all jobs; null is the cluster's default."""
     learner_partition: Word | None = None
-    """The partition of the job with coordinator and learner, if it is another one: such as one with GPUs, or the only
-    one whose nodes see the runs folder."""
+    """Partition of the job with coordinator and learner, if different: for example the partition with GPUs, or the only
+    partition that sees the runs folder."""
     account: Word | None = None
-    """The account that is charged."""
+    """Account to charge."""
     qos: Word | None = None
     """The quality of service."""
     walltime_min: Positive | None = None
-    """Minutes that each job may run; null is the partition's limit. A job that reaches it is started again, and the run
-    goes on."""
+    """Time limit per job in minutes; null is the limit of the partition. A job at the limit is restarted, and the run
+    continues."""
     notice_s: Annotated[int, Field(ge=30, le=65_535), BeforeValidator(no_bool)] = 120
-    """Seconds before the end of its walltime at which a job begins to hand in and save; Slurm may be up to a minute
-    early. Saving a checkpoint must take less."""
+    """Seconds before the end of the walltime at which a job begins to hand in and save; Slurm may send the notice up to
+    a minute early. Saving a checkpoint must take less."""
     workers_per_job: Positive = 1
-    """Collectors, evaluators or reanalyzers in each job of an array."""
+    """Collectors, evaluators or reanalyzers per job of an array."""
     cores_per_worker: Positive = 1
-    """Cores of each collector, evaluator and reanalyzer."""
+    """Cores per collector, evaluator and reanalyzer."""
     memory_mib_per_worker: Positive | None = None
-    """Memory of each of them; null is the cluster's default."""
+    """Memory per collector, evaluator and reanalyzer; null is the default of the cluster."""
     learner_cores: Positive = 2
     """Cores of the job with coordinator and learner."""
     learner_gpus: NonNegative = 0
-    """GPUs of that job."""
+    """GPUs of the job with coordinator and learner."""
     learner_memory_mib: Positive | None = None
-    """Memory of that job; null is the cluster's default."""
+    """Memory of the job with coordinator and learner; null is the default of the cluster."""
     port: Annotated[int, Field(ge=0, le=65_535), BeforeValidator(no_bool)] = 0
-    """The coordinator's port; 0 is any that is free."""
+    """The coordinator's port; 0 is any free port."""
     options: tuple[Annotated[str, Field(pattern=r"^--[a-z][^\n\r\x00]*$", max_length=1_000)], ...] = ()
-    """More options of sbatch for every job, such as `--constraint=avx512`."""
+    """More options of sbatch for every job, for example `--constraint=avx512`."""
     setup: tuple[Line, ...] = ()
-    """Lines of shell at the beginning of every job, such as `module load cuda`. Jobs have the environment of your login
-    shell, not that of the shell in which `remuda launch` was typed."""
+    """Lines of shell at the beginning of every job, for example `module load cuda`. Jobs have the environment of your
+    login shell, not of the shell where you typed `remuda launch`."""
     max_replacements: NonNegative = 100
-    """How often, in all, a job that was lost is submitted again."""
+    """Largest number of lost jobs to resubmit, in total."""
     poll_interval_s: PositiveFloat = 10.0
     """Seconds between two questions to Slurm about the state of the jobs."""
 
@@ -67,75 +67,75 @@ Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 
 class KubernetesConfig(Section):
-    """The jobs of `launch.on: kubernetes`: one for coordinator and learner, and for each other role one with an index
-    for each worker. A volume is mounted at the path of the runs folder."""
+    """Jobs of `launch.on: kubernetes`: one job for coordinator and learner, and one indexed job per further role. A
+    volume is mounted at the path of the runs folder."""
 
     image: Word | None = None
-    """The container image, such as one that the `Dockerfile` builds, with your environment in it. Required."""
+    """Container image with your environment, for example built from the `Dockerfile`. Required."""
     claim: Label | None = None
-    """The PersistentVolumeClaim of the volume, of access mode ReadWriteMany; ReadWriteOnce is enough if workers do not
-    mount it. Required."""
+    """PersistentVolumeClaim of the volume, with access mode ReadWriteMany; ReadWriteOnce is enough if workers do not
+    mount the volume. Required."""
     workers_mount: bool = True
-    """Whether collectors, evaluators and reanalyzers mount the volume. If not, their files travel by stream."""
+    """Mount the volume in collectors, evaluators and reanalyzers. Otherwise their files travel by stream."""
     namespace: Label = "default"
-    """Where everything is made."""
+    """Namespace of all objects."""
     user: Positive = 1_000
-    """The user id, and the group, of all processes; it must be able to write to the volume."""
+    """User id and group id of all processes, with permission to write to the volume."""
     cpus_per_worker: Cpus = 1.0
-    """CPUs of each collector, evaluator and reanalyzer."""
+    """CPUs per collector, evaluator and reanalyzer."""
     memory_mib_per_worker: Positive = 1_024
-    """Memory of each of them."""
+    """Memory per collector, evaluator and reanalyzer."""
     learner_cpus: Cpus = 2.0
     """CPUs of the container with coordinator and learner."""
     learner_gpus: NonNegative = 0
-    """GPUs of that container (`nvidia.com/gpu`)."""
+    """GPUs of the container with coordinator and learner (`nvidia.com/gpu`)."""
     learner_memory_mib: Positive = 4_096
-    """Memory of that container."""
+    """Memory of the container with coordinator and learner."""
     port: Annotated[int, Field(gt=0, le=65_535), BeforeValidator(no_bool)] = 5555
     """The coordinator's port."""
     stream_port: Annotated[int, Field(gt=0, le=65_535), BeforeValidator(no_bool)] = 5556
-    """The port for files of workers that do not mount the volume."""
+    """Port for files of workers without the volume."""
     http_port: Annotated[int, Field(gt=0, le=65_535), BeforeValidator(no_bool)] = 9310
-    """The port of /health, which the probes ask, and of /metrics."""
+    """Port of /health, used by the probes, and of /metrics."""
     node_selector: dict[str, str] = {}  # noqa: RUF012  (pydantic copies it)
-    """Labels that nodes must have."""
+    """Required labels of nodes."""
     max_replacements: NonNegative = 100
-    """How often Kubernetes starts a failed pod of a job again; pods that the cluster evicts do not count."""
+    """Largest number of restarts of failed pods of a job; pods evicted by the cluster do not count."""
     poll_interval_s: PositiveFloat = 10.0
     """Seconds between two questions to Kubernetes about the state of the jobs."""
 
 
 class RayResources(Section):
-    """What Ray sets aside for each worker of a role. Ray does not enforce it."""
+    """Resources that Ray reserves for a worker of a role. Ray does not enforce the reservation."""
 
     num_cpus: NonNegativeFloat = 1.0
-    """Processor cores; 0.5 lets two workers share one."""
+    """Processor cores; with 0.5 two workers share a core."""
     num_gpus: NonNegativeFloat = 0.0
-    """GPUs. A worker sees no more than these, so `learner.device: cuda` needs 1 here."""
+    """GPUs. A worker sees only this number of GPUs, so `learner.device: cuda` needs 1."""
     memory_bytes: Positive | None = None
-    """Memory; null asks for none."""
+    """Memory; null requests none."""
     custom: Annotated[dict[ResourceName, PositiveFloat], Field(max_length=64)] = {}  # noqa: RUF012  (pydantic copies it)
-    """Resources that nodes of the cluster were started with, by name, such as {big_memory: 1}."""
+    """Custom resources of the cluster's nodes by name, for example {big_memory: 1}."""
 
 
 class RayConfig(Section):
-    """Workers as actors of a Ray cluster (`on: ray`). Needs `pip install 'remuda[ray]'`, on each node."""
+    """Workers as actors of a Ray cluster (`on: ray`). Needs `pip install 'remuda[ray]'` on every node."""
 
     address: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    """The cluster: host:port of its head, `auto` for the one that this machine is a node of, or `local` for one that is
-    started here and ends with the run. Null is the environment variable RAY_ADDRESS, or `local` where that is not
-    set."""
+    """Address of the cluster: host:port of the head node, `auto` for the cluster of this machine, or `local` for a
+    cluster that starts here and ends with the run. Null is the environment variable RAY_ADDRESS, or `local` if unset.
+    """
     learner: RayResources = RayResources()
     """For the learner."""
     collector: RayResources = RayResources()
-    """For each collector."""
+    """For every collector."""
     evaluator: RayResources = RayResources()
-    """For each evaluator."""
+    """For every evaluator."""
     reanalyzer: RayResources = RayResources()
-    """For each reanalyzer."""
+    """For every reanalyzer."""
 
     def of(self, role: str) -> RayResources:
-        """What a worker of this role needs."""
+        """Return the resources of a worker of this role."""
         by_role = {
             "learner": self.learner,
             "collector": self.collector,
@@ -146,7 +146,7 @@ class RayConfig(Section):
 
 
 class LaunchConfig(Section):
-    """How `remuda launch` starts the coordinator and the workers. Nothing of it changes what is learned."""
+    """Starting the coordinator and the workers by `remuda launch`. These settings do not change the learning."""
 
     on: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=200)] = LOCAL
     """The launcher: `local` (this machine), `slurm`, `ray`, `kubernetes`, your own as `module:Class`, looked up in the
@@ -159,5 +159,5 @@ class LaunchConfig(Section):
     kubernetes: KubernetesConfig = KubernetesConfig()
     """For `on: kubernetes`."""
     coordinator_timeout_s: PositiveFloat = 3_600.0
-    """Seconds that workers, and `remuda launch` itself, wait for a coordinator that is silent or missing. An engine may
-    take long to start it again."""
+    """Seconds that workers, and `remuda launch` itself, wait for a silent or missing coordinator. A cluster may take
+    long to restart the coordinator."""

@@ -1,4 +1,4 @@
-"""The settings of an experiment: each with its default, its unit and its consequence."""
+"""The settings of an experiment, with defaults, units and consequences."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ from remuda.config.workers import AffinityConfig, CollectorConfig, EvaluatorConf
 
 
 class ExperimentConfig(Section):
-    """All settings of one experiment; the same config runs in serial and in parallel mode."""
+    """All settings of one experiment, for serial and parallel mode alike."""
 
     model_config = ConfigDict(defer_build=False)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """Name of the experiment and, without --run-dir and --run-id, of its run folder."""
+    """Name of the experiment and, without --run-dir and --run-id, of the run folder."""
     seed: NonNegative = 0
-    """Every worker, environment and network derives its own seed from this one."""
+    """Seed from which the seeds of all workers, environments and networks are derived."""
     env: EnvConfig
     """The environment."""
     policy: PolicyConfig = DEFAULT
-    """The algorithm and its networks. `type` selects the algorithm (dqn if it is missing) and with it the settings."""
+    """The algorithm and its networks. `type` selects the algorithm (default: dqn), and with the algorithm the settings.
+    """
     policies: Annotated[dict[PolicyName, AgentsPolicyConfig], Field(max_length=MOST_POLICIES)] = {}  # noqa: RUF012
-    """Several policies by name, with env.kind pettingzoo: whose actions each makes and how it learns. Each has a
-    learner, checkpoints (`ckpt/<name>/`), logs and curves of its own. Without it all agents share `policy`."""
+    """Several policies by name, with env.kind pettingzoo: the agents and the learning of each policy. Every policy has
+    a separate learner, checkpoints (`ckpt/<name>/`), logs and curves. Without `policies` all agents share `policy`."""
     self_play: SelfPlayConfig = SelfPlayConfig()
     """Training against older checkpoints."""
     learner: LearnerConfig = LearnerConfig()
@@ -62,19 +63,20 @@ class ExperimentConfig(Section):
     log: LogConfig = LogConfig()
     """Logs."""
     callbacks: Callbacks = ()
-    """Your own code that is told of evaluations, checkpoints, training episodes, the start and the end, and may log
+    """Your own code, called at evaluations, checkpoints, training episodes, the start and the end. Callbacks may log
     numbers, change settings and end the run: a list of `module:Class`, or of {make: "module:Class", kwargs: {…}}. The
-    module is looked up in the folder of the config file first. It runs in the process that learns. See callbacks.md."""
+    module is looked up in the folder of the config file first, and runs in the process of the learner. See
+    callbacks.md."""
     limits: LimitsConfig = LimitsConfig()
     """Time limits of workers."""
     launch: LaunchConfig = LaunchConfig()
-    """What starts the processes of `remuda launch`."""
+    """The launcher of `remuda launch`."""
     affinity: Literal["auto", "none"] | AffinityConfig = "none"
-    """Which cores processes run on. `none` leaves that to the operating system. `auto` gives each process of the run
-    its own core, and the learner the rest, if there are enough cores; use it on machines that serve one run at a time.
-    Or name cores by role: {learner: [0, 1], collector: [2, 3]}."""
+    """Cores of the processes. `none` leaves the choice to the operating system. `auto` gives every process of the run a
+    core of its own, and the remaining cores to the learner, if the machine has enough cores; use `auto` on machines
+    with one run at a time. Or name cores by role: {learner: [0, 1], collector: [2, 3]}."""
     source_dir: str | None = None
-    """Folder of the config file, set when it is loaded; `env.make` is looked up there."""
+    """Folder of the config file, set at loading; `env.make` is looked up there."""
 
     @model_validator(mode="before")
     @classmethod
@@ -118,7 +120,7 @@ class ExperimentConfig(Section):
 
     @property
     def obstacle_to_herds(self) -> str | None:
-        """Why this experiment cannot run in parallel mode; None if it can."""
+        """Return the reason why this experiment cannot run in parallel mode, or None."""
         if self.policies and self.reanalyzer.count:
             return "with several policies (`policies`) there are no reanalyzers: set reanalyzer.count to 0"
         if any(self.of_policy(name).learner.ranks > 1 for name in self.policies):
@@ -127,20 +129,20 @@ class ExperimentConfig(Section):
 
     @property
     def user_code(self) -> Mapping[str, str]:
-        """What algorithms and learners name of the user's own code, as `module:name` by dotted key."""
+        """Names of the user's own code in `policy` and `learner`, as `module:name` by dotted key."""
         named = _named(self)
         for name, one in self.policies.items():
             named |= {f"policies.{name}.{setting}": reference for setting, reference in _named(one).items()}
         return {setting: reference for setting, reference in named.items() if ":" in reference}
 
     def of_policy(self, name: str) -> ExperimentConfig:
-        """The settings under which one of `policies` learns, as those of a run of its own."""
+        """Return the settings of one of `policies`, as a config of a separate run."""
         one = self.policies[name]
         own: dict[str, object] = {"policies": {}, "policy": one.policy, "learner": one.learner, "buffer": one.buffer}
         return ExperimentConfig.model_validate({**dict(self), **own})
 
     def _check_several_agents(self) -> None:
-        """Raise ValueError for settings that environments with several agents need, or do not have."""
+        """Raise ValueError for missing or unavailable settings of environments with several agents."""
         if self.env.kind != "pettingzoo":
             setting = "policies" if self.policies else "self_play.share"
             raise ValueError(f"{setting} is for environments with several agents: set env.kind to pettingzoo")
@@ -198,5 +200,5 @@ class ExperimentConfig(Section):
 
 
 def _named(one: ExperimentConfig | AgentsPolicyConfig) -> dict[str, str]:
-    """What may be code of the user's, of one policy."""
+    """Names in the settings of one policy that may refer to code of the user."""
     return {"policy.type": one.policy.type, **one.policy.user_code, OPTIMIZER: one.learner.optimizer}

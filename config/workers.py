@@ -1,4 +1,4 @@
-"""The settings of collectors, evaluators and reanalyzers, of their cores, and of how long they may be silent."""
+"""Settings of collectors, evaluators and reanalyzers, of cores, and of time limits."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from remuda.config.section import Section
 
 
 class CollectorConfig(Section):
-    """How experience is gathered."""
+    """Collecting experience."""
 
     count: Annotated[Workers, or_auto(100_000)] = 2
-    """Collectors that the experiment asks for (serial mode has one). With `auto`, also for `env.num_envs` and
-    `learner.threads`, `remuda train` and `remuda launch` measure on this machine, before the run begins, what a step,
-    an action and an update cost. They take the fewest processes and environments with which the run is nearly as fast
-    as it can be. The log has the numbers and what was measured. How much an update learns from does not change: see
-    `learner.segments_per_update`. A resumed run keeps its numbers."""
+    """Collectors of the experiment (serial mode always has one). With `auto`, also for `env.num_envs` and
+    `learner.threads`, `remuda train` and `remuda launch` measure the cost of a step, an action and an update on this
+    machine before the run begins. The run then takes the fewest processes and environments with nearly the highest
+    possible speed. The log shows the numbers and the measurements. The amount of experience per update stays the same:
+    see `learner.segments_per_update`. A resumed run keeps the numbers."""
     minimum: Workers = 1
-    """The experiment starts when this number of collectors is free. Collectors beyond it are lent to experiments of the
-    same or a higher priority that wait for their own minimum."""
+    """The experiment starts when this number of collectors is free. Collectors beyond this number are lent to waiting
+    experiments of the same or a higher priority, up to the minimum of the waiting experiment."""
     chunk_env_steps: Annotated[int, Field(gt=0, le=10_000_000), BeforeValidator(no_bool)] | None = None
-    """Environment steps per chunk, rounded up to whole steps of all environments of a collector. With small chunks
-    collectors get new policies sooner; large ones cost fewer messages. Null is 64. In parallel mode without
-    buffer.samples_per_insert, where collectors run at full speed, null is 512 steps of each environment or 0.1 s,
-    whichever is less. On-policy chunks have policy.horizon_steps steps of each environment."""
+    """Environment steps per chunk, rounded up to whole steps of all environments of a collector. Small chunks bring new
+    policies to collectors sooner; large chunks cost fewer messages. Null is 64. In parallel mode without
+    buffer.samples_per_insert, where collectors run at full speed, null is 512 steps per environment or 0.1 s, whichever
+    is less. On-policy chunks have policy.horizon_steps steps per environment."""
     device: str = "cpu"
-    """Where a collector computes actions: cpu, or a GPU (cuda, cuda:1) for large networks. With a GPU, give one
-    collector many environments in processes (env.num_envs, env.vectorization: async): the actions for all of them are
+    """Device for computing actions: cpu, or a GPU (cuda, cuda:1) for large networks. With a GPU, give one collector
+    many environments in processes (env.num_envs, env.vectorization: async): the actions for all environments are
     computed as one batch."""
 
     @model_validator(mode="after")
@@ -50,15 +50,15 @@ class CollectorConfig(Section):
 
 
 class EvaluatorEnvConfig(Section):
-    """What is different in the environment that evaluations are played on; see `env`."""
+    """Changes of `env` for evaluations."""
 
     id: str | None = None
-    """Another environment, by its id; null is that of `env`."""
+    """Id of a different environment; null keeps `env.id`."""
     make: str | None = None
-    """Another environment, by `module:function`; null is that of `env`."""
+    """`module:function` of a different environment; null keeps `env.make`."""
     kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
-    """Arguments that take the place of those of the same name in `env.kwargs` (and of a task of `env.schedule`), or
-    stand beside them. With an `id` or `make` these are all arguments."""
+    """Arguments that replace or extend `env.kwargs` (and the `kwargs` of a task of `env.schedule`). With an `id` or
+    `make` these are all arguments."""
     max_episode_steps: Positive | None = None
     """Episodes are truncated after this number of steps; null is as in `env`, and with an `id` or `make` the
     environment's own limit."""
@@ -73,67 +73,66 @@ class EvaluatorEnvConfig(Section):
 
 
 class EvaluatorConfig(Section):
-    """How the policy is evaluated."""
+    """Evaluating the policy."""
 
     count: Workers = 1
-    """Evaluators that the experiment asks for (serial mode has one)."""
+    """Evaluators of the experiment (serial mode always has one)."""
     episodes: Annotated[NonNegative, Field(le=MOST_EVALUATION_EPISODES)] = 5
-    """Episodes per evaluation, shared between the evaluators; their seeds are the same at every evaluation. With 0
-    there are no evaluations, and the newest training episodes decide which checkpoint is the best (see
-    `window_episodes`)."""
+    """Episodes per evaluation, shared between the evaluators. Every evaluation uses the same seeds. With 0 the run has
+    no evaluations, and the newest training episodes decide about the best checkpoint (see `window_episodes`)."""
     max_episode_steps: Positive = 30_000
-    """Evaluation episodes are cut after this number of steps, with a warning, since an environment without its own
-    limit may never end. The longest Atari games have 27,000 steps."""
+    """Evaluation episodes are cut after this number of steps, with a warning: an environment without a limit may never
+    end. The longest Atari games have 27,000 steps."""
     interval_env_steps: Positive = 5_000
     """Environment steps between evaluations. The first evaluation plays the initial policy at env_step 0."""
     env: EvaluatorEnvConfig | None = None
-    """Evaluations are played on another environment than training, with the same observations and actions: other
-    levels, say, or without a shaped reward. Also `remuda evaluate` plays on it. {kwargs: {…}} changes arguments of
-    `env`; an `id` or `make`, with the `kwargs` of that, is another environment; `max_episode_steps` truncates its
-    episodes. Null is `env`."""
+    """A different environment for evaluations and for `remuda evaluate`, with the same observations and actions: for
+    example other levels, or no shaped reward. {kwargs: {…}} changes arguments of `env`; an `id` or `make`, with own
+    `kwargs`, names another environment; `max_episode_steps` truncates the episodes. Null is `env`."""
     window_episodes: Positive = 100
-    """Only if `episodes` is 0: the mean return of this number of newest training episodes takes the place of an
-    evaluation, also for the best checkpoint and stop.stop_value. These episodes explore. There is no value before
-    there are that many."""
+    """Used only if `episodes` is 0: the mean return of this number of newest training episodes replaces evaluations,
+    also for the best checkpoint and stop.stop_value. These episodes include exploration. The mean exists only after
+    this number of episodes."""
 
 
 class ReanalyzerConfig(Section):
-    """Workers that compute columns of stored rows again with the target network, in place of the learner: Reanalyse of
-    MuZero (`policy.reanalyze_ratio`). Parallel mode only; in serial mode the learner does it."""
+    """Workers that recompute columns of stored rows with the target network, in place of the learner: Reanalyse of
+    MuZero (`policy.reanalyze_ratio`). Parallel mode only; in serial mode the learner recomputes the columns."""
 
     count: Annotated[int, Field(ge=0, le=100_000), BeforeValidator(no_bool)] = 0
-    """Reanalyzers that the experiment asks for. With 0 the learner does it, as part of each update. Otherwise the
-    learner computes nothing again, and `policy.reanalyze_ratio` is how many rows reanalyzers compute again for each row
-    that is drawn, at most: they draw chunks as batches are drawn, and compute a chunk once for each target network. The
-    experiment starts without them and takes free ones as they come; while it has none nothing is computed again."""
+    """Reanalyzers of the experiment. With 0 the learner recomputes rows as part of an update. With reanalyzers the
+    learner recomputes nothing, and `policy.reanalyze_ratio` is the largest number of recomputed rows per drawn row:
+    reanalyzers draw chunks like batches, and compute a chunk once per target network. The experiment starts without
+    reanalyzers and takes free ones later; until then nothing is recomputed."""
     device: str = "cpu"
-    """Where a reanalyzer computes: a torch device."""
+    """Torch device for the computations of a reanalyzer."""
 
 
 class AffinityConfig(Section):
-    """Core numbers for each role. Cores that a process may not use are left out."""
+    """Core numbers for each role. Cores outside a process's permitted set are ignored."""
 
     learner: Cores | None = None
-    """The learner runs on these, with one torch thread per core, four at most; null is every core, with one thread."""
+    """Cores of the learner, with one torch thread per core, at most four; null is every core, with one thread."""
     collector: Cores | None = None
-    """Each collector runs on one of these, in turn."""
+    """Cores of the collectors: one core per collector, in turn."""
     evaluator: Cores | None = None
-    """Each evaluator runs on one of these, in turn."""
+    """Cores of the evaluators: one core per evaluator, in turn."""
     reanalyzer: Cores | None = None
-    """Each reanalyzer runs on one of these, in turn."""
+    """Cores of the reanalyzers: one core per reanalyzer, in turn."""
 
 
 class LimitsConfig(Section):
-    """Time limits, without any progress, for slow steps of a worker. A worker that takes longer is dismissed: its
-    process ends and is started again, and the run counts a failure. In any other work a worker is dismissed after two
-    minutes without progress (see `remuda coordinator --limit`). Parallel mode only."""
+    """Time limits without progress for slow steps of a worker. After the limit the worker is dismissed: its process
+    ends and is restarted, and the run counts a failure. In all remaining work a worker is dismissed after two minutes
+    without progress (see `remuda coordinator --limit`). Parallel mode only."""
 
     prepare_s: PositiveFloat = 1_800.0
-    """Seconds for building environments and networks, and for loading a checkpoint or a policy. Each file of replay
-    that is loaded counts as progress."""
+    """Seconds for building environments and networks, and for loading a checkpoint or a policy. Every loaded replay
+    file counts as progress."""
     save_s: PositiveFloat = 1_800.0
-    """Seconds for saving a checkpoint, and for an on-policy learner that waits until its policy is published. The end
-    of a run waits this long for the last checkpoint."""
+    """Seconds for saving a checkpoint, and for an on-policy learner to wait until its policy is published. The end of a
+    run waits this long for the last checkpoint."""
     rank_s: PositiveFloat = 60.0
-    """Seconds that one learner rank waits for another in an update. Then the learner has failed, and starts again from
-    the last checkpoint. Less than the two minutes above, or the learner is dismissed without this reason."""
+    """Seconds for one learner rank to wait for another rank in an update. After this time the learner fails, and
+    restarts from the last checkpoint. Choose less than two minutes; otherwise the learner is dismissed without this
+    reason."""

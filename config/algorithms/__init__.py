@@ -1,1 +1,1 @@
-"""The settings of each algorithm, which `policy` of a config holds."""
+"""Settings of the algorithms, for the section `policy` of a config."""

@@ -27,33 +27,32 @@ from remuda.config.section import MayChange
 
 
 class ActorCriticConfig(NetworkConfig):
-    """Settings that all algorithms with a policy and a value network have."""
+    """Settings of all algorithms with a policy and a value network."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete", "MultiDiscrete", "Box")
     replaced: ClassVar[tuple[str, ...]] = (*NetworkConfig.replaced, "shared_hidden", "activation")
     hidden: Hidden | None = None
-    """Units of each hidden layer; null is [64, 64], and [512] for images."""
+    """Units of the hidden layers; null is [64, 64], and [512] for images."""
     shared_hidden: bool | None = None
-    """Whether policy and value share the hidden layers. Sharing halves the cost of an update; separate layers keep the
-    two losses from disturbing each other. Null shares them for images only."""
+    """Share the hidden layers between policy and value. Sharing halves the cost of an update; with separate layers the
+    two losses do not disturb each other. Null shares the layers for images only."""
     activation: Literal["tanh", "relu"] | None = None
-    """Activation after each hidden layer; null is tanh, and relu for images. Convolutions always use relu."""
+    """Activation after the hidden layers; null is tanh, and relu for images. Convolutions always use relu."""
     log_std_start: LogStd = 0.0
-    """Box actions only: logarithm of the standard deviation with which collectors draw each number of an action at the
-    start; it is learned, and the same in all states. Actions are clipped to their bounds, so with bounds of ±1 the
-    default 0 explores widely, and -2 makes small changes around what the network says."""
+    """Box actions only: initial logarithm of the standard deviation of actions in collectors; the learned value is the
+    same in all states. Actions are clipped to their bounds: with bounds of ±1 the default 0 explores widely, and -2
+    makes small changes to the output of the network."""
     noise_correlation: Correlation = 0.0
-    """Box actions only: correlation of an action's noise with that of the step before in the same environment. The
-    noise of each action alone is distributed as before; given what came before it is not, which PPO and IMPALA leave
-    out of account. 0 draws each alone; values near 1 push in one
-    direction for about 1 / (1 - noise_correlation) steps, and find rewards that need many similar actions in a row
-    (Hollenstein et al. 2024)."""
+    """Box actions only: correlation of an action's noise with the noise of the previous step in the same environment.
+    The distribution of a single action does not change; its distribution given earlier steps does, which PPO and IMPALA
+    ignore. 0 draws independent noise; values near 1 push in one direction for about 1 / (1 - noise_correlation) steps,
+    and find rewards that need many similar actions in a row (Hollenstein et al. 2024)."""
     recurrent: Literal["lstm", "gru"] | None = None
-    """A recurrent core behind the hidden layers, which both policy and value read: it remembers the episode. Segments
-    begin with the state that the collector had there, and gradients reach back to their beginning, not further. The
-    shares of `minibatches` are then whole segments. Null remembers nothing, and is much faster."""
+    """A recurrent core behind the hidden layers, read by policy and value, as a memory of the episode. Segments begin
+    with the state of the collector at their first step, and gradients reach back to the beginning of the segment. The
+    shares of `minibatches` are then whole segments. Null has no memory, and is much faster."""
     recurrent_units: Units = 64
-    """Units of that core."""
+    """Units of the recurrent core."""
     discount: Discount = 0.99
     """Discount per environment step."""
 
@@ -82,12 +81,12 @@ class ActorCriticConfig(NetworkConfig):
 
 
 class PpoConfig(ActorCriticConfig):
-    """Proximal policy optimisation (Schulman et al. 2017), on-policy: each segment of experience is used once."""
+    """Proximal policy optimisation (Schulman et al. 2017), on-policy: segments of experience are used once."""
 
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {"learner.learning_rate": 3e-4, "learner.optimizer_settings": {"eps": 1e-5}, "learner.max_grad_norm": 0.5}
     )
-    """Schulman et al. 2017, table 3 (MuJoCo), and their code (OpenAI baselines) for the norm and Adam's epsilon."""
+    """Schulman et al. 2017, table 3 (MuJoCo); norm and Adam's epsilon as in the authors' code (OpenAI baselines)."""
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
         {
             "ALE/Pong-v5": EXAMPLES / "pong_ppo.yaml",
@@ -104,32 +103,32 @@ class PpoConfig(ActorCriticConfig):
     )
 
     type: Literal["ppo"] = "ppo"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
-    """Which algorithm."""
+    """Name of the algorithm."""
     gae_lambda: Annotated[Fraction, MayChange()] = 0.95
     """lambda of generalised advantage estimation (Schulman et al. 2016): 0 looks one step ahead, 1 to the end of the
     segment."""
     horizon_steps: Horizon = 64
-    """Steps of one environment in each segment. A batch is learner.segments_per_update segments."""
+    """Steps of one environment per segment. A batch is learner.segments_per_update segments."""
     epochs: Annotated[Positive, MayChange()] = 10
-    """Passes over each batch."""
+    """Passes over a batch."""
     minibatches: Annotated[Positive, MayChange()] = 8
-    """Gradient steps per pass, each on an equal part of the batch."""
+    """Gradient steps per pass, on equal parts of the batch."""
     clip: Annotated[PositiveFloat, MayChange(NonNegativeFloat)] = 0.2
     """The ratio of new to old action probability is clipped to 1 - clip … 1 + clip."""
     value_clip: Annotated[PositiveFloat | None, MayChange()] = None
-    """The change of a value from its estimate before the update is clipped to this size; null does not clip values."""
+    """Largest change of a value from its estimate before the update; null does not clip values."""
     entropy_coefficient: Annotated[NonNegativeFloat, MayChange()] = 0.0
     """Weight of the entropy bonus in the loss."""
     value_coefficient: Annotated[NonNegativeFloat, MayChange()] = 0.5
     """Weight of the squared value error in the loss."""
     normalize_advantages: bool = True
-    """Bring the advantages of each batch to mean 0 and standard deviation 1."""
+    """Normalise the advantages of a batch to mean 0 and standard deviation 1."""
     recompute_advantages: bool = False
-    """Compute advantages and returns again with the newest values before each pass but the first (Andrychowicz et al.
-    2021). Each of these passes then costs one evaluation of the value network more."""
+    """Recompute advantages and returns with the newest values before every pass except the first (Andrychowicz et al.
+    2021). A recomputation costs one evaluation of the value network."""
     normalize_observations: bool = False
-    """Bring observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 then stay
-    exact until their mean is subtracted, however large that is, and take twice the room in chunks and in memory."""
+    """Normalise observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 stay
+    exact until the mean is subtracted, however large the mean is, and take twice the space in chunks and in memory."""
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
     target_kl: Annotated[PositiveFloat | None, MayChange()] = None
@@ -178,7 +177,7 @@ class PpoConfig(ActorCriticConfig):
 
 
 class ImpalaConfig(ActorCriticConfig):
-    """Actor-critic with V-trace (Espeholt et al. 2018): learns from segments that slightly older policies collected."""
+    """Actor-critic with V-trace (Espeholt et al. 2018): learns from segments of slightly older policies."""
 
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {
@@ -188,21 +187,19 @@ class ImpalaConfig(ActorCriticConfig):
             "buffer.max_policy_lag": 4,
         }
     )
-    """The paper's 6e-4 and 40 are for RMSProp and sums of losses. These are for Adam and means: those with which
-    examples/pong_impala.yaml learns. V-trace corrects for older policies, so collectors need not wait for each
-    update."""
+    """Values for Adam and means of losses, from examples/pong_impala.yaml; the paper's 6e-4 and 40 are for RMSProp and
+    sums of losses. V-trace corrects for older policies, so collectors need not wait for every update."""
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
         {"ALE/Pong-v5": EXAMPLES / "pong_impala.yaml", "CartPole-v1": EXAMPLES / "cartpole_impala.yaml"}
     )
 
     type: Literal["impala"] = "impala"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
-    """Which algorithm."""
+    """Name of the algorithm."""
     horizon_steps: Horizon = 20
-    """Steps of one environment in each segment. A batch is learner.segments_per_update segments and one
-    gradient step."""
+    """Steps of one environment per segment. A batch is learner.segments_per_update segments and one gradient step."""
     rho_clip: Annotated[PositiveFloat, MayChange()] = 1.0
-    """Largest importance weight of a step (rho in V-trace). A larger value brings the learned values closer to those of
-    the newest policy."""
+    """Largest importance weight of a step (rho in V-trace). A larger value brings the learned values closer to the
+    values of the newest policy."""
     c_clip: Annotated[PositiveFloat, MayChange()] = 1.0
     """Largest importance weight along the trace (c in V-trace). A larger value passes rewards back faster, with more
     variance."""
@@ -211,8 +208,8 @@ class ImpalaConfig(ActorCriticConfig):
     value_coefficient: Annotated[NonNegativeFloat, MayChange()] = 0.5
     """Weight of the squared value error in the loss."""
     normalize_observations: bool = False
-    """Bring observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 then stay
-    exact until their mean is subtracted, however large that is, and take twice the room in chunks and in memory."""
+    """Normalise observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 stay
+    exact until the mean is subtracted, however large the mean is, and take twice the space in chunks and in memory."""
     normalize_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
 

@@ -1,4 +1,4 @@
-"""What the settings of all algorithms have in common, and what others ask an algorithm without running it."""
+"""Common settings of all algorithms, and facts about an algorithm before it runs."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ from pydantic import ConfigDict, JsonValue
 from remuda.config.section import ScheduledSection
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-"""The folder of the examples, which come with the package."""
+"""Folder of the examples in the package."""
 Actions = Literal["Discrete", "MultiDiscrete", "Box"]
 """Spaces of actions."""
 Spaces = Literal["images", "Box actions", "Discrete actions"]
-"""What sensible settings depend on: images are looked at first, whatever the actions are."""
+"""Spaces that sensible settings depend on: images come first, whatever the actions are."""
 
 
 class AlgorithmConfig(ScheduledSection):
-    """The section of an algorithm. What a class derived from it says of itself is asked where configs are chosen and
-    loaded, of built-in algorithms and of a user's own alike; what the roles ask is in remuda.config.declaration."""
+    """The section of an algorithm. Choosing and loading a config asks this class, for built-in algorithms and a user's
+    own alike; the roles ask the declaration (remuda.config.declaration)."""
 
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType({})
-    """Defaults of settings in other sections, by dotted key: `{"learner.batch_size": 256}`. They take the place of the
-    schema's defaults; a value in the config file always wins. See remuda.config.defaults."""
+    """Defaults of settings in other sections, by dotted key: `{"learner.batch_size": 256}`. These replace the defaults
+    of the schema; a value in the config file always wins. See remuda.config.defaults."""
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({})
-    """Config files that are taken for an environment where nothing but the algorithm is named, by `env.id`."""
+    """Config files for environments, by `env.id`, used if only an algorithm and an environment are named."""
 
     @classmethod
     def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
-        """Sensible settings, by dotted key as in `defaults`, for environments with such spaces that have no stored
-        config; the defaults are taken for all others. `in_parts`: observations have several parts."""
+        """Return sensible settings, by dotted key as in `defaults`, for environments with these spaces and without a
+        stored config; defaults apply to the rest. `in_parts`: observations have several parts."""
         return {}
 
     def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
-        """Settings that are not read beside the others, as dotted keys, by the reason: {"policy.recurrent is null":
-        ("policy.recurrent_units",)}. Who has set one of them is told."""
+        """Return settings without effect, as dotted keys, by the reason: {"policy.recurrent is null":
+        ("policy.recurrent_units",)}. A user who has set one of these settings gets a warning."""
         return {}
 
     @property
     def user_code(self) -> Mapping[str, str]:
-        """What the settings name of the user's own code, as `module:name` by dotted key, besides `policy.type`."""
+        """Names of the user's own code in these settings, besides `policy.type`, as `module:name` by dotted key."""
         return {}
 
 
 class BuiltInConfig(AlgorithmConfig):
-    """The section of one of Remuda's own algorithms. Its properties say what its declaration will say: a config is
-    checked before there is one."""
+    """The section of a built-in algorithm. Its properties announce the later declaration: a config is checked before
+    its declaration exists."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["type"]})
     acts_in: ClassVar[tuple[Actions, ...]] = ()
-    """The spaces of actions that it takes, for whoever has tried another algorithm in one of them."""
+    """Supported action spaces, for the message to a user whose algorithm does not support the action space."""
 
     type: str
-    """Which algorithm."""
+    """Name of the algorithm."""
 
     @classmethod
     def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
-        """Take the settings of a config, by section; return them by today's names, where a former version of the
-        algorithm had others."""
+        """Rename settings of a former version of the algorithm. Takes and returns the settings of a config, by section.
+        """
         return values
 
     @property
     def segment_steps(self) -> int | None:
-        """Environment steps in a segment; None where rows of experience are not segments."""
+        """Environment steps in a segment; None for rows other than segments."""
         return None
 
     @property
     def reanalyzed_share(self) -> float | None:
-        """The share of `Declaration.reanalyzed`; None if the algorithm declares nothing to compute again."""
+        """The share of `Declaration.reanalyzed`; None for algorithms without recomputed columns."""
         return None
 
     @property
@@ -80,7 +80,7 @@ class BuiltInConfig(AlgorithmConfig):
 
     @property
     def needs_whole_batches(self) -> str:
-        """Why it does not learn from parts, where that depends on a setting; else empty."""
+        """Reason why a setting prevents learning from parts of a batch, or an empty text."""
         return ""
 
     @property
@@ -105,13 +105,13 @@ def into_optimizer(values: Values, former: str, setting: str) -> Values:
 
 
 def into_schedules(values: Values, former: str, constants: Mapping[str, object]) -> Values:
-    """Replace a former setting of `policy`, the env_step at which these numbers have fallen to 0, by schedules. Nothing
-    is changed where a number has a schedule already.
+    """Replace a former setting of `policy`, the env_step at which numbers have fallen to 0, by schedules. Changes
+    nothing if a number has a schedule already.
 
     Args:
         values: the config's settings.
-        former: the setting; null stands for no fall.
-        constants: the numbers by dotted key, and the value of each where the config gives none.
+        former: the setting; null means no fall.
+        constants: the numbers by dotted key, with the values for numbers missing from the config.
     """
     policy = _section(values, "policy")
     if policy is None or former not in policy:
@@ -132,6 +132,6 @@ def into_schedules(values: Values, former: str, constants: Mapping[str, object])
 
 
 def _section(values: Values, name: str) -> Values | None:
-    """A section as a mapping; None if it was given as an object, which has today's settings only."""
+    """Return a section as a mapping; None for an object, which has current settings only."""
     section = values.get(name, {})
     return cast("Values", section) if isinstance(section, Mapping) else None

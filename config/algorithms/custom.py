@@ -1,4 +1,4 @@
-"""The settings of a user's own algorithm, which its class checks."""
+"""Settings of a user's own algorithm, checked by its class, and the choice of the section `policy`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SETTING: TypeAdapter[JsonValue] = TypeAdapter(
 
 
 class CustomConfig(AlgorithmConfig):
-    """Your own algorithm, or one of an installed package. The settings of its class come beside these."""
+    """Your own algorithm, or an algorithm of an installed package, with the settings of its class."""
 
     model_config = ConfigDict(extra="allow")
     type: Annotated[
@@ -50,16 +50,15 @@ class CustomConfig(AlgorithmConfig):
             json_schema_extra={"not": {"enum": [*BUILT_IN]}},
         ),
     ]
-    """`module:Class`, looked up in the folder of the config file first; or its name in an installed package (entry
+    """`module:Class`, looked up in the folder of the config file first; or a name from an installed package (entry
     point group `remuda.algorithms`)."""
     declaration: Declaration | None = None
-    """The declaration of the class, for the coordinator, which does not import it. Filled in when the config is
-    loaded."""
+    """Declaration of the class, filled in at loading, for the coordinator, which does not import the class."""
 
     @model_validator(mode="before")
     @classmethod
     def _plain_settings(cls, values: object) -> object:
-        """Settings of the class are checked by the class; until then they must be what JSON can hold."""
+        """Convert settings to JSON values; the class checks them later."""
         if not isinstance(values, dict):
             return values
         given = cast("dict[str, object]", values)
@@ -73,12 +72,12 @@ class CustomConfig(AlgorithmConfig):
 
     @property
     def settings(self) -> dict[str, JsonValue]:
-        """The settings of its class."""
+        """The settings of the class."""
         return dict(self.model_extra or {})
 
     @property
     def segment_steps(self) -> int | None:
-        """Environment steps in a segment; None where rows of experience are not segments."""
+        """Environment steps in a segment; None for rows other than segments."""
         rows = None if self.declaration is None else self.declaration.rows
         return rows.horizon_steps if isinstance(rows, Segments) else None
 
@@ -106,11 +105,11 @@ class CustomConfig(AlgorithmConfig):
 
 
 CUSTOM = "custom"
-"""Stands for every other `type`, in messages of validation and in the documentation."""
+"""Stands for all remaining values of `type`, in messages of validation and in the documentation."""
 
 
 def _algorithm(value: object) -> str | None:
-    """Which of the sections below is meant; an algorithm that is not among them is looked up by its name."""
+    """Return the tag of a section; CUSTOM for an algorithm that is not built in."""
     kind = cast("dict[str, object]", value).get("type") if isinstance(value, dict) else getattr(value, "type", None)
     return None if not isinstance(kind, str) else kind if kind in BUILT_IN else CUSTOM
 

@@ -1,4 +1,4 @@
-"""Settings of algorithms whose networks users may replace: what reads observations, or the whole."""
+"""Settings of algorithms with replaceable networks: the encoder of observations, or the whole network."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SUPPLIED = frozenset(
     f"remuda.learning:{name}"
     for name in ("by_parts", "impala_resnet", "nature_cnn", "perceptron", "simba", "transformer")
 )
-"""Encoders that come with Remuda: no code of users."""
+"""Encoders of Remuda, as opposed to user code."""
 
 
 class EncoderConfig(BuiltInConfig):
-    """Settings that say what reads observations before the hidden layers."""
+    """Settings of the encoder: the layers before the hidden layers."""
 
     encoder: Reference | None = None
     """One that comes with Remuda, `remuda.learning:` with by_parts, impala_resnet, nature_cnn, perceptron, simba or
@@ -39,7 +39,7 @@ class EncoderConfig(BuiltInConfig):
 
     @property
     def reads_by_module(self) -> bool:
-        """Whether a module that the settings name reads observations."""
+        """True if a module named by the settings reads observations."""
         return self.encoder is not None
 
     @model_validator(mode="before")
@@ -62,12 +62,12 @@ class EncoderConfig(BuiltInConfig):
 
 
 class EncodedConfig(EncoderConfig):
-    """The same, of networks that read images by convolutions where users bring no encoder."""
+    """Settings of networks that read images by convolutions if users name no encoder."""
 
     convolution: Convolution | None = None
-    """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
-    kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
-    for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
+    """Layers before the hidden layers that read images (uint8 observations of two to four axes, boolean ones of three
+    or four), as a list of [filters, kernel, stride]. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al.
+    2015), and for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
 
     @model_validator(mode="after")
     def _reads_in_one_way(self) -> EncodedConfig:
@@ -77,17 +77,18 @@ class EncodedConfig(EncoderConfig):
 
 
 class NetworkConfig(EncodedConfig):
-    """The same, of networks that users may replace as a whole."""
+    """Settings of networks that users may replace as a whole."""
 
     replaced: ClassVar[tuple[str, ...]] = ("encoder", "convolution", "hidden")
-    """Settings that say what Remuda's own network is."""
+    """Settings of Remuda's own network."""
 
     network: Reference | None = None
     """A whole network of your own, `module:function`, in the folder of the config or installed, in place of encoder,
     hidden layers and outputs. The function is called with descriptions of observations and actions
     (remuda.ObservationSpec, remuda.ActionSpec) and `network_kwargs`, and returns a torch.nn.Module that reads prepared
-    observations, as an encoder does. Of dqn and rainbow the module gives the values of actions; for the others it has
-    modules `actor` and `critic`, and an `encoder` before both if it needs one. See docs/encoders.md."""
+    observations, as an encoder does. For dqn and rainbow the module returns the values of actions; for all other
+    algorithms the module has modules `actor` and `critic`, and optionally an `encoder` before both. See
+    docs/encoders.md."""
     network_kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
     """Further arguments of the network's function, by name."""
 

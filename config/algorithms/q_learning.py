@@ -1,4 +1,4 @@
-"""The settings of algorithms that learn action values: DQN, Rainbow, R2D2, PQN."""
+"""Settings of algorithms that learn action values: DQN, Rainbow, R2D2, PQN."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from remuda.config.section import MayChange
 
 
 class ActionValueConfig(EncodedConfig):
-    """Settings that all algorithms with action values have."""
+    """Settings of all algorithms with action values."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete",)
     hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
-    """Units of each hidden layer, at least one layer. With `dueling`, value and advantages each have a last hidden
-    layer of their own. Null is [128, 128, 64], for rainbow and pqn [128, 128], and [512] for images."""
+    """Units of the hidden layers, at least one layer. With `dueling`, value and advantages have separate last hidden
+    layers. Null is [128, 128, 64], for rainbow and pqn [128, 128], and [512] for images."""
     discount: Discount = 0.99
     """Discount per environment step."""
     epsilon_start: Fraction = 1.0
@@ -52,18 +52,19 @@ class ActionValueConfig(EncodedConfig):
     """Environment steps over which epsilon falls linearly from start to end; null is a fifth of stop.max_env_steps, at
     most a million."""
     epsilon_spread: NonNegativeFloat = 0.0
-    """How differently the environments of all collectors explore (Ape-X, Horgan et al. 2018): environment i of N takes
-    epsilon ** (1 + epsilon_spread * i / (N - 1)). 0 is the same epsilon for all. Ape-X has 7, with `epsilon_start` and
-    `epsilon_end` 0.4."""
+    """Spread of exploration over the environments of all collectors (Ape-X, Horgan et al. 2018): environment i of N
+    takes epsilon ** (1 + epsilon_spread * i / (N - 1)). 0 is the same epsilon for all. Ape-X has 7, with
+    `epsilon_start` and `epsilon_end` 0.4."""
 
 
 class QLearningConfig(ActionValueConfig):
-    """Settings of those that replay rows, and bootstrap from a target network."""
+    """Settings of algorithms with replay and a target network."""
 
     dueling: bool = True
     """Separate value and advantage streams (Wang et al. 2016)."""
     double: bool = True
-    """Choose the next action with the online network, value it with the target (van Hasselt et al. 2016)."""
+    """Choose the next action by the online network, and value the action by the target network (van Hasselt et al.
+    2016)."""
     n_step: NSteps = 3
     """Steps of reward summed before bootstrapping."""
     target_update_iters: Annotated[Positive, MayChange()] = 250
@@ -73,10 +74,10 @@ class QLearningConfig(ActionValueConfig):
 class DqnConfig(NetworkConfig, QLearningConfig):
     """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants.
 
-    It has the schema's defaults: each row is drawn 8 times, as in the paper (32 rows for each 4 steps); the gradient's
-    norm is that of Wang et al. 2016, the exponents of priorities those of Schaul et al. 2016. Learning rate, batch and
-    first update are for small environments, as in examples/cartpole_dqn.yaml. The paper's are for 50 million steps of
-    Atari: examples/pong_dqn.yaml is near to them.
+    The schema's defaults are for DQN: a row is drawn 8 times, as in the paper (32 rows for 4 steps); the gradient norm
+    follows Wang et al. 2016, the exponents of priorities Schaul et al. 2016. Learning rate, batch and first update are
+    for small environments, as in examples/cartpole_dqn.yaml. The paper's values are for 50 million steps of Atari: see
+    examples/pong_dqn.yaml.
     """
 
     model_config = ConfigDict(json_schema_extra={})  # a config without `type` means this one
@@ -86,7 +87,7 @@ class DqnConfig(NetworkConfig, QLearningConfig):
     )
 
     type: Literal["dqn"] = "dqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
-    """Which algorithm."""
+    """Name of the algorithm."""
 
     @classmethod
     def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
@@ -118,34 +119,34 @@ class RainbowConfig(NetworkConfig, QLearningConfig):
             "buffer.priority_exponent": 0.5,
         }
     )
-    """Hessel et al. 2018, table 1, where four frames are a step. Each row is drawn 8 times (32 rows for each 4 steps),
-    which the schema has already."""
+    """Hessel et al. 2018, table 1, where four frames are a step. A row is drawn 8 times (32 rows for 4 steps), as in
+    the schema."""
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": EXAMPLES / "cartpole_rainbow.yaml"})
     replaced: ClassVar[tuple[str, ...]] = (*NetworkConfig.replaced, "dueling")
 
     type: Literal["rainbow"] = "rainbow"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
-    """Which algorithm."""
+    """Name of the algorithm."""
     distribution: Literal["categorical", "quantile"] = "categorical"
-    """`categorical`: the probabilities of fixed returns from `v_min` to `v_max` (C51, Bellemare et al. 2017).
-    `quantile`: returns of fixed probability (Dabney et al. 2018), which need no bounds."""
+    """`categorical`: probabilities of fixed returns from `v_min` to `v_max` (C51, Bellemare et al. 2017). `quantile`:
+    returns of fixed probability (Dabney et al. 2018), without bounds."""
     atoms: Annotated[int, Field(gt=1, le=1000), BeforeValidator(no_bool)] = 51
-    """Fixed returns, or quantiles, for each action. More describe a distribution more finely, and an update takes
+    """Fixed returns, or quantiles, per action. More atoms describe a distribution more finely, and an update takes
     longer."""
     v_min: AnyFloat = -10.0
-    """Categorical only: the least return that can be told from others. Choose it and `v_max` by the discounted returns
-    of the environment; what lies beyond them counts as the bound."""
+    """Categorical only: the least return that the network distinguishes. Choose `v_min` and `v_max` by the discounted
+    returns of the environment; returns beyond the bounds count as the bounds."""
     v_max: AnyFloat = 10.0
-    """Categorical only: the largest return. The range is divided evenly among the atoms, so a range that is much too
-    wide tells near returns apart less well."""
+    """Categorical only: the largest return. The atoms divide the range evenly, so a much too wide range distinguishes
+    near returns less well."""
     noisy: bool = True
     """Explore by learned noise in the weights of the last two layers (Fortunato et al. 2018) instead of by random
     actions: `epsilon_…` is then not used, unless `noisy_epsilon` is true."""
     noisy_epsilon: bool = False
-    """With `noisy`, take random actions as well: a share epsilon of them, as without noise. Noise leads through states
-    like those that the newest policy reaches. Where that is too little to learn from at first, as on CartPole, let
-    epsilon fall from 1 to 0."""
+    """With `noisy`, take random actions as well: a share epsilon of the actions, as without noise. Noise leads to
+    states near the states of the newest policy. If these states teach too little at first, as on CartPole, let epsilon
+    fall from 1 to 0."""
     noisy_sigma: PositiveFloat = 0.5
-    """Size of that noise at first, relative to that of the weights."""
+    """Initial size of the noise, relative to the size of the weights."""
     target_update_iters: Annotated[Positive, MayChange()] = 2_000
     """Gradient updates between hard copies of the online network into the target network."""
 
@@ -156,7 +157,7 @@ class RainbowConfig(NetworkConfig, QLearningConfig):
 
     @property
     def takes_random_actions(self) -> bool:
-        """Whether collectors take a share epsilon of random actions."""
+        """True if collectors take a share epsilon of random actions."""
         return not self.noisy or self.noisy_epsilon
 
     def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
@@ -208,17 +209,17 @@ class R2d2Config(QLearningConfig):
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": EXAMPLES / "cartpole_r2d2.yaml"})
 
     type: Literal["r2d2"] = "r2d2"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
-    """Which algorithm."""
+    """Name of the algorithm."""
     recurrent: Literal["lstm", "gru"] = "lstm"
     """The recurrent core: long short-term memory, or gated recurrent units, which take three quarters of the time."""
     recurrent_units: Units = 128
     """Units of the core. The paper has 512, for Atari."""
     hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
-    """Units of each hidden layer between the observation and the core, at least one layer. Null is [128], and [512] for
+    """Units of the hidden layers between the observation and the core, at least one layer. Null is [128], and [512] for
     images."""
     head_hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] = (128,)
-    """Units of each hidden layer between the core and the values, at least one layer. With `dueling`, value and
-    advantages each have a last hidden layer of their own."""
+    """Units of the hidden layers between the core and the values, at least one layer. With `dueling`, value and
+    advantages have separate last hidden layers."""
     value_rescaling: bool = True
     """Learn values after sign(x)(sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018), so that large returns need no
     clipped rewards."""
@@ -227,15 +228,15 @@ class R2d2Config(QLearningConfig):
     discount: Discount = 0.997
     """Discount per environment step."""
     burn_in_steps: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(no_bool)] = 40
-    """Steps before those of a sequence from which nothing is learned: they bring the state, which an older network left
-    with the sequence, up to date."""
+    """Steps before the sequence that only update the recurrent state: an older network stored the state with the
+    sequence. Nothing is learned from these steps."""
     sequence_steps: Horizon = 80
     """Steps of a sequence to learn from. An update takes longer in proportion to these and the burn-in together."""
     overlap_steps: Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(no_bool)] = 40
-    """Steps that neighbouring sequences of an environment share; less than `sequence_steps`. More overlap is more rows
+    """Steps shared by neighbouring sequences of an environment; less than `sequence_steps`. More overlap is more rows
     for the same experience."""
     priority_eta: Annotated[Fraction, MayChange()] = 0.9
-    """The priority of a sequence is this share of its largest absolute error and the rest of its mean."""
+    """Weight of the largest absolute error in the priority of a sequence; the mean error has the rest of the weight."""
     target_update_iters: Annotated[Positive, MayChange()] = 2_500
     """Gradient updates between hard copies of the online network into the target network."""
 
@@ -266,24 +267,25 @@ class PqnConfig(NetworkConfig, ActionValueConfig):
             "learner.segments_per_update": 32,
         }
     )
-    """Gallici et al. 2025, appendix (Atari), with a quarter of its 128 environments; the norm of 10 is the schema's."""
+    """Gallici et al. 2025, appendix (Atari), with 32 instead of 128 environments; the norm of 10 is the schema's
+    default."""
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": EXAMPLES / "cartpole_pqn.yaml"})
     replaced: ClassVar[tuple[str, ...]] = (*NetworkConfig.replaced, "layer_norm")
 
     type: Literal["pqn"] = "pqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
-    """Which algorithm."""
+    """Name of the algorithm."""
     layer_norm: bool = True
-    """Normalise each hidden layer before its activation (Ba et al. 2016). Without a target network values may grow
-    without bound where the layers are not normalised."""
+    """Normalise the hidden layers before their activation (Ba et al. 2016). Without a target network, values may grow
+    without bound if the layers are not normalised."""
     horizon_steps: Horizon = 32
-    """Steps of one environment in a segment."""
+    """Steps of one environment per segment."""
     q_lambda: Annotated[Fraction, MayChange()] = 0.65
     """Targets of values, from 0, which trusts the value of the next observation, to 1, which trusts the rewards of the
     whole segment."""
     epochs: Annotated[Positive, MayChange()] = 2
-    """Passes over each batch."""
+    """Passes over a batch."""
     minibatches: Annotated[Positive, MayChange()] = 8
-    """Shares of a batch, with one gradient step for each."""
+    """Shares of a batch, with one gradient step per share."""
 
     @classmethod
     def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:

@@ -1,4 +1,4 @@
-"""The one list of Remuda's own algorithms: what a new one adds outside its settings and its folder is a line here."""
+"""The list of Remuda's algorithms. A new algorithm adds a line here, besides its settings and its folder."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """An algorithm that Remuda brings."""
+    """An algorithm of Remuda."""
 
     settings: type[BuiltInConfig]
-    """Its section in a config."""
+    """Class of the section in a config."""
     entry: str
-    """`module:Class` of its remuda.policy.entry.AlgorithmEntry, imported where it is needed."""
+    """`module:Class` of the remuda.policy.entry.AlgorithmEntry, imported on demand."""
 
 
 _FOLDER = "remuda.policy.algorithms"
@@ -37,6 +37,6 @@ BUILT_IN: Mapping[str, BuiltIn] = MappingProxyType(
         "td3": BuiltIn(Td3Config, f"{_FOLDER}.td3.entry:Td3Entry"),
     }
 )
-"""By `policy.type`; every other type is custom."""
+"""Built-in algorithms by `policy.type`; all other types are custom."""
 DEFAULT = DqnConfig()
-"""The section `policy` of a config that has none; its type is that of a section without `type`."""
+"""The default section `policy`; its type is the default of `policy.type`."""

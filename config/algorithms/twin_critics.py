@@ -1,4 +1,4 @@
-"""The settings of SAC and TD3, which learn an actor with two critics from replayed steps."""
+"""Settings of SAC and TD3: an actor and two critics, learned from replayed steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from remuda.config.section import MayChange
 
 
 class TwinCriticConfig(NetworkConfig):
-    """Settings that both algorithms have."""
+    """Settings of SAC and TD3."""
 
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {
@@ -44,32 +44,32 @@ class TwinCriticConfig(NetworkConfig):
             "buffer.samples_per_insert": 256,
         }
     )
-    """Haarnoja et al. 2018, table 1; Fujimoto et al. 2018 and their code: batches of 256 rows, one update for each
-    environment step. The authors act by the newest policy; here it is at most 16 updates old, which costs fewer
+    """Haarnoja et al. 2018, table 1; Fujimoto et al. 2018 and their code: batches of 256 rows, one update per
+    environment step. The authors act by the newest policy; here the policy is at most 16 updates old, for fewer
     messages."""
 
     hidden: Hidden = (256, 256)
-    """Units of each hidden layer of the actor and of each critic, with relu between them. An update takes longer in
+    """Units of the hidden layers of the actor and the critics, with relu between layers. An update takes longer in
     proportion to the square of the units."""
     n_step: NSteps = 1
-    """Steps of reward summed before bootstrapping. More bring rewards back sooner, but those steps were chosen by older
-    policies, which nothing corrects for; and SAC then counts only the entropy of every n-th step, so it explores less
-    for the same temperature."""
+    """Steps of reward summed before bootstrapping. More steps propagate rewards sooner, but older policies chose these
+    steps, without any correction; SAC then counts only the entropy of every n-th step, and explores less at the same
+    temperature."""
     discount: Discount = 0.99
     """Discount per environment step."""
     target_share: Annotated[Share, MayChange()] = 0.005
-    """The share of the way that target networks go to the networks in training after an update (tau). Smaller values
-    are steadier and slower; 1 makes them copies."""
+    """Share of the distance that target networks move towards the trained networks after an update (tau). Smaller
+    values are steadier and slower; 1 copies the networks."""
     actor_learning_rate: Annotated[PositiveFloat | None, MayChange(NonNegativeFloat)] = None
-    """Step size of the actor; null is learner.learning_rate, which is that of the critics."""
+    """Step size of the actor; null is learner.learning_rate, the step size of the critics."""
     random_env_steps: NonNegative | None = None
-    """Collectors act at random, evenly over all actions, for so many environment steps: a first policy sees little of
-    the environment. Null is buffer.min_rows."""
+    """Initial environment steps with uniformly random actions: an untrained policy sees little of the environment. Null
+    is buffer.min_rows."""
 
 
 class SacConfig(TwinCriticConfig):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905): reward and entropy together, with two critics and a
-    temperature that is learned. Actions are a bounded Box, or Discrete (Christodoulou 2019)."""
+    learned temperature. Actions are a bounded Box, or Discrete (Christodoulou 2019)."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Discrete", "Box")
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
@@ -83,15 +83,16 @@ class SacConfig(TwinCriticConfig):
     )
 
     type: Literal["sac"] = "sac"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
-    """Which algorithm."""
+    """Name of the algorithm."""
     temperature: Annotated[PositiveFloat | None, MayChange()] = None
-    """Weight of the entropy (alpha). Null learns it, so that the policy keeps about `target_entropy`. A fixed one must
-    fit the size of the rewards: larger values explore more and give up return for it."""
+    """Weight of the entropy (alpha). Null learns the weight, so that the policy keeps about `target_entropy`. A fixed
+    weight must fit the size of the rewards: larger values explore more and give up return."""
     initial_temperature: PositiveFloat = 1.0
-    """The temperature before the first update, if it is learned."""
+    """Initial value of a learned temperature."""
     target_entropy: Annotated[Float | None, MayChange()] = None
-    """Entropy in nats that a learned temperature aims at, of actions in -1 … 1. Higher ones explore more. Null is minus
-    the numbers of an action, and for Discrete actions `target_entropy_share` of the largest that legal ones allow."""
+    """Entropy in nats that a learned temperature aims at, of actions in -1 … 1. Higher entropies explore more. Null is
+    minus the number of action dimensions, and for Discrete actions `target_entropy_share` of the largest entropy of the
+    legal actions."""
     target_entropy_share: Annotated[Fraction, MayChange()] = 0.98
     """Discrete actions only: see `target_entropy`. The default (Christodoulou's) keeps the policy almost uniformly
     random; where a single wrong action can end the episode, use less: CartPole takes 0.7."""
@@ -111,14 +112,14 @@ class Td3Config(TwinCriticConfig):
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"Pendulum-v1": EXAMPLES / "pendulum_td3.yaml"})
 
     type: Literal["td3"] = "td3"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
-    """Which algorithm."""
+    """Name of the algorithm."""
     exploration_noise: NonNegativeFloat = 0.1
-    """Standard deviation of the normal noise that collectors add to actions in -1 … 1. Without enough of it the policy
-    never sees what else there is to do."""
+    """Standard deviation of the normal noise in collectors, for actions in -1 … 1. With too little noise the policy
+    never sees alternatives."""
     target_noise: Annotated[NonNegativeFloat, MayChange()] = 0.2
-    """Standard deviation of the noise on the actions with which targets are computed, so that critics value similar
-    actions alike."""
+    """Standard deviation of the noise on the actions in targets, so that critics give similar actions similar values.
+    """
     target_noise_clip: Annotated[NonNegativeFloat, MayChange()] = 0.5
-    """Largest size of that noise."""
+    """Largest size of the noise on actions in targets."""
     policy_delay: Annotated[Positive, MayChange()] = 2
-    """Updates of the critics for each update of the actor and of the target networks."""
+    """Updates of the critics per update of the actor and of the target networks."""

@@ -24,7 +24,7 @@ from remuda.config.dump import (
     formatted_total_config_text,
     recorded,
     sources_text,
-    told,
+    changes_sentence,
     total_config_text,
     write_configs,
     write_custom_configs,
@@ -310,7 +310,7 @@ def test_a_config_that_cannot_be_read_holds_nothing_up(tmp_path: Path, content: 
 
 
 def test_many_changes_are_told_shortly() -> None:
-    assert told([f"k{number} is 1 and was 2" for number in range(12)]).endswith("k9 is 1 and was 2; and 2 more")
+    assert changes_sentence([f"k{number} is 1 and was 2" for number in range(12)]).endswith("k9 is 1 and was 2; and 2 more")
 
 
 def test_another_secret_is_the_same_task_and_another_size_is_not() -> None:

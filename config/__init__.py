@@ -1,1 +1,1 @@
-"""What users may say: schema, loading with errors that point, dumping that round-trips."""
+"""The settings of an experiment: schema, loading with located errors, and writing in loadable form."""

@@ -1,7 +1,6 @@
-"""Settings that may be `auto`: their numbers are measured at the start of `remuda train` or `remuda launch`.
+"""Settings that may be `auto`, measured at the start of `remuda train` or `remuda launch`.
 
-A config has numbers only. Until they are measured, those that `auto` has overridden stand in their places, or the
-defaults.
+A config has numbers only. Until the measurement, the config holds the numbers overridden by `auto`, or the defaults.
 """
 
 from __future__ import annotations
@@ -16,15 +15,17 @@ from remuda.config.workers import CollectorConfig
 AUTO = "auto"
 COLLECTORS, NUM_ENVS, THREADS = "collector.count", "env.num_envs", "learner.precision"
 SEGMENTS = "learner.segments_per_update"
-"""Is settled with the first two, so that an update learns from as much as with their defaults."""
+"""Set together with the number of collectors and environments, so that an update learns from the same amount as with
+their defaults."""
 
 
 def without_auto(
     values: dict[str, JsonValue], file_values: dict[str, JsonValue]
 ) -> tuple[dict[str, JsonValue], frozenset[str]]:
-    """Take `auto` out of the settings of a config; returns what is left, and which settings (dotted keys) it was.
+    """Remove `auto` from the settings of a config; return the rest, and the settings (dotted keys) with `auto`.
 
-    Numbers that the settings had before they were overridden (`file_values`) come back."""
+    Numbers from before an override (`file_values`) come back.
+    """
     auto = frozenset(key for key in (COLLECTORS, NUM_ENVS, THREADS) if _at(values, key) == AUTO)
     for key in auto:
         before = _at(file_values, key)
@@ -43,7 +44,7 @@ def with_auto(values: dict[str, JsonValue], auto: Collection[str]) -> dict[str, 
 
 
 def obstacle_to_auto(config: ExperimentConfig, auto: Collection[str]) -> str | None:
-    """Why these settings cannot be measured for this config, whichever command runs it; None if they can."""
+    """Return the reason why these settings cannot be measured for this config, by any command, or None."""
     if config.env.kind == "pettingzoo":
         return "environments with several agents are not measured"
     if THREADS in auto and config.learner.ranks > 1:
@@ -62,7 +63,7 @@ def _at(values: dict[str, JsonValue], key: str) -> JsonValue:
 
 
 def _with(values: dict[str, JsonValue], key: str, value: int | str | None) -> dict[str, JsonValue]:
-    """The same settings with this one; without it for None."""
+    """Return the settings with a new value, or without the key if the value is None."""
     section, name = key.split(".")
     changed = {**_section(values, section), name: value}
     if value is None:

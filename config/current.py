@@ -1,4 +1,4 @@
-"""A config at a moment of a run: numbers that follow schedules or were changed, and the task of the environment."""
+"""A config at a moment of a run: numbers from schedules and changes, and the task of the environment."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule, Section, may_change, schedules_of, value_at, with_numbers
 
 CHANGING = ("policy", "learner")
-"""The sections of a config whose numbers may change."""
+"""Sections with numbers that may change."""
 
 Number = int | float
 Values = Mapping[str, Number]
 """Of settings, by dotted key: `learner.learning_rate`."""
 Changes = Mapping[str, Sequence[tuple[int, Number]]]
-"""By setting, from which env_step on it has which value; the newest last. They beat the schedules."""
+"""New values by setting, with the env_step of each change; the newest change comes last. Changes override schedules."""
 
 
 def changeable(config: ExperimentConfig) -> tuple[str, ...]:
-    """The settings that may change while a run goes on. Those of a custom algorithm are known where `policy` is of its
-    class."""
+    """Return the settings that may change during a run. For a custom algorithm, `policy` must be of its class."""
     sections = ((name, cast("Section", getattr(config, name))) for name in CHANGING)
     return tuple(f"{section}.{name}" for section, inside in sections for name in may_change(type(inside)))
 
 
 def schedules(config: ExperimentConfig) -> dict[str, Schedule]:
-    """The schedules that settings of the config were given."""
+    """Return the schedules in a config."""
     sections = ((name, cast("Section", getattr(config, name))) for name in CHANGING)
     return {
         f"{section}.{name}": points for section, inside in sections for name, points in schedules_of(inside).items()
@@ -39,9 +38,9 @@ def schedules(config: ExperimentConfig) -> dict[str, Schedule]:
 
 
 def values_at(config: ExperimentConfig, env_step: int, changes: Changes) -> dict[str, Number]:
-    """The value of each setting that has a schedule, or was changed at some time, after so many environment steps.
+    """Return the values of all settings with a schedule or a change, after a number of environment steps.
 
-    A schedule goes in straight lines; of a whole number it is rounded. A change is a step.
+    Schedules are piecewise linear, and rounded for whole numbers. A change is a step.
     """
     values: dict[str, Number] = {}
     planned = schedules(config)
@@ -57,7 +56,7 @@ def values_at(config: ExperimentConfig, env_step: int, changes: Changes) -> dict
 
 
 def with_values(config: ExperimentConfig, values: Values) -> ExperimentConfig:
-    """The config with these numbers in place of its own, and of its schedules for them. They are not checked."""
+    """Return the config with these numbers in place of its numbers and schedules, without validation."""
     for section in CHANGING:
         inside = cast("Section", getattr(config, section))
         own = {name: values[key] for name in type(inside).model_fields if (key := f"{section}.{name}") in values}
@@ -67,7 +66,7 @@ def with_values(config: ExperimentConfig, values: Values) -> ExperimentConfig:
 
 
 def config_at(config: ExperimentConfig, env_step: int, changes: Changes) -> ExperimentConfig:
-    """The config with the numbers that its settings have after so many environment steps."""
+    """Return the config with the numbers after this number of environment steps."""
     values = values_at(config, env_step, changes)
     return with_values(config, values) if values else config
 
@@ -78,8 +77,8 @@ def _own(config: ExperimentConfig, key: str) -> Number | None:
 
 
 def on_task(config: ExperimentConfig, kwargs_json: str) -> ExperimentConfig:
-    """The settings at a task with these arguments (JSON) in the place of, and beside, those of `env.kwargs`; empty: as
-    they are."""
+    """Return the settings of a task: its arguments (JSON) replace or extend `env.kwargs`; an empty text changes
+    nothing."""
     if not kwargs_json:
         return config
     kwargs = {**config.env.kwargs, **cast("dict[str, JsonValue]", json.loads(kwargs_json))}
@@ -92,12 +91,12 @@ def kwargs_of_stage(config: ExperimentConfig, stage: int) -> str:
 
 
 def without_secrets(kwargs_json: str) -> str:
-    """Arguments of a task as copies for people have them."""
+    """Mask secrets in the arguments of a task, for people."""
     return json.dumps(masked(json.loads(kwargs_json))) if kwargs_json else kwargs_json
 
 
 def evaluated(config: ExperimentConfig) -> ExperimentConfig:
-    """The settings with the environment that evaluations are played on as `env`: see `evaluator.env`."""
+    """Return the settings with the environment of evaluations as `env`: see `evaluator.env`."""
     other, env = config.evaluator.env, config.env
     if other is None:
         return config
@@ -109,10 +108,12 @@ def evaluated(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def task_of(config: ExperimentConfig) -> str:
-    """Names the task that evaluations measure, by 16 hexadecimal digits: returns of two tasks cannot be compared.
+    """Name the task of evaluations by 16 hexadecimal digits: returns of different tasks are not comparable.
 
-    A task is the environment (`id`, `make`, `kind`, `kwargs`, `max_episode_steps`) and where its episodes are cut and
-    come from (`evaluator.max_episode_steps`, and whether `evaluator.episodes` is 0). Secrets are no part of a task."""
+    A task is the environment (`id`, `make`, `kind`, `kwargs`, `max_episode_steps`), the cut of its episodes
+    (`evaluator.max_episode_steps`) and their source (True or False: `evaluator.episodes` is 0). Secrets are not part of
+    a task.
+    """
     plays = config.evaluator.episodes > 0
     env = (evaluated(config) if plays else config).env
     described = env.model_dump(mode="json", include={"id", "make", "kind", "kwargs", "max_episode_steps"})
@@ -121,7 +122,7 @@ def task_of(config: ExperimentConfig) -> str:
 
 
 def stage_named(config: ExperimentConfig, task: str) -> int:
-    """The first stage of `env.schedule`, 0 for the section itself, whose evaluations measure the task of this name; 0
-    also where there is none."""
+    """Return the first stage of `env.schedule` with evaluations on the task of this name; 0 for the section `env`, and
+    for an unknown task."""
     stages = range(len(config.env.schedule) + 1)
     return next((at for at in stages if task_of(on_task(config, kwargs_of_stage(config, at))) == task), 0)

@@ -1,6 +1,6 @@
-"""Finds the classes of algorithms, sinks and callbacks that a config names, and asks what an algorithm says of itself.
+"""Finds the classes of algorithms, sinks and callbacks named by a config, and asks algorithms for their declarations.
 
-Imports the user's code. It is done where a config is loaded, and by the workers that run it; never by a coordinator.
+Imports user code, when a config is loaded and in workers; never in a coordinator.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from remuda.config.section import Section, schedules_of
 from remuda.config.user_code import UserCodeError, offered, user_object
 
 GROUP = "remuda.algorithms"
-"""The entry point group in which installed packages offer algorithms."""
+"""Entry point group of algorithms in installed packages."""
 SINK_GROUP = "remuda.sinks"
 TYPE, SINKS = "policy.type", "log.sinks"
 Params = ParamSpec("Params")
@@ -35,12 +35,12 @@ Answer = TypeVar("Answer")
 
 
 class Declares(Protocol):
-    """What is ask_class of an algorithm's class here; remuda.policy.entry.AlgorithmEntry has the rest."""
+    """The part of remuda.policy.entry.AlgorithmEntry that loading a config needs."""
 
     settings: type[AlgorithmConfig]
 
     def declaration(self, config: ExperimentConfig, settings: AlgorithmConfig) -> Declaration:
-        """What it says of itself under these settings."""
+        """Return the declaration of the algorithm under these settings."""
         ...
 
 
@@ -48,7 +48,7 @@ class CustomSettingsError(ValueError):
     """The settings of a custom algorithm are wrong."""
 
     def __init__(self, details: list[ErrorDetails], kind: type[AlgorithmConfig]) -> None:
-        """`details` are pydantic's, with their place in the config; `kind` is the class of the settings."""
+        """`details` are pydantic's errors, located in the config; `kind` is the class of the settings."""
         super().__init__("; ".join(f"{dotted(one['loc'])}: {one['msg']}" for one in details))
         self.details = details
         self.kind = kind
@@ -59,7 +59,7 @@ class CustomSettingsError(ValueError):
 
 
 def find_entry(name: str, *, source_dir: str | None) -> object:
-    """Make an object of the class that `policy.type` names, a built-in algorithm's or another. Raises UserCodeError."""
+    """Instantiate the class named by `policy.type`, for built-in and custom algorithms. Raises UserCodeError."""
     reference = name
     if name in BUILT_IN:
         reference, source_dir = BUILT_IN[name].entry, None
@@ -77,12 +77,13 @@ def find_entry(name: str, *, source_dir: str | None) -> object:
 
 
 def settings_class(name: str, *, source_dir: str | None) -> type[AlgorithmConfig]:
-    """The class of the settings of the algorithm that `policy.type` names. Raises UserCodeError."""
+    """Return the settings class of the algorithm named by `policy.type`. Raises UserCodeError."""
     return BUILT_IN[name].settings if name in BUILT_IN else _class_of(find_entry(name, source_dir=source_dir), name)
 
 
 def settings_of(config: ExperimentConfig) -> AlgorithmConfig:
-    """The settings of a config's algorithm as their class has them. Raises UserCodeError, CustomSettingsError."""
+    """Return the settings of a config's algorithm, validated by their class. Raises UserCodeError, CustomSettingsError.
+    """
     policy = config.policy
     if not isinstance(policy, CustomConfig):
         return policy
@@ -90,7 +91,7 @@ def settings_of(config: ExperimentConfig) -> AlgorithmConfig:
 
 
 def ask_class(name: str, question: Callable[Params, Answer], *args: Params.args, **kwargs: Params.kwargs) -> Answer:
-    """Ask a class of settings what it says of itself, by one of its methods. Raises ConfigError if that fails."""
+    """Call a method of a settings class. Raises ConfigError if the method fails."""
     try:
         with NoExit():
             return question(*args, **kwargs)
@@ -99,11 +100,10 @@ def ask_class(name: str, question: Callable[Params, Answer], *args: Params.args,
 
 
 def completed(config: ExperimentConfig) -> ExperimentConfig:
-    """Fill in what the classes of custom algorithms say: their settings, their declarations, and the defaults that they
-    have for other sections.
+    """Fill in the settings, declarations and defaults of custom algorithms.
 
-    Other configs are returned as they are. Raises UserCodeError, CustomSettingsError, and ValidationError where the
-    declaration does not fit the rest.
+    Returns all remaining configs unchanged. Raises UserCodeError, CustomSettingsError, and ValidationError if the
+    declaration does not fit the config.
     """
     config = _completed(config, shared=True)
     completed_ones = {name: _completed_one(config, name) for name in config.policies}
@@ -118,7 +118,7 @@ def completed(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def _completed_one(config: ExperimentConfig, name: str) -> ExperimentConfig:
-    """The settings of one of several policies, completed. Errors name it."""
+    """Complete the settings of one of several policies. Errors name the policy."""
     try:
         return _completed(config.of_policy(name), shared=False)
     except CustomSettingsError as error:
@@ -150,8 +150,8 @@ def _completed(config: ExperimentConfig, *, shared: bool) -> ExperimentConfig:
 def _with_defaults(
     config: ExperimentConfig, name: str, kind: type[AlgorithmConfig], *, shared: bool
 ) -> ExperimentConfig:
-    """The config with the defaults of a class, where its settings were left out; not in `shared` sections unless
-    ask_class."""
+    """Return the config with the defaults of a class for omitted settings; for sections of all policies only if
+    `shared`."""
     sections = {section: type(inside) for section, inside in config if isinstance(inside, Section)}
     del sections["policy"]
     if wrong := wrong_default(kind, sections):
@@ -166,7 +166,7 @@ def _with_defaults(
 
 
 def sink_reference(name: str) -> str:
-    """The `module:Class` of a sink that Remuda does not bring. Raises UserCodeError."""
+    """Return the `module:Class` of a sink that is not built in. Raises UserCodeError."""
     if ":" in name:
         return name
     names = offered(SINK_GROUP)
@@ -176,8 +176,8 @@ def sink_reference(name: str) -> str:
 
 
 def require_code(config: ExperimentConfig) -> None:
-    """Import what the settings of algorithms and learners name, and the classes of callbacks and of sinks that Remuda
-    does not bring, to see that they are there. Raises UserCodeError."""
+    """Import the user code named by algorithms and learners, and the classes of callbacks and custom sinks, as a check.
+    Raises UserCodeError."""
     require_own_optimizer(config.learner, source_dir=config.source_dir)
     for name, each in config.policies.items():
         try:
@@ -194,13 +194,13 @@ def require_code(config: ExperimentConfig) -> None:
 
 
 def require_own_optimizer(learner: LearnerConfig, *, source_dir: str | None) -> None:
-    """See that the class of an optimizer that Remuda does not bring takes its settings. Raises UserCodeError."""
+    """Check that the class of a custom optimizer accepts its settings. Raises UserCodeError."""
     if learner.optimizer not in BUILT_IN_OPTIMIZERS:
         own_optimizer(learner.optimizer, learner.optimizer_settings, source_dir=source_dir)
 
 
 def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:
-    """The settings as the class has them, with its defaults. Raises UserCodeError, CustomSettingsError."""
+    """Validate the settings by their class, with its defaults. Raises UserCodeError, CustomSettingsError."""
     kind = _class_of(entry, policy.type)
     try:
         return kind.model_validate(policy.settings)
@@ -225,7 +225,7 @@ def _class_of(entry: object, name: str) -> type[AlgorithmConfig]:
 
 
 def declared(entry: Declares, config: ExperimentConfig, settings: AlgorithmConfig) -> Declaration:
-    """What the class says of itself. Raises UserCodeError."""
+    """Return the declaration of the class. Raises UserCodeError."""
     where = f"policy.type = {config.policy.type!r}: {type(entry).__name__}.declaration"
     try:
         with NoExit():
@@ -239,7 +239,7 @@ def declared(entry: Declares, config: ExperimentConfig, settings: AlgorithmConfi
 
 
 def _inside(place: Loc, details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """The same errors of what is inside the section at `place`."""
+    """Move errors into the section at `place`."""
     return [cast("ErrorDetails", {**one, "loc": (*place, *one["loc"])}) for one in details]
 
 

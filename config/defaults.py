@@ -1,7 +1,8 @@
-"""Defaults by algorithm: values that take the place of the schema's defaults in sections outside `policy`.
+"""Values for settings that a config leaves out: from the algorithm, and for several policies from the whole config.
 
-Each algorithm states its own: AlgorithmConfig.defaults. They depend on `policy.type` alone. What depends on the
-environment (images, kinds of actions) is AlgorithmConfig.settings_for, which remuda.client.choosing asks.
+Algorithms state defaults for sections outside `policy` (AlgorithmConfig.defaults), by `policy.type` alone. Defaults
+that depend on the environment (images, kinds of actions) are in AlgorithmConfig.settings_for, for
+remuda.client.choosing.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from remuda.config.optimizers import OPTIMIZER, OPTIMIZER_SETTINGS, USUAL_OPTIMI
 from remuda.config.section import Section
 
 SECTIONS = ("policy", "learner", "buffer")
-"""What each of several policies has of its own."""
+"""Sections of a policy among several policies."""
 OF_EACH_POLICY = frozenset({"learner", "buffer"})
-"""Sections that each of several policies has of its own. All other sections are shared, and have the defaults of the
-whole config's `policy`."""
+"""Sections outside `policy` that several policies have separately. All remaining sections are shared, and have the
+defaults of the whole config's `policy`."""
 
 
 def defaults_of(policy: object) -> Mapping[str, JsonValue]:
-    """The defaults of the algorithm of a section `policy`, by dotted key: a built-in one, or a class that is given.
+    """Return the defaults of the algorithm in a section `policy`, by dotted key, for a built-in algorithm or a given
+    class.
 
-    None of what is no such section, or names a class that is not imported here.
+    Empty for invalid sections, and for classes that are not imported yet.
     """
     if isinstance(policy, AlgorithmConfig):
         return policy.defaults
@@ -39,11 +41,10 @@ def defaults_of(policy: object) -> Mapping[str, JsonValue]:
 
 
 def with_defaults(value: object) -> object:
-    """Fill in the algorithm's defaults where a config, or one of its several policies, leaves a setting out. Before
-    that, settings of former versions get today's names.
+    """Fill in the algorithm's defaults for settings omitted by a config or by one of several policies, after renaming
+    settings of former versions.
 
-    What is not a mapping is left as it is: a section that is given as an object is given as a whole, and the validation
-    refuses everything else.
+    Leaves values other than mappings unchanged: an object is a complete section, and the validation refuses the rest.
     """
     if not isinstance(value, Mapping):
         return value
@@ -56,7 +57,7 @@ def with_defaults(value: object) -> object:
 
 
 def filled(values: Mapping[str, object], defaults: Mapping[str, JsonValue] | None = None) -> dict[str, object]:
-    """The settings of a config, and these defaults where they leave something out; without any, its algorithm's."""
+    """Return the settings of a config with defaults for omitted settings; by default the defaults of its algorithm."""
     found = dict(values)
     defaults = defaults_of(values.get("policy")) if defaults is None else defaults
     for key, default in defaults.items():
@@ -68,7 +69,7 @@ def filled(values: Mapping[str, object], defaults: Mapping[str, JsonValue] | Non
 
 
 def _chosen_otherwise(key: str, values: Mapping[str, object], defaults: Mapping[str, JsonValue]) -> bool:
-    """Whether this default is for another optimizer than the config has."""
+    """True if this default belongs to a different optimizer than the config's optimizer."""
     if key != OPTIMIZER_SETTINGS:
         return False
     section, _, name = OPTIMIZER.partition(".")
@@ -90,12 +91,12 @@ def _of_today(values: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def of_each_policy(defaults: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Those of the sections that each of several policies has of its own."""
+    """Return the defaults for sections that several policies have separately."""
     return {key: value for key, value in defaults.items() if key.partition(".")[0] in OF_EACH_POLICY}
 
 
 def wrong_default(kind: type[AlgorithmConfig], sections: Mapping[str, type[Section]]) -> str | None:
-    """What is wrong with the defaults of a user's class; None if they fit the settings of `sections`."""
+    """Return the problem with the defaults of a user's class, or None if the defaults fit `sections`."""
     for key, value in kind.defaults.items():
         section, _, name = key.partition(".")
         inside = sections.get(section)
@@ -109,9 +110,9 @@ def wrong_default(kind: type[AlgorithmConfig], sections: Mapping[str, type[Secti
 
 
 def with_sections_above(value: object) -> object:
-    """Fill the sections of each of several policies up from those of the whole config, so that they need to name only
-    what differs. A policy of another `type` takes nothing from there. What is not a mapping is left as it is, for the
-    validation to refuse."""
+    """Complete the sections of several policies from the whole config, so that a policy names only differences. A
+    policy of another `type` takes nothing from the whole config. Leaves values other than mappings to the validation.
+    """
     if not isinstance(value, Mapping):
         return value
     values = dict(cast("Mapping[str, object]", value))
@@ -123,8 +124,8 @@ def with_sections_above(value: object) -> object:
 
 
 def without_repeated(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The other way round, for all settings of a config: each of several policies names only what differs from the
-    sections of the whole config, so that a change there reaches it. A policy of another `type` is named whole."""
+    """Reverse `with_sections_above`: reduce several policies to differences from the whole config, so that a change
+    there reaches all policies. A policy of another `type` stays complete."""
     policies = values.get("policies")
     if not isinstance(policies, dict):
         return dict(values)

@@ -1,4 +1,4 @@
-"""A parsed config file before validation: plain values, and the line of each key."""
+"""A parsed config file before validation: plain values, and the lines of keys."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 Loc = tuple[str | int, ...]
-"""Where in a config: ("policy", "hidden", 1). The empty tuple is the whole."""
+"""Location in a config: ("policy", "hidden", 1). The empty tuple is the whole config."""
 
 MAX_BYTES = 256 * 1024
-"""No config is near this size (a message of the wire holds 200 000 characters); it bounds the time a bad file takes."""
+"""Size limit, which bounds the time for a bad file. No config is near this size (a message holds 200 000 characters).
+"""
 MAX_VALUES = 20_000
-"""Values in one file, sections and list items included."""
+"""Limit for values in one file, including sections and list items."""
 MAX_DEPTH = 32
-"""Sections and lists inside each other; the schema needs 2, the environment's own kwargs the rest."""
+"""Limit for nested sections and lists; the schema needs 2 levels, the environment's kwargs the rest."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """One parsed file. `lines` knows every key (not every list item); the first line is 1."""
+    """A parsed file. `lines` has the line of every key (not of every list item); the first line is 1."""
 
     values: dict[str, JsonValue]
     lines: dict[Loc, int]
 
     def line_of(self, loc: Loc) -> int | None:
-        """The line of `loc`, or of the nearest section around it that the file has; None where there is none."""
+        """Return the line of `loc`, or of the nearest enclosing section in the file; None if the file has neither."""
         while loc and loc not in self.lines:
             loc = loc[:-1]
         return self.lines.get(loc)
 
 
 class UnreadableError(Exception):
-    """A file that cannot be read as what its name says; `line` is None where no single line is at fault."""
+    """The file does not have the format of its suffix; `line` is None if no single line is wrong."""
 
     def __init__(self, text: str, line: int | None = None) -> None:
         super().__init__(text)
@@ -42,20 +43,20 @@ class UnreadableError(Exception):
 
 
 def value_at(values: JsonValue, loc: Loc) -> JsonValue:
-    """The value at `loc` of settings; None where there is none."""
+    """Return the value at `loc`, or None."""
     for part in loc:
         values = values.get(str(part)) if isinstance(values, dict) else None
     return values
 
 
 def has_value(values: JsonValue, loc: Loc) -> bool:
-    """Whether settings have a value at `loc`; None counts as one."""
+    """True if settings have a value at `loc`, even null."""
     inside = value_at(values, loc[:-1])
     return isinstance(inside, dict) and str(loc[-1]) in inside
 
 
 def dotted(loc: Loc) -> str:
-    """`policy.hidden[1]`, as people write it."""
+    """Return `loc` as people write it: `policy.hidden[1]`."""
     text = ""
     for part in loc:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -63,7 +64,7 @@ def dotted(loc: Loc) -> str:
 
 
 def require_mapping(value: JsonValue) -> dict[str, JsonValue]:
-    """The whole file's value, which must be a mapping."""
+    """Check that the value of a whole file is a mapping."""
     if value is None:
         raise UnreadableError("the file is empty; a config needs at least `name` and `env`")
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Configs as text and in run folders, each of which loads again; changes since a former run; sources of settings."""
+"""Configs as text and in run folders, loadable again; changes since a former run; sources of settings."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _WIDTH = 120
 
 
 def write_configs(run_dir: Path, config: ExperimentConfig, provenance: Mapping[str, Origin]) -> str | None:
-    """Write config.json, total_config.py and formatted_total_config.py, each whole or not at all. Raises OSError.
+    """Write config.json, total_config.py and formatted_total_config.py, each completely or not at all. Raises OSError.
 
-    Secrets are in config.json alone, which is then the user's own to read. Where there was one with other settings, it
-    is kept as config_<n>.json; returns a warning for the log that says what differs.
+    Only config.json contains secrets, and is then readable by the user alone. A former config.json with different
+    settings is kept as config_<n>.json; in this case returns a warning for the log with the differences.
     """
     run = RunFolder(run_dir)
     changed = changed_settings(run_dir, config)
@@ -45,7 +45,7 @@ def write_configs(run_dir: Path, config: ExperimentConfig, provenance: Mapping[s
 
 
 def write_custom_configs(run_dir: Path, settings: Mapping[str, JsonValue]) -> None:
-    """Write the same files for settings of any kind, which are no experiment's. Raises OSError."""
+    """Write the same files for arbitrary settings, of a custom loop. Raises OSError."""
     run = RunFolder(run_dir)
     literal = f"{VARIABLE} = {pprint.pformat(masked(dict(settings)), width=_WIDTH, sort_dicts=False)}\n"
     write_text(run.total_config, literal, durable=True)
@@ -55,23 +55,23 @@ def write_custom_configs(run_dir: Path, settings: Mapping[str, JsonValue]) -> No
 
 
 def config_json_text(config: ExperimentConfig, *, for_people: bool = False, auto: Collection[str] = ()) -> str:
-    """Every setting, sorted and indented; of each of several policies what differs from `policy`, `learner` and
-    `buffer`. Never fails, even for a config that was made without validation. `for_people` secrets are masked, as in
-    all other texts here. `auto` are settings (dotted keys) that are to be measured.
+    """Return every setting as JSON, sorted and indented; of several policies only the differences from `policy`,
+    `learner` and `buffer`. Never fails, even for a config without validation. `for_people` masks secrets, like all
+    further texts here. `auto` are settings (dotted keys) to be measured.
 
-    The name stands there a second time as `exp_name`, under which Spinning Up's plotting groups and labels runs.
+    The name appears a second time as `exp_name`, by which Spinning Up's plotting groups and labels runs.
     """
     settings = _shown(config) if for_people else _settings(config)
     return json_text({**with_auto(settings, auto), EXP_NAME: settings.get("name")})
 
 
 def total_config_text(config: ExperimentConfig) -> str:
-    """Every setting as one Python literal."""
+    """Return every setting as one Python literal."""
     return f"{VARIABLE} = {pprint.pformat(_shown(config), width=_WIDTH, sort_dicts=False)}\n"
 
 
 def formatted_total_config_text(config: ExperimentConfig, provenance: Mapping[str, Origin] | None = None) -> str:
-    """The same literal with what each setting means above it and, behind it, whether it was set or is the default."""
+    """Return the same literal with explanations above the settings and their origins (set or default) behind."""
     lines = ["# Every setting of this run. Edit it and run it again: remuda train formatted_total_config.py"]
     lines += [f"{VARIABLE} = {{", *_section_lines(_shown(config), (), provenance or {}), "}"]
     return "\n".join(lines) + "\n"
@@ -80,7 +80,7 @@ def formatted_total_config_text(config: ExperimentConfig, provenance: Mapping[st
 def yaml_text(
     config: ExperimentConfig, provenance: Mapping[str, Origin] | None = None, *, auto: Collection[str] = ()
 ) -> str:
-    """Every setting as YAML, with the origin of those that are no defaults behind them; `auto` as above."""
+    """Return every setting as YAML, with the origins of settings other than defaults; `auto` as above."""
     return "\n".join(_yaml_lines(with_auto(_shown(config), auto), (), provenance or {})) + "\n"
 
 
@@ -126,17 +126,18 @@ def _origin(loc: Loc, provenance: Mapping[str, Origin]) -> str:
 
 
 _MOST_LISTED = 10
-"""Changes that are changes_sentence one by one."""
+"""Limit for changes listed by name."""
 _MOST_CONFIG_BYTES = 16 << 20
-"""Of a config.json, which may be of another program."""
+"""Limit for reading config.json, which may come from another program."""
 PRIVATE, SHARED = 0o600, 0o666
-"""Modes of a config.json, before the umask: with a secret in it, and without."""
+"""Modes of a config.json, before the umask: with and without a secret."""
 
 
 def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
-    """A line for each setting that the run's config.json has otherwise; none where there is no such file.
+    """Return a line per setting that differs from the run's config.json; empty without such a file.
 
-    Secrets are masked."""
+    Masks secrets.
+    """
     former = _former(run_dir)
     if not former:
         return []
@@ -146,7 +147,7 @@ def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
 
 
 def former_settings(run_dir: Path) -> dict[str, JsonValue]:
-    """What the run's config.json has, by dotted key; nothing where there is no such file."""
+    """Return the settings in the run's config.json, by dotted key; empty without such a file."""
     return flat(_former(run_dir))
 
 
@@ -179,15 +180,16 @@ def changes(former: dict[str, JsonValue], now: dict[str, JsonValue]) -> list[str
 
 
 def changes_sentence(changed: list[str]) -> str:
-    """All of them in one sentence, the first few by name."""
+    """Summarise changes in one sentence, with the first few by name."""
     more = f"; and {len(changed) - _MOST_LISTED} more" if len(changed) > _MOST_LISTED else ""
     return f"goes on with other settings than before: {'; '.join(changed[:_MOST_LISTED])}{more}"
 
 
 def keep_former(run_dir: Path) -> Path:
-    """Keep the run's config.json, which is about to be replaced, as config_1.json, config_2.json, …; returns its place.
+    """Rename the run's config.json, before its replacement, to config_1.json, config_2.json, …; return the new path.
 
-    Raises OSError."""
+    Raises OSError.
+    """
     former = RunFolder(run_dir).config_json
     number = 1
     while os.path.lexists(place := run_dir / f"config_{number}.json"):
@@ -198,7 +200,7 @@ def keep_former(run_dir: Path) -> Path:
 
 
 def config_mode(settings: JsonValue) -> int:
-    """Who may read a config.json with these settings."""
+    """Return the file mode of a config.json with these settings."""
     return PRIVATE if holds_secrets(settings) else SHARED
 
 
@@ -214,9 +216,9 @@ _ORIGIN_WIDTH = max(map(len, get_args(Origin)))
 
 
 def recorded(run_dir: Path) -> LoadedConfig:
-    """The config of a run, with the origins that stand behind its settings in formatted_total_config.py.
+    """Return the config of a run, with the origins recorded in formatted_total_config.py.
 
-    Raises ConfigError where that is missing or is no config.
+    Raises ConfigError if the file is missing or invalid.
     """
     loaded = load_config(RunFolder(run_dir).formatted_total_config, masks=True, import_algorithm=False)
     text = loaded.path.read_text("utf-8")
@@ -227,7 +229,7 @@ def recorded(run_dir: Path) -> LoadedConfig:
 
 
 def sources_text(loaded: LoadedConfig) -> str:
-    """A line per setting: where it came from, its name and its value as JSON."""
+    """Return a line per setting: origin, name and JSON value."""
     return "".join(
         f"{source['source']:<{_ORIGIN_WIDTH}}  {key} = {json.dumps(source['value'])}\n"
         for key, source in sources(loaded).items()
@@ -248,7 +250,7 @@ def sources(loaded: LoadedConfig) -> dict[str, dict[str, JsonValue]]:
 
 
 def _behind(line: str) -> Origin:
-    """A setting's line ends with a comma, or behind that with a comment that is its origin."""
+    """Return the origin of a setting from its line: the comment behind the comma, if present."""
     origins: tuple[Origin, ...] = get_args(Origin)
     for origin in origins:
         if line.endswith(f",  # {origin}"):

@@ -1,4 +1,4 @@
-"""Errors that Remuda raises on purpose, and `sys.exit` in user code turned into one of them."""
+"""Errors raised on purpose, and the conversion of `sys.exit` in user code into such an error."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _LONGEST_PROBLEM = 500
 
 
 class Error(Exception):
-    """Base of every error that Remuda's Python interface raises on purpose: `except remuda.Error` catches them all."""
+    """Base of every error raised on purpose by Remuda's Python interface: `except remuda.Error` catches all of them."""
 
 
 class ConfigError(Error):
-    """The config is wrong. Its text has a line per problem: where, which key, what is wrong, the nearest valid key."""
+    """The config is wrong. The text has a line per problem: place, key, problem, nearest valid key."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(_one_line(problem) for problem in problems)
@@ -38,13 +38,13 @@ _STDLIB = sysconfig.get_path("stdlib")
 
 
 class UserExitError(Error, RuntimeError):
-    """User code tried to end the process; the message says where."""
+    """User code tried to end the process; the message names the place."""
 
 
 class NoExit:
-    """A context for a user's code: SystemExit and KeyboardInterrupt become UserExitError.
+    """Context for user code: SystemExit and KeyboardInterrupt become UserExitError.
 
-    A KeyboardInterrupt is not changed if Ctrl-C may have raised it, which is so with Python's own signal handler.
+    Leaves KeyboardInterrupt unchanged if Python's own signal handler is active, because Ctrl-C may be the cause.
     """
 
     def __enter__(self) -> None:
@@ -63,7 +63,7 @@ class NoExit:
 
 
 def _place(trace: TracebackType | None) -> str:
-    """The last line of code that is not Python's own."""
+    """Return the last line of code outside Python's own libraries."""
     frames = traceback.extract_tb(trace)
     users = [frame for frame in frames if not frame.filename.startswith(_STDLIB) or "-packages" in frame.filename]
     for frame in (users or frames)[-1:]:

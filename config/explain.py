@@ -1,4 +1,4 @@
-"""Explains validation errors, one line each, and settings that have no effect."""
+"""Explains validation errors, one line per error, and settings without effect."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _NOT_A_NUMBER = ("int_type", "float_type")
 
 @dataclass(frozen=True)
 class ConfigSource:
-    """What a config was made from, for messages that name the place."""
+    """Origin of a config: its file and overrides, for messages."""
 
     path: Path
     document: Document
     overrides: Sequence[Override]
 
     def of(self, loc: Loc) -> str:
-        """The override that gave the setting, else the file, with the line if it is there."""
+        """Return the override that gave the setting, or else the file, with the line if present."""
         source = _overriding(loc, self.overrides, known=loc in self.document.lines)
         if source is not None:
             return source
@@ -43,9 +43,9 @@ class ConfigSource:
 
 
 def explain(errors: Sequence[ErrorDetails], where: ConfigSource, *, own: type[Section] | None = None) -> list[str]:
-    """Every one of pydantic's errors, those of the file first and in the file's order.
+    """Explain all pydantic errors: first the errors of the file, in the file's order.
 
-    `own` is the class of a custom algorithm's settings, where the errors are those of its section.
+    `own` is the settings class of a custom algorithm, if the errors belong to its section.
     """
     problems: list[tuple[int, str]] = []
     for details in errors:
@@ -84,7 +84,7 @@ def _no_schedule(loc: Loc, section: type[Section] | None) -> str:
 
 
 def _overriding(loc: Loc, overrides: Sequence[Override], *, known: bool) -> str | None:
-    """The override to blame for `loc`: it gave the value, or a part of a section that the file does not have."""
+    """Return the override responsible for `loc`: by value, or by a part of a section missing in the file."""
     for override in reversed(overrides):
         if loc[: len(override.loc)] == override.loc or (loc and not known and override.loc[: len(loc)] == loc):
             return override.source
@@ -92,13 +92,13 @@ def _overriding(loc: Loc, overrides: Sequence[Override], *, known: bool) -> str 
 
 
 def _with(loc: Loc, overrides: Sequence[Override]) -> str:
-    """The overrides inside a section of the file that is wrong as a whole."""
+    """Return the overrides inside a section of the file that is wrong as a whole."""
     inside = [override.source for override in overrides if override.loc[: len(loc)] == loc]
     return f" (with {', '.join(inside)})" if inside else ""
 
 
 def _what(details: ErrorDetails, loc: Loc, chosen: str | None) -> str:
-    """`chosen` is the `type` of the section around, where it could have been another."""
+    """Describe an error. `chosen` is the `type` of the enclosing section, if several types are possible."""
     kind, message = details["type"], details["msg"]
     if kind == "extra_forbidden":
         of = f" of {chosen}" if chosen else ""
@@ -125,7 +125,7 @@ def _what(details: ErrorDetails, loc: Loc, chosen: str | None) -> str:
 
 
 def _shown(value: object) -> str:
-    """A wrong value as a config would write it, shortened."""
+    """Return a wrong value in the notation of configs, shortened."""
     return shortened(json.dumps(value, ensure_ascii=False, default=str), _LONGEST_VALUE)
 
 
@@ -143,11 +143,12 @@ _REPLAY = (
 
 
 def unused_settings(config: ExperimentConfig) -> list[str]:
-    """A line for each setting that is not the default and that nothing reads, with the reason: someone who has set it
-    expects something of it. They are no errors, as a sweep over algorithms gives all of them the same settings; of
-    several policies, which share them, none are told. Settings that only some environments need are not among them.
+    """Return a line per setting that differs from its default and has no effect, with the reason. These are not errors:
+    a sweep over algorithms gives all algorithms the same settings. For several policies, which share sections, returns
+    nothing. Ignores settings that only some environments need.
 
-    `config` is as it was loaded. Imports the class of a custom algorithm. Raises ConfigError where that cannot say."""
+    `config` is unchanged since loading. Imports the class of a custom algorithm. Raises ConfigError if the class fails.
+    """
     if config.policies:
         return []
     settings = settings_of(config)
@@ -169,7 +170,7 @@ def unused_settings(config: ExperimentConfig) -> list[str]:
 
 
 def _of_all(config: ExperimentConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Why some settings are not read, and which, whatever the algorithm."""
+    """Yield unused settings of any algorithm, by the reason."""
     policy = config.policy
     if policy.segment_steps is not None:
         yield f"{policy.type} has no replay, and learns from learner.segments_per_update segments at once", _REPLAY

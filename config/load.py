@@ -1,4 +1,4 @@
-"""From a config file and the command line to a valid config, or to errors that point at the line."""
+"""Loads a config from a file and the command line, or reports errors with lines."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from remuda.config.user_code import UserCodeError
 __all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config", "load_settings", "load_text"]
 
 Origin = Literal["file", "command line", "measured", "algorithm", "default"]
-"""`algorithm`: the default of `policy.type`, see remuda.config.defaults. `default`: that of the schema."""
+"""Origin of a setting. `algorithm`: the default of `policy.type`, see remuda.config.defaults. `default`: the default of
+the schema."""
 
 EXP_NAME = "exp_name"
-"""Key of a run folder's config.json, no setting: what Spinning Up's tools call `name`, written there beside it."""
+"""Key of a run folder's config.json besides the settings: the name of `name` in Spinning Up's tools."""
 
 SETTINGS = "config"
-"""What settings that are in no file are called in messages."""
+"""Name of settings without a file, in messages."""
 
 OTHER_WAYS = (
     "`remuda examples` lists the configs that come with Remuda; without a config name an algorithm and an environment, "
     "as in: remuda train ppo --env CartPole-v1"
 )
-"""For somebody whose config is not there."""
+"""Hint for a missing config."""
 
 _READERS: dict[str, Callable[[str], Document]] = {
     ".yaml": read_yaml,
@@ -52,21 +53,21 @@ _READERS: dict[str, Callable[[str], Document]] = {
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A valid config, the absolute path of its file, and where each setting (dotted key) came from."""
+    """A valid config, the absolute path of its file, and the origins of settings by dotted key."""
 
     config: ExperimentConfig
     path: Path
-    """Of settings that are in no file: SETTINGS in the folder that they are meant from."""
+    """Without a file: SETTINGS in the folder where relative paths begin."""
     provenance: Mapping[str, Origin]
     auto: frozenset[str] = frozenset()
-    """Settings (dotted keys) that are to be measured; `config` has other numbers there. See remuda.config.auto."""
+    """Settings (dotted keys) to be measured, for which `config` has temporary numbers. See remuda.config.auto."""
     notes: tuple[str, ...] = ()
-    """Lines for the log of the run, about what was measured, and what a resumed run keeps."""
+    """Lines for the log of the run, about measurements and about settings kept by a resumed run."""
     given: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    """The settings that a file, a program or the command line gives, without defaults."""
+    """Settings from a file, a program or the command line, without defaults."""
 
     def require_numbers(self, why: str) -> None:
-        """Raise ConfigError if a setting is to be measured; `why` it cannot be."""
+        """Raise ConfigError if a setting is to be measured; `why` is the obstacle."""
         if self.auto:
             raise ConfigError(_refused(self.auto, self.path.name, why))
 
@@ -85,11 +86,11 @@ def load_config(
 ) -> LoadedConfig:
     """Load a .yaml, .yml or .json file, an example by its name, or a config in a run folder.
 
-    `overrides` are `a.b=value` with the value in YAML, or parsed; `seed` is one more. Both beat the file. `source_dir`
-    becomes the file's absolute folder unless the file names one. A copy in which secrets are masked cannot be run, and
-    is refused unless `masks` may stand in it. The class of a custom algorithm is imported and asked for what it
-    declares, unless `import_algorithm` is false: then the file's word is taken, as it must be for code that nobody said
-    to trust. Raises ConfigError with every problem of the file.
+    `overrides` are `a.b=value` with the value in YAML, or parsed; `seed` is a further override. Overrides replace
+    settings of the file. `source_dir` becomes the absolute folder of the file, unless set in the file. A copy with
+    masked secrets cannot run, and is refused unless `masks` is true. Imports the class of a custom algorithm for its
+    declaration; with `import_algorithm` false, for untrusted code, takes the declaration in the file. Raises
+    ConfigError with every problem of the file.
     """
     shown = example_or_file(Path(path))
     document = read_document(shown)
@@ -101,9 +102,9 @@ def load_config(
 
 
 def example_or_file(path: Path) -> Path:
-    """Return the example that `path` names, as in `cartpole_dqn` or `examples/cartpole_dqn.yaml`.
+    """Return the example named by `path`, as in `cartpole_dqn` or `examples/cartpole_dqn.yaml`.
 
-    A file at `path` comes first. ConfigSource there is neither, `path` is returned as it is.
+    An existing file at `path` comes first. Returns `path` unchanged if no such example exists.
     """
     name = path.as_posix()
     if name.startswith("examples/"):
@@ -115,9 +116,9 @@ def example_or_file(path: Path) -> Path:
 def load_settings(
     settings: ExperimentConfig | Mapping[str, object], *, overrides: Sequence[Override] = (), folder: Path
 ) -> LoadedConfig:
-    """Take settings as a program holds them: a config, or a mapping that is to become one.
+    """Validate settings of a program: a config, or a mapping.
 
-    `overrides` beat them. `folder` is where relative paths in them begin, and `source_dir` unless they name one. Raises
+    `overrides` replace settings. Relative paths begin at `folder`, which is also `source_dir` unless set. Raises
     ConfigError with every problem.
     """
     if isinstance(settings, ExperimentConfig):
@@ -145,7 +146,7 @@ def _validated(
     masks: bool = False,
     import_algorithm: bool = True,
 ) -> LoadedConfig:
-    """The config that a document and what beats it make together. `path` is absolute, `shown` is for messages."""
+    """Validate a document with its overrides. `path` is absolute, `shown` is for messages."""
     values, auto = without_auto(apply_overrides(document.values, given), document.values)
     if not masks and (hidden := masks_in(values)):
         advice = "is masked in this copy: take config.json, or give it by --set"
@@ -174,8 +175,8 @@ def _validated(
 def _with_absolute_weights(
     values: dict[str, JsonValue], folder: Path, overrides: Sequence[Override]
 ) -> dict[str, JsonValue]:
-    """learner.initialize_from, of each policy, too, is meant from where it was written: the file's folder, or the
-    command line's. The learner that opens it may run elsewhere."""
+    """Make learner.initialize_from absolute, also of several policies: relative to the file's folder, or to the working
+    directory for overrides. The learner may open the file elsewhere."""
     named = values.get("policies")
     names = named if isinstance(named, dict) else ()
     for section in (("learner",), *(("policies", name, "learner") for name in names)):
@@ -188,7 +189,7 @@ def _with_absolute_weights(
 
 
 def _with_value(values: dict[str, JsonValue], loc: Loc, value: JsonValue) -> dict[str, JsonValue]:
-    """The same with another value at `loc`, which is there."""
+    """Replace an existing value at `loc`."""
     first, *rest = loc
     inner = values[str(first)]
     changed = _with_value(inner, tuple(rest), value) if rest and isinstance(inner, dict) else value
@@ -198,9 +199,9 @@ def _with_value(values: dict[str, JsonValue], loc: Loc, value: JsonValue) -> dic
 def load_text(
     text: str, *, folder: Path, overrides: Sequence[str] = (), name: str = "config.yaml", import_algorithm: bool = True
 ) -> LoadedConfig:
-    """Take a config as YAML that is in no file; relative paths in it begin in `folder`.
+    """Validate a config as YAML text without a file; relative paths begin at `folder`.
 
-    Messages call it `name`. `import_algorithm` as for `load_config`. Raises ConfigError with every problem.
+    Messages use `name`. `import_algorithm` as for `load_config`. Raises ConfigError with every problem.
     """
     shown = Path(name)
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
@@ -212,7 +213,8 @@ def load_text(
 
 
 def read_document(path: Path) -> Document:
-    """Parse a file without validating its settings. Raises ConfigError if it does not have the format of its suffix."""
+    """Parse a file without validating its settings. Raises ConfigError if the file does not have the format of its
+    suffix."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None and not path.is_dir():
         hint = "" if path.suffix else f"; {OTHER_WAYS}"
@@ -234,7 +236,7 @@ def _parsed(reader: Callable[[str], Document], text: str, shown: Path) -> Docume
 
 
 def _text(path: Path) -> str:
-    """The file's text. Raises ConfigError for what is missing, too large, no regular file or no text."""
+    """Return the text of a file. Raises ConfigError for a missing, too large, irregular or binary file."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -273,7 +275,7 @@ def _provenance(config: ExperimentConfig, document: Document, overrides: Sequenc
 
 
 def _origin(loc: Loc, document: Document, overrides: Sequence[Override]) -> Origin:
-    """`loc` is a leaf of the schema: env.kwargs, say, of which an override may set a part."""
+    """Return the origin of a leaf of the schema; of env.kwargs, for example, an override may set a part."""
     for override in reversed(overrides):
         shared = min(len(override.loc), len(loc))
         if override.loc[:shared] == loc[:shared]:
@@ -282,7 +284,7 @@ def _origin(loc: Loc, document: Document, overrides: Sequence[Override]) -> Orig
 
 
 def _sets(override: Override, loc: Loc) -> bool:
-    """Whether an override of `loc` or of a section around it really has a value for it."""
+    """True if an override at `loc` or at an enclosing section has a value for `loc`."""
     value = override.value
     for part in loc[len(override.loc) :]:
         if not isinstance(value, dict) or str(part) not in value:

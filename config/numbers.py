@@ -1,4 +1,4 @@
-"""The kinds of numbers, lists and names that settings are made of, and their bounds."""
+"""Types of numbers, lists and names in settings, with bounds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, WithJson
 LARGEST_COUNT = 2**53
 """The largest integer every number of the wire and of a JSON reader holds exactly."""
 LARGEST_FLOAT = 1e30
-"""Largest float of a setting: computations use float32, which ends at 3.4e38."""
+"""Largest float of a setting: computations use float32, with a limit of 3.4e38."""
 LARGEST_CAPACITY = 100_000_000
-"""Rows; each takes about 50 bytes of the coordinator's memory."""
+"""Limit for rows; a row takes about 50 bytes of the coordinator's memory."""
 LARGEST_WEIGHTS = 2**27
 """Weights between the layers of a network: 0.5 GiB, and about 3 GiB with gradients, optimizer and copies."""
 LARGEST_REQUEST = 4_194_304
-"""Rows in one request for batches; the answer lists each row."""
+"""Limit for rows in one request for batches; the answer lists every row."""
 
 
 def no_bool(value: object) -> object:
@@ -28,18 +28,17 @@ def no_bool(value: object) -> object:
 
 
 def or_auto(most: int) -> WithJsonSchema:
-    """Of a positive number, in whose place a file may say `auto`: see remuda.config.auto."""
+    """Return the JSON Schema of a positive number or `auto`: see remuda.config.auto."""
     number: dict[str, object] = {"type": "integer", "exclusiveMinimum": 0, "maximum": most}
     return WithJsonSchema({"anyOf": [number, {"const": "auto"}]})
 
 
 _MAX_DEPTH = 32
-"""Levels of kwargs that are converted; a dict or list that contains itself is left to the validation, which refuses
-it."""
+"""Limit for converted levels of kwargs; the validation refuses a dict or list that contains itself."""
 
 
 def as_json(value: object, depth: int = 0) -> object:
-    """Convert tuples and numpy values, which configs in Python contain, to lists and plain numbers."""
+    """Convert tuples and numpy values, as in configs written in Python, to lists and plain numbers."""
     if depth > _MAX_DEPTH:
         return value
     if isinstance(value, dict):
@@ -52,7 +51,7 @@ def as_json(value: object, depth: int = 0) -> object:
 
 
 def all_finite(value: JsonValue) -> JsonValue:
-    """Refuse NaN and infinity, which JSON cannot hold."""
+    """Refuse NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {key: all_finite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -70,13 +69,13 @@ def at_least_one_layer(hidden: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _not_too_large(units: tuple[int, ...]) -> tuple[int, ...]:
-    """Refuse a network that would not fit into memory with its optimizer and its copies."""
+    """Refuse a network too large for memory, with optimizer and copies."""
     _check_weights(sum(before * after for before, after in pairwise(units)))
     return units
 
 
 def _filters_not_too_large(layers: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
-    """Refuse a network that would not fit into memory with its optimizer and its copies."""
+    """Refuse a network too large for memory, with optimizer and copies."""
     filters = [1, *(layer[0] for layer in layers)]
     kernels = [layer[1] for layer in layers]
     _check_weights(sum(a * b * kernel**2 for (a, b), kernel in zip(pairwise(filters), kernels, strict=True)))
@@ -112,15 +111,15 @@ Convolution = Annotated[tuple[ConvolutionLayer, ...], Field(max_length=16), Afte
 Cores = Annotated[tuple[NonNegative, ...], Field(min_length=1)]
 Discount = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(no_bool)]
 Kwargs = Annotated[dict[str, JsonValue], BeforeValidator(as_json), AfterValidator(all_finite)]
-"""Values of JSON by name, which may be written as numpy's numbers or as tuples."""
+"""JSON values by name, including numpy's numbers and tuples."""
 REFERENCE = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 Reference = Annotated[str, Field(pattern=REFERENCE)]
 """`module:name`."""
 
 
 MOST_EVALUATION_EPISODES = 100_000
-"""Of one evaluation, all evaluators together: the results of all of them fit into one message."""
+"""Limit for the episodes of one evaluation over all evaluators: all results fit into one message."""
 MOST_OPPONENTS = 1_000
-"""Older checkpoints of a policy that play against newer ones, in self-play."""
+"""Limit for older checkpoints of a policy as opponents, in self-play."""
 MOST_COLLECTED = 50
-"""Metrics of an algorithm that collectors report: every announcement of a chunk holds them."""
+"""Limit for collected metrics of an algorithm: every announcement of a chunk contains them."""

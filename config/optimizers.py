@@ -1,4 +1,4 @@
-"""Optimizers that `learner.optimizer` names, and what `learner.optimizer_settings` may say of each."""
+"""Optimizers for `learner.optimizer`, with their settings."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class AdamSettings(Section):
     """Adam (Kingma and Ba 2015)."""
 
     betas: tuple[Correlation, Correlation] = (0.9, 0.999)
-    """Decay of the running means of the gradient and of its square."""
+    """Decay of the running means of the gradient and of the squared gradient."""
     eps: NonNegativeFloat = 1e-8
     """Added to the root of the mean square: larger values make steps smaller where gradients are small."""
     weight_decay: NonNegativeFloat = 0.0
-    """This share of each weight is added to its gradient (L2 penalty)."""
+    """Share of a weight added to its gradient (L2 penalty)."""
 
 
 class AdamwSettings(AdamSettings):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     weight_decay: NonNegativeFloat = 1e-2
-    """This share of each weight, times the step size, is subtracted from the weight."""
+    """Share of a weight, times the step size, subtracted from the weight."""
 
 
 class RmspropSettings(Section):
@@ -49,11 +49,11 @@ class RmspropSettings(Section):
     eps_inside_root: bool = False
     """Add `eps` to the mean square itself, as TensorFlow does."""
     centered: bool = False
-    """Divide by the gradient's standard deviation in place of its root mean square (Graves 2013)."""
+    """Divide by the gradient's standard deviation instead of the root mean square (Graves 2013)."""
     momentum: Correlation = 0.0
-    """Share of the former step that is added to each step."""
+    """Share of the former step added to a step."""
     weight_decay: NonNegativeFloat = 0.0
-    """This share of each weight is added to its gradient (L2 penalty)."""
+    """Share of a weight added to its gradient (L2 penalty)."""
 
 
 BUILT_IN_OPTIMIZERS: Mapping[str, type[Section]] = MappingProxyType(
@@ -75,7 +75,7 @@ OptimizerName = Annotated[
 
 
 def require_settings(optimizer: str, settings: Mapping[str, JsonValue]) -> None:
-    """Check the settings of a built-in optimizer. Raises ValueError, which names those that are wrong."""
+    """Check the settings of a built-in optimizer. Raises ValueError with the names of wrong settings."""
     kind = BUILT_IN_OPTIMIZERS.get(optimizer)
     if kind is None:
         return
@@ -97,8 +97,7 @@ def _problem(optimizer: str, kind: type[Section], loc: tuple[int | str, ...], me
 def own_optimizer(
     reference: str, settings: Mapping[str, JsonValue], *, source_dir: str | None
 ) -> Callable[..., object]:
-    """Import the user's class, and see that it can be called with parameters, `lr` and these settings. Raises
-    UserCodeError."""
+    """Import the user's class, and check its call with parameters, `lr` and these settings. Raises UserCodeError."""
     given = user_object(reference, setting=OPTIMIZER, source_dir=source_dir, kind="class")
     found = cast("Callable[..., object]", given)
     for name, instead in _GIVEN.items():

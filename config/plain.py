@@ -15,11 +15,11 @@ from remuda.config.section import schedules_of
 
 MAX_DEPTH = 32
 MAX_VALUES = 50_000
-"""A record of what was run, and no copy of it: an object that drags a whole library along is cut off here."""
+"""Limit for values in a record: larger objects are truncated."""
 MAX_TEXT = 2_000
-"""Characters of the text that stands for an object."""
+"""Limit for the characters of an object's text."""
 _MAX_ARRAY = 1_000
-"""Numbers of an array that are written out; a larger one is described."""
+"""Limit for the numbers of an array; larger arrays are described by shape and dtype."""
 _MAX_BITS = 4_096
 """Python refuses to write much larger integers in decimal."""
 
@@ -30,18 +30,18 @@ def json_text(value: object) -> str:
 
 
 def plain(value: object) -> JsonValue:
-    """Return `value` for JSON; never fails, and always ends.
+    """Convert any value for JSON; never fails, and always ends.
 
-    What JSON holds stays as it is. Mappings, lists, tuples and sets (in the order of their text) are followed, numpy's
-    numbers and small arrays become numbers. Something with a `__name__` (a class, a function, but no lambda) becomes
-    that name; an object with attributes `{str(object): attributes}`; all else, NaN, infinity and what holds itself
-    included, its text.
+    JSON values stay unchanged. Mappings, lists, tuples and sets (in the order of their text) are converted recursively;
+    numpy's numbers and small arrays become numbers. An object with a `__name__` (a class, a function, but no lambda)
+    becomes that name; an object with attributes becomes `{str(object): attributes}`; everything else, including NaN,
+    infinity and recursive values, becomes text.
     """
     return _Converter().of(value)
 
 
 class _Converter:
-    """One conversion: how much is written already, and what it is inside of."""
+    """State of one conversion: the number of values left, and the enclosing values."""
 
     def __init__(self) -> None:
         self._left = MAX_VALUES
@@ -101,7 +101,7 @@ class _Converter:
 
 
 def _name(value: object) -> str:
-    """What stands for something that is not followed any further: never its content, which may have no end."""
+    """Return a placeholder for a value that is not converted further, without its content, which may be endless."""
     return f"<{type(value).__name__}>"
 
 
@@ -123,23 +123,24 @@ _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+")
 
 
 def looks_secret(key: str) -> bool:
-    """By its name: `token`, `db_password`, `apiKey`, `SIGNING_KEY`; not `tokenizer`, `max_tokens`, `keys`."""
+    """True for names such as `token`, `db_password`, `apiKey`, `SIGNING_KEY`; not for `tokenizer`, `max_tokens`,
+    `keys`."""
     words = [word.lower() for word in _WORD.findall(key)]
     return any(word in _WORDS for word in words) or words[-1:] == ["key"]
 
 
 def masked(value: JsonValue) -> JsonValue:
-    """The same settings with a mask for each value, at whatever depth, whose key looks like that of a secret."""
+    """Mask values at any depth whose key looks like the name of a secret."""
     return _masked(value, hidden=False)
 
 
 def holds_secrets(value: JsonValue) -> bool:
-    """Whether `masked` would change anything."""
+    """True if `masked` would change the value."""
     return masked(value) != value
 
 
 def masks_in(value: object, where: str = "") -> list[str]:
-    """The dotted keys under which a mask stands: such a copy cannot be run as it is."""
+    """Return the dotted keys of masked values: such a copy cannot run."""
     if value == MASK:
         return [where]
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Reads configs as YAML, JSON or a Python literal, with the line of each key, and `--set key=value`."""
+"""Reads configs as YAML, JSON or a Python literal, with the lines of keys, and `--set key=value`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def read_yaml(text: str) -> Document:
 
 
 def read_yaml_value(text: str) -> JsonValue:
-    """Parse one value, as after `--set key=`. Raises UnreadableError."""
+    """Parse a single value, for example after `--set key=`. Raises UnreadableError."""
     return _Reader(text).document()
 
 
 class _Reader:
-    """Recursive descent over PyYAML's events; the depth is bounded, so Python's stack is safe."""
+    """Recursive descent over PyYAML's events; the depth is limited, which protects Python's stack."""
 
     def __init__(self, text: str) -> None:
         self.lines: dict[Loc, int] = {}
@@ -147,7 +147,7 @@ def _number(text: str) -> int | float | str:
 
 
 def _text(event: yaml.ScalarEvent) -> str:
-    """The scalar's text. JSON writes 😀 as two escaped halves, which PyYAML leaves apart."""
+    """Return the text of a scalar. JSON writes 😀 as two escaped surrogates, which PyYAML does not join."""
     text = event.value
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
@@ -172,7 +172,7 @@ def read_json(text: str) -> Document:
 
 
 def _lines_of_json(text: str) -> dict[Loc, int]:
-    """The line of every key of `text`, which is valid JSON. Raises UnreadableError for a key given twice."""
+    """Return the lines of all keys in valid JSON. Raises UnreadableError for a repeated key."""
     lines: dict[Loc, int] = {}
     line = 1
     open_at: list[str | int] = []  # per open collection, where in it we are: a key, or the index of an item
@@ -204,11 +204,11 @@ _COMMENT_OR_STRING = re.compile(
     | \'(?:[^\'\\\n]|\\.)*\' | "(?:[^"\\\n]|\\.)*" )""",
     re.DOTALL | re.VERBOSE,
 )
-"""One as Python reads it: what stands in it begins no other."""
+"""A comment or a string, as in Python: no string or comment begins inside."""
 
 
 def read_python(text: str) -> Document:
-    """Parse a whole file. Raises UnreadableError for anything but one assignment of a literal."""
+    """Parse a whole file. Raises UnreadableError for anything but a single assignment of a literal."""
     _refuse_f_strings(text)
     try:
         with warnings.catch_warnings():
@@ -223,14 +223,14 @@ def read_python(text: str) -> Document:
 
 
 def _refuse_f_strings(text: str) -> None:
-    """No plain values, and of Python 3.11's parser one of them can take many seconds."""
+    """Refuse f-strings: they are not plain values, and Python 3.11's parser may need many seconds for an f-string."""
     for found in _COMMENT_OR_STRING.finditer(text):
         if "f" in (found["prefix"] or "").lower():
             raise UnreadableError("an f-string is not a plain value", text.count("\n", 0, found.start()) + 1)
 
 
 def _assigned(module: ast.Module) -> ast.expr:
-    """What is assigned to the one variable, which must be all that the file does."""
+    """Return the value assigned to the variable. The file must contain nothing else."""
     if not module.body:
         require_mapping(None)
     for number, statement in enumerate(module.body):
@@ -281,7 +281,7 @@ _LONGEST_SOURCE = 80
 
 @dataclass(frozen=True)
 class Override:
-    """One setting; `source` is how it was written, for messages."""
+    """An overridden setting; `source` is the text of the override, for messages."""
 
     loc: Loc
     value: JsonValue
@@ -302,7 +302,8 @@ def parse_override(text: str) -> Override:
 
 
 def apply_overrides(values: dict[str, JsonValue], overrides: Sequence[Override]) -> dict[str, JsonValue]:
-    """Return `values` with each override put in, the later the stronger; a section given whole replaces the whole."""
+    """Return `values` with all overrides, later overrides last; a section given as a whole replaces the whole section.
+    """
     for override in overrides:
         values = _put(values, override.loc, override.value)
     return values

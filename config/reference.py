@@ -17,7 +17,7 @@ _Schema = dict[str, Any]
 """A piece of JSON Schema."""
 
 NAME = "NAME"
-"""Stands for a name that the user chooses."""
+"""Placeholder for a name chosen by the user."""
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 _OPENING = """\
@@ -67,7 +67,7 @@ have those of the whole config's `policy`. A class of your own states its defaul
 
 
 def json_schema_text() -> str:
-    """JSON Schema (draft 2020-12) of a config file, with each setting's description."""
+    """Return the JSON Schema (draft 2020-12) of a config file, with descriptions of the settings."""
     schema: _Schema = ExperimentConfig.model_json_schema()
     ours = (section for section in _derived(Section) if section.__module__.startswith("remuda.config."))
     sections = {section.__name__: section for section in ours}
@@ -79,7 +79,7 @@ def json_schema_text() -> str:
 
 
 def _explain(schema: _Schema, section: type[Section]) -> None:
-    """Put into the JSON Schema of a section what its docstrings say."""
+    """Add the docstrings of a section to its JSON Schema."""
     for name, text in descriptions(section).items():
         setting = schema["properties"].get(name)
         if setting is not None:
@@ -98,7 +98,7 @@ def markdown_text() -> str:
 
 
 def _by_algorithm() -> list[str]:
-    """A table of the defaults that algorithms have for sections outside `policy`."""
+    """Return a table of the algorithms' defaults for sections outside `policy`."""
     kinds = [one.settings for one in BUILT_IN.values()]
     keys = [key for key in all_keys() if any(key in settings.defaults for settings in kinds)]
     lines = ["## Defaults by algorithm", "", _BY_ALGORITHM, ""]

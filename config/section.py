@@ -29,20 +29,21 @@ from remuda.config.numbers import LARGEST_COUNT, Float, NonNegative, no_bool
 
 
 class Section(BaseModel):
-    """A frozen part of the config that refuses keys it does not know. The docstring under each setting explains it; see
-    remuda.config.section.
+    """A frozen part of the config that refuses unknown keys. The docstring under a setting explains the setting: see
+    `descriptions`.
 
-    What checks a section alone is built when it is first used: mostly it is checked as a part of the whole config, and
-    every process of Remuda would build both while it starts."""
+    The validator of a section is built on first use: usually a section is validated as a part of the whole config, and
+    building both would slow down the start of every process.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
 
 @cache
 def descriptions(section: type[Section]) -> Mapping[str, str]:
-    """The docstrings of a section's settings, and of those that it has from the sections it is derived from, by name.
+    """Return the docstrings of a section's settings, including inherited settings, by name.
 
-    Empty where there is no source, as for classes that were typed into an interpreter.
+    Empty without source code, for example for classes typed into an interpreter.
     """
     found: dict[str, str] = {}
     for kind in reversed(section.__mro__):
@@ -53,7 +54,7 @@ def descriptions(section: type[Section]) -> Mapping[str, str]:
 
 @cache
 def _in_module(name: str) -> Mapping[str, Mapping[str, str]]:
-    """Of all classes of a module, by their qualified names."""
+    """Return the docstrings of all classes of a module, by qualified name."""
     try:
         source = inspect.getsource(sys.modules[name])
     except (KeyError, OSError, TypeError):
@@ -86,7 +87,7 @@ def _under_settings(body: list[ast.stmt]) -> dict[str, str]:
 
 
 def rising(points: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
-    """Refuse points of a schedule that are not in order."""
+    """Refuse points of a schedule in wrong order."""
     if any(before >= after for (before, _), (after, _) in pairwise(points)):
         raise ValueError("should name environment steps in rising order, each once")
     return points
@@ -128,15 +129,16 @@ _IN_JSON: JsonSchemaValue = {
 
 
 class MayChange:
-    """Marks a number of an algorithm's settings, or of the learner's, that may change while a run goes on: each update
-    reads it again, and nothing is sized by it. `clip: Annotated[float, remuda.MayChange()] = 0.2`."""
+    """Marks a number of `policy` or `learner` that may change during a run: every update reads the number again, and no
+    size depends on it. `clip: Annotated[float, remuda.MayChange()] = 0.2`."""
 
     def __init__(self, values: object = None) -> None:
-        """`values` is the type of a schedule's values where they may be what a constant may not: fall to 0."""
+        """`values` is the type of a schedule's values, if different from the type of the constant: a schedule may fall
+        to 0."""
         self._values = values
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The number, or a schedule whose values each are such a number."""
+        """Accept the number, or a schedule of such numbers."""
         number = handler(source)
         value = number if self._values is None else handler.generate_schema(self._values)
         point = core_schema.tuple_positional_schema([_ENV_STEP, value])
@@ -166,8 +168,8 @@ def _checked(points: Schedule) -> Schedule:
 
 
 class ScheduledSection(Section):
-    """A section of which some numbers may change. Each is typed as a number: where a config gives a schedule, the
-    setting is its first value, and what is written down is the schedule."""
+    """A section with numbers that may change. A changing setting is typed as a number: with a schedule, the attribute
+    is the schedule's first value, and serialization writes the schedule."""
 
     _schedules: dict[str, Schedule] = PrivateAttr(default_factory=dict[str, Schedule])
 
@@ -188,12 +190,12 @@ class ScheduledSection(Section):
 
 
 def schedules_of(section: BaseModel) -> Mapping[str, Schedule]:
-    """The schedules that a section was given, by the names of its settings."""
+    """Return the schedules of a section, by setting."""
     return section._schedules if isinstance(section, ScheduledSection) else {}  # pyright: ignore[reportPrivateUsage]
 
 
 def with_numbers(section: Settings, numbers: Mapping[str, float]) -> Settings:
-    """A copy of a section with these numbers, in place of schedules for them. They are not checked."""
+    """Return a copy of a section with these numbers, in place of schedules, without validation."""
     changed = section.model_copy(update=numbers)
     if isinstance(changed, ScheduledSection):
         left = {name: points for name, points in schedules_of(section).items() if name not in numbers}
@@ -202,6 +204,6 @@ def with_numbers(section: Settings, numbers: Mapping[str, float]) -> Settings:
 
 
 def may_change(kind: type[Section]) -> tuple[str, ...]:
-    """The names of the settings of a section that may change while a run goes on."""
+    """Return the names of a section's settings that may change during a run."""
     fields = kind.model_fields.items()
     return tuple(name for name, field in fields if any(isinstance(mark, MayChange) for mark in field.metadata))

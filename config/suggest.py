@@ -1,4 +1,4 @@
-"""Which setting a user meant."""
+"""The tree of settings, and suggestions for unknown settings."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _OTHER_NAMES = {
     "weight_decay": ("learner.optimizer_settings",),
     "anneal_env_steps": ("learner.learning_rate",),
 }
-"""What other libraries call it; the first that the algorithm has."""
+"""Names of settings in other libraries; the first setting that the algorithm has is suggested."""
 _OF_SEGMENTS = {"learner.batch_size": "learner.segments_per_update"}
-"""What an algorithm that learns from segments reads in place of a setting of that name."""
+"""Settings for algorithms that learn from segments, in place of settings for replay."""
 
 
 def section_at(loc: Loc, kind: str | None = None) -> type[Section] | None:
-    """The section of the schema at `loc`; None where `loc` is a value or nothing.
+    """Return the section of the schema at `loc`, or None for values and unknown places.
 
-    `kind` is the `type` of a section that may be one of several (policy); the first is meant without.
+    `kind` is the `type` of a section with several choices (policy); the default is the first choice.
     """
     section: type[Section] = ExperimentConfig
     named: type[Section] | None = None
@@ -56,7 +56,7 @@ def section_at(loc: Loc, kind: str | None = None) -> type[Section] | None:
 
 
 def _of_each_name(section: type[Section], part: str | int) -> type[Section] | None:
-    """The section that stands behind each name, where the setting is a mapping of such (policies)."""
+    """Return the section type of the values, for a setting that maps names to sections (policies)."""
     field = section.model_fields.get(str(part))
     annotation = field.annotation if field else None
     if get_origin(annotation) is not dict:
@@ -66,13 +66,14 @@ def _of_each_name(section: type[Section], part: str | int) -> type[Section] | No
 
 
 def kinds_at(loc: Loc) -> tuple[str, ...]:
-    """The values of `type` that choose what section stands at `loc`; none where there is no choice."""
+    """Return the values of `type` that select the section at `loc`; empty without a choice."""
     section = section_at(loc[:-1])
     return tuple(_choices(section, loc[-1])) if loc and section and len(_choices(section, loc[-1])) > 1 else ()
 
 
 def as_written(loc: Loc) -> tuple[Loc, str | None]:
-    """Where in a file a validation error lies, and which `type` was chosen there: pydantic puts it into its places."""
+    """Return the place of a validation error in the file, and the selected `type`: pydantic inserts the type into its
+    location."""
     for length in range(1, len(loc)):
         if loc[length] in kinds_at(loc[:length]):
             return loc[:length] + loc[length + 1 :], str(loc[length])
@@ -80,7 +81,7 @@ def as_written(loc: Loc) -> tuple[Loc, str | None]:
 
 
 def _choices(section: type[Section], name: str | int) -> dict[str, type[Section]]:
-    """The sections that may be the value of a setting, by their `type`; empty where it is no section, or may be a word
+    """Return the possible sections of a setting, by `type`; empty for values, and for a section that may be a word
     instead (affinity)."""
     field = section.model_fields.get(str(name))
     annotation = field.annotation if field else None
@@ -90,7 +91,7 @@ def _choices(section: type[Section], name: str | int) -> dict[str, type[Section]
 
 
 def _tagged(member: object) -> tuple[str, type]:
-    """A member of a union with its tag, empty where it has none."""
+    """Return a member of a union with its tag; the tag is empty if missing."""
     if get_origin(member) is Annotated:
         inner, *metadata = get_args(member)
         return next(one.tag for one in metadata if isinstance(one, Tag)), cast("type", inner)
@@ -99,12 +100,13 @@ def _tagged(member: object) -> tuple[str, type]:
 
 @cache
 def all_keys(kind: str | None = None) -> dict[str, Loc]:
-    """Every setting that is a value, dotted, in the schema's order, of a config whose policy has the type `kind`."""
+    """Return all settings with values, by dotted key, in the schema's order, of a config with the policy type `kind`.
+    """
     return {dotted(loc): loc for loc in _leaves((), kind)}
 
 
 def keys_of(config: ExperimentConfig) -> dict[str, Loc]:
-    """Every setting that this config has, as all_keys; those of a custom algorithm's class too."""
+    """Return all settings of this config, as `all_keys`, including settings of a custom algorithm's class."""
     policy = config.policy
     settings = policy.settings if isinstance(policy, CustomConfig) else {}
     return all_keys(policy.type) | {f"policy.{name}": ("policy", name) for name in settings}
@@ -118,9 +120,9 @@ def _leaves(loc: Loc, kind: str | None) -> list[Loc]:
 
 
 def nearest_setting(loc: Loc, kind: str | None = None) -> str:
-    """A hint for the unknown key `loc`: the setting it resembles, or all that are valid beside it.
+    """Return a hint for the unknown key `loc`: the most similar setting, or all valid settings of the section.
 
-    Only settings of the algorithm `kind` are suggested; of any where it is not known.
+    Suggests only settings of the algorithm `kind`, or of any algorithm if unknown.
     """
     section = section_at(loc[:-1], kind)
     if section is None:
@@ -149,8 +151,8 @@ def _has_segments(kind: str | None) -> bool:
 
 
 def _having(loc: Loc, kind: str | None) -> list[str]:
-    """The other types whose section at this place has a setting of just this name; none where a setting elsewhere that
-    `kind` has is called so, too."""
+    """Return types whose section at this place has a setting of exactly this name; empty if `kind` has such a setting
+    elsewhere."""
     name = str(loc[-1])
     if kind is None or name in _OTHER_NAMES or any(at[-1] == name for at in all_keys(kind).values()):
         return []

@@ -1,4 +1,4 @@
-"""Imports what a config names of the user's own code: `module:name` in the user's folder or an installed package."""
+"""Imports user code named by a config: `module:name` in the user's folder or an installed package."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _imported: dict[str, tuple[Path, int, int]] = {}
 
 
 class UserCodeError(Error, ValueError):
-    """What a setting names cannot be used; the message says what to change."""
+    """User code named by a setting cannot be used; the message explains the remedy."""
 
     def __init__(self, setting: str, text: str) -> None:
-        """`setting` is dotted: policy.type. The text begins with it."""
+        """`setting` is dotted: policy.type. The text begins with the setting."""
         super().__init__(text)
         self.setting = setting
 
     def inside(self, place: str) -> UserCodeError:
-        """The same of a setting inside the section at `place`, which is dotted."""
+        """Return the same error for a setting inside the section at `place` (dotted)."""
         return UserCodeError(f"{place}.{self.setting}", f"{place}.{self}")
 
 
 def user_object(reference: str, *, setting: str, source_dir: str | None, kind: str = "function") -> object:
-    """Return what `reference` (`module:name`) names, with `source_dir` first on sys.path.
+    """Return the object named by `reference` (`module:name`), with `source_dir` first on sys.path.
 
-    The folder stays on the path for later imports of the user's code. A module that was loaded for an earlier
-    experiment is imported again if it was in another folder or if files of its folder have changed. `setting` and
-    `kind` (function, class) are for messages.
+    The folder stays on the path for later imports of user code. Reimports a module of an earlier experiment if the
+    module was in another folder or files of its folder have changed. `setting` and `kind` (function, class) are for
+    messages.
 
     Raises UserCodeError naming setting, module and folder.
     """
@@ -66,7 +66,7 @@ def user_object(reference: str, *, setting: str, source_dir: str | None, kind: s
 
 
 def offered(group: str) -> dict[str, str]:
-    """What installed packages offer in an entry point group: name -> `module:name`."""
+    """Return the objects in an entry point group of installed packages: name -> `module:name`."""
     return {point.name: point.value for point in importlib.metadata.entry_points(group=group)}
 
 
@@ -85,7 +85,7 @@ def _put_first(folder: Path) -> None:
 
 
 def _remember(folder: Path, imported: set[str]) -> None:
-    """Note the imported modules that are the user's own: in the folder, and not in site-packages below it."""
+    """Record imported modules of the user: modules in the folder, but not in site-packages below the folder."""
     for name in imported - _imported.keys():
         file = getattr(sys.modules[name], "__file__", None)
         if file is None or name.partition(".")[0] in ("remuda", *sys.stdlib_module_names):

@@ -30,12 +30,12 @@ if TYPE_CHECKING:  # only the serial mode has it
     from remuda.learner.callbacks import CallbackLike
 
 Config = ExperimentConfig | Mapping[str, object] | str | os.PathLike[str]
-"""A config, its settings as nested dicts, or the path of a file with them."""
+"""A config, settings as nested dicts, or the path of a config file."""
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a run ended."""
+    """Result of a run."""
 
     run_dir: Path
     """The run folder, absolute."""
@@ -44,25 +44,25 @@ class TrainingResult:
     reason: str
     """The stop condition: stop_value, max_env_steps, max_train_iters, max_wall_s, `callback <Class>: …`, stopped."""
     env_step: int
-    """Environment steps in total. Like the other counters it includes those before a resume."""
+    """Environment steps in total. Like all counters, includes the steps before a resume."""
     train_iter: int
     """Gradient updates."""
     episode: int
-    """Training episodes that ended."""
+    """Finished training episodes."""
     wall_s: float
     """Seconds of training."""
     last_return: float | None
-    """Mean return of the last evaluation; None if there was none."""
+    """Mean return of the last evaluation; None without evaluations."""
     best_return: float | None
-    """Mean return of the best evaluation, whose checkpoint is `ckpt/ckpt_best.pth.tar`; None where there was none."""
+    """Mean return of the best evaluation, with the checkpoint `ckpt/ckpt_best.pth.tar`; None without evaluations."""
 
 
 class MainThreadError(Error, RuntimeError):
-    """`train` or `launch` was called in another thread than the main one, where Python cannot handle Ctrl-C."""
+    """`train` or `launch` was called outside the main thread, where Python cannot handle Ctrl-C."""
 
 
 class TrainingFailedError(Error):
-    """The run began and failed, say because its environment did; what was learned until then is in `run_dir`."""
+    """The run began and failed, for example because of its environment; `run_dir` has the results until then."""
 
     def __init__(self, reason: str, run_dir: Path, log: Path) -> None:
         super().__init__(f"the run failed: {reason}\nthe traceback is in {log}")
@@ -79,38 +79,38 @@ def train(
     callbacks: Sequence[CallbackLike] = (),
     **overrides: object,
 ) -> TrainingResult:
-    """Train in this process until a stop condition of the config is reached, as the command `remuda train` does.
+    """Train in this process until a stop condition of the config, like the command `remuda train`.
 
-    Ctrl-C (in a notebook: interrupt) saves a checkpoint and returns with the state `stopped`; a second one ends the
-    process at once. Afterwards numerical libraries use one thread, unless OMP_NUM_THREADS says otherwise.
+    Ctrl-C (in a notebook: interrupt) saves a checkpoint and returns with the state `stopped`; a second Ctrl-C ends the
+    process at once. Afterwards numerical libraries use one thread, unless OMP_NUM_THREADS is set.
 
     Args:
         config: A file (YAML, JSON, or a config in a run folder), a dict of settings, or an ExperimentConfig. Relative
             paths, and the module of `env.make`, are looked up in the folder of the file; without a file, in the working
-            directory. Leave it out to continue a run with its own settings:
+            directory. Omit `config` to continue a run with its own settings:
             `remuda.train(run_dir="runs/first", on_exists="resume")`.
         run_dir: The run folder; the default is the config's name in `runs`, or in $REMUDA_RUNS_DIR.
-        on_exists: What to do with a run folder that is already there: `error`, `resume` (continue the run), `force`
-            (move its files away) or `rename` (take another name).
-        progress: Whether to show progress, in a notebook below the cell, else on standard error.
-        callbacks: Callbacks, or classes of them, besides those of `callbacks` in the config: see remuda.Callback. The
-            run folder does not know them: give them again when the run is resumed.
-        overrides: Settings that override those of `config`, as in `seed=1`. A section is given as a dict, and its other
-            settings stay as they are: `stop={"max_env_steps": 5000}`. A dotted name replaces the whole value of one
-            setting: `**{"env.kwargs": {"size": 8}}`.
+        on_exists: Action for an existing run folder: `error`, `resume` (continue the run), `force` (move its files
+            away) or `rename` (take another name).
+        progress: Show progress, in a notebook below the cell, else on standard error.
+        callbacks: Callbacks, or classes of callbacks, besides `callbacks` in the config: see remuda.Callback. The run
+            folder does not record these callbacks: give them again at a resume.
+        overrides: Settings that override `config`, as in `seed=1`. Give a section as a dict; its remaining settings do
+            not change: `stop={"max_env_steps": 5000}`. A dotted name replaces the whole value of one setting:
+            `**{"env.kwargs": {"size": 8}}`.
 
     Raises:
-        ConfigError: A setting is wrong; the text says which one, and what was probably meant.
-        UserCodeError: A callback cannot be made. This and the next nine errors are raised before
+        ConfigError: A setting is wrong; the text names the setting, and the most similar valid setting.
+        UserCodeError: A callback cannot be made. This error and the next nine errors are raised before
             anything is written.
         EnvironmentBuildError: The environment cannot be built.
         UnsupportedSpaceError: The algorithm cannot act in this environment.
-        SmallBufferError: The buffer does not hold what a collector hands in at once.
+        SmallBufferError: The buffer is too small for the rows that a collector hands in at once.
         DeviceError: `learner.device` or `collector.device` cannot be used.
         CheckpointError: Weights or a checkpoint cannot be loaded.
         CheckpointIndexError: index.json of the run folder is damaged.
         JournalError: The journal of the run folder is damaged.
-        RunFolderError: The run folder cannot be used as `on_exists` says.
+        RunFolderError: The run folder does not permit `on_exists`.
         FolderOwnedError: Another process has the run folder open.
         TrainingFailedError: The run began and failed.
         MainThreadError: This is not the main thread.
@@ -138,30 +138,30 @@ def launch(
     on: str | None = None,
     **overrides: object,
 ) -> TrainingResult:
-    """Train with a coordinator and worker processes, as the command `remuda launch` does.
+    """Train with a coordinator and worker processes, like the command `remuda launch`.
 
-    Returns when the run is over and none of its processes is left. Ctrl-C saves and evaluates a last checkpoint, and
-    the state is then `stopped`; a second one ends everything at once, this process included.
+    Returns after the end of the run and of all its processes. Ctrl-C saves and evaluates a last checkpoint, with the
+    state `stopped`; a second Ctrl-C ends everything at once, including this process.
 
     Args:
-        config: As for `remuda.train`; also the other arguments.
+        config: As for `remuda.train`; also the following arguments.
         run_dir: See `remuda.train`.
         on_exists: See `remuda.train`.
         progress: See `remuda.train`.
-        on: What starts the processes, in place of `launch.on` of the config: `local` (this machine), your own launcher
-            as `module:Class`, or the name of one from an installed package.
+        on: The launcher, in place of `launch.on` of the config: `local` (this machine), your own launcher as
+            `module:Class`, or a launcher of an installed package by name.
         overrides: See `remuda.train`.
 
     Raises:
-        ConfigError: A setting is wrong; the text says which one, and what was probably meant.
-        UnusableError: It cannot be run here; nothing was started.
+        ConfigError: A setting is wrong; the text names the setting, and the most similar valid setting.
+        UnusableError: The config cannot run here; nothing was started.
         UserCodeError: Your algorithm, launcher or log sink cannot be used; nothing was started.
-        RunFolderError: The run folder cannot be used as `on_exists` says; nothing was started.
-        RefusedError: The coordinator refused the run, for instance since another process has the run folder open.
+        RunFolderError: The run folder does not permit `on_exists`; nothing was started.
+        RefusedError: The coordinator refused the run, for example because another process has the run folder open.
         LaunchError: The coordinator or its workers could not be started, or died.
         UnreachableError: The coordinator did not answer.
-        ConnectionFileError: The coordinator's connection file is missing or damaged, for instance since somebody
-            removed it.
+        ConnectionFileError: The coordinator's connection file is missing or damaged, for example because it was
+            removed.
         TrainingFailedError: The run began and failed.
         MainThreadError: This is not the main thread.
     """
@@ -177,7 +177,7 @@ def launch(
 
 
 class _LastStatus:
-    """Passes a run's states on and keeps the last one."""
+    """Passes the states of a run on and keeps the last state."""
 
     def __init__(self, show: Callable[[ExperimentStatus], None]) -> None:
         self._show = show
@@ -223,7 +223,7 @@ def _result(status: ExperimentStatus, *, log: str) -> TrainingResult:
 
 
 def _config_or_former(config: Config | None, run_dir: str | os.PathLike[str] | None, on_exists: OnExists) -> Config:
-    """The config, or that of the run which is continued. Raises TypeError where neither is named."""
+    """Return the config, or the config of the continued run. Raises TypeError if both are missing."""
     if config is not None:
         return config
     if on_exists != "resume" or run_dir is None:
@@ -239,7 +239,7 @@ def _loaded(config: Config, overrides: Mapping[str, object]) -> LoadedConfig:
 
 
 def _overrides(key: str, value: object) -> list[Override]:
-    """One override for each setting; a section that is given as a dict has several."""
+    """Return an override per setting; a section given as a dict has several."""
     if "." in key or not isinstance(value, Mapping):
         return [_override(tuple(key.split(".")), value)]
     inside = cast("Mapping[object, object]", value)
@@ -251,7 +251,7 @@ def _override(loc: tuple[str, ...], value: object) -> Override:
 
 
 def _run_dir(run_dir: str | os.PathLike[str] | None, loaded: LoadedConfig) -> Path:
-    """The absolute path of the run folder; the default is that of the commands."""
+    """Return the absolute path of the run folder; the default is the same as for the commands."""
     runs_dir = os.environ.get("REMUDA_RUNS_DIR") or running.RUNS_DIR
     return Path(os.path.abspath(run_dir if run_dir is not None else Path(runs_dir) / loaded.config.name))
 

@@ -1,4 +1,5 @@
-"""Completes a config at the start of a run: settings of the resumed run, and measured ones in place of `auto`."""
+"""Completes a config at the start of a run: by settings of the resumed run, and by measured sizes in place of `auto`.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from remuda.deploy.sizing import Answer, SizeRequest
 
 _FILLED_IN = frozenset({"source_dir", "env.agents", "policy.declaration", "policies"})
-"""Settings that are no defaults where nobody gives them."""
+"""Settings that Remuda fills in, although omitted, and that are not defaults."""
 
 
 def keep_former_defaults(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
-    """The config of a run that is resumed: a setting that was a default when the run began, and that nobody gives now,
-    keeps its value. Raises ConfigError where such a value does not go with a setting that is given now."""
+    """Return the config of a resumed run: a setting that was a default when the run began, and that is not given now,
+    keeps its value. Raises ConfigError if such a value contradicts a given setting."""
     former = _former(run_dir)
     if former is None or not _same_algorithm(former.policy, loaded.config.policy):
         return loaded
@@ -68,7 +69,8 @@ def _origins(run_dir: Path) -> Mapping[str, Origin]:
 
 
 def _not_given(loaded: LoadedConfig, former: ExperimentConfig, origins: Mapping[str, Origin]) -> Iterator[Loc]:
-    """Settings that nobody gives now and that were defaults before. For several policies that is not recorded."""
+    """Yield settings that are not given now and were defaults before. The origins of several policies are not recorded.
+    """
     given = dict(loaded.given)
     for key, loc in keys_of(loaded.config).items():
         was_default = origins.get(key, "default") in ("algorithm", "default")
@@ -90,8 +92,8 @@ def _same_algorithm(first: PolicyConfig, second: PolicyConfig) -> bool:
 
 
 def with_former_settings(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
-    """The config of a run that is resumed: what nobody gives, and settings that are auto, keep what its config.json has
-    for them. Raises ConfigError."""
+    """Return the config of a resumed run: omitted settings and `auto` settings keep the values in config.json. Raises
+    ConfigError."""
     loaded = keep_former_defaults(loaded, run_dir)
     if not loaded.auto:
         return loaded
@@ -102,9 +104,10 @@ def with_former_settings(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
 
 
 def size_request(loaded: LoadedConfig, *, serial: bool) -> SizeRequest | None:
-    """What is to be measured for this config; None if it has numbers only.
+    """Return the sizes to be measured for this config; None for a config with numbers only.
 
-    Raises ConfigError where the processes of the run will not be on this machine."""
+    Raises ConfigError if the processes of the run will not be on this machine.
+    """
     if not loaded.auto:
         return None
     if not serial and loaded.config.launch.on != LOCAL:
@@ -128,9 +131,10 @@ def size_request(loaded: LoadedConfig, *, serial: bool) -> SizeRequest | None:
 
 
 def with_measured_sizes(loaded: LoadedConfig, request: SizeRequest, answer: Answer) -> LoadedConfig:
-    """The config with the numbers that were measured, and with lines about them for the run's log in its `notes`.
+    """Return the config with the measured numbers, with lines for the run's log in `notes`.
 
-    Raises ConfigError where they do not go with other settings."""
+    Raises ConfigError if the numbers contradict settings.
+    """
     numbers: dict[str, JsonValue] = {**answer.numbers(request)}
     if numbers and SEGMENTS in _measured_keys(loaded):
         numbers[SEGMENTS] = request.asked.segments
@@ -138,7 +142,7 @@ def with_measured_sizes(loaded: LoadedConfig, request: SizeRequest, answer: Answ
 
 
 def with_numbers(loaded: LoadedConfig, numbers: Mapping[str, JsonValue], notes: Sequence[str]) -> LoadedConfig:
-    """The config with these settings (dotted keys), nothing else of which is to be measured. Raises ConfigError."""
+    """Return the config with these settings (dotted keys), and nothing left to measure. Raises ConfigError."""
     config = loaded.config
     for key, number in numbers.items():
         section, name = key.split(".")
@@ -151,6 +155,6 @@ def with_numbers(loaded: LoadedConfig, numbers: Mapping[str, JsonValue], notes: 
 
 
 def _measured_keys(loaded: LoadedConfig) -> frozenset[str]:
-    """The settings that get numbers: those that are auto, and how much an update learns from if that follows them."""
+    """Return the settings to be measured: `auto` settings, and the segments per update if they depend on the former."""
     follows = loaded.config.learner.segments_per_update is None and {COLLECTORS, NUM_ENVS} & loaded.auto
     return loaded.auto | {SEGMENTS} if follows else loaded.auto

@@ -1,4 +1,4 @@
-"""Checks of an experiment beyond its config, made before anything is started or written."""
+"""Checks of an experiment beyond its config, before anything is started or written."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class UnusableError(Error):
-    """The config is valid, but cannot be run here because of its environment, device or weights; the message says
-    why."""
+    """The config is valid, but cannot run here because of its environment, device or weights; the message has the
+    reason."""
 
 
 def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Check everything for a run with its own herd; devices only if its workers are on this machine. Raises
-    UnusableError, RunFolderError."""
+    """Check a run with its own workers; devices only for workers on this machine. Raises UnusableError, RunFolderError.
+    """
     _refuse_in_herds(loaded)
     if loaded.config.policies and loaded.config.launch.on != LOCAL:
         text = f"launch.on {loaded.config.launch.on} starts one learner, and each of several policies needs one"
@@ -36,8 +36,8 @@ def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> No
 
 
 def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, *, mode: Mode) -> None:
-    """Check that the experiment can run in this mode; build the environment once, and check that the algorithm can act
-    in it and that the initial weights fit. Raises UnusableError."""
+    """Check an experiment for this mode: build the environment once, and check that the algorithm can act there and
+    that the initial weights fit. Raises UnusableError."""
     if mode == "parallel":
         _refuse_in_herds(loaded)
     from remuda.environments.check import check_environment, check_tasks
@@ -71,7 +71,7 @@ def _refuse_in_herds(loaded: LoadedConfig) -> None:
 
 
 def _check_agents(config: ExperimentConfig) -> None:
-    """Build an environment with several agents once, and check that the policies can act for them."""
+    """Build an environment with several agents once, and check that the policies can act for the agents."""
     from remuda.environments.agents import agents_of, make_agents_vector
     from remuda.environments.assignment import assigned, policy_config
     from remuda.environments.check import check_tasks
@@ -105,7 +105,7 @@ def _check_devices(config: ExperimentConfig) -> None:
 
 
 def _check_resumed(config: ExperimentConfig, run_dir: Path, observation: Space, action: Space) -> None:
-    """If settings of the network have changed, check whether the newest checkpoint fits it."""
+    """Check that the newest checkpoint fits the network, if settings of the network have changed."""
     if not any(line.startswith(("policy.", "env.")) for line in changed_settings(run_dir, config)):
         return  # the import of torch takes over a second
     from remuda.learner.start import continue_from, new_algorithm

@@ -1,4 +1,4 @@
-"""From an algorithm and an environment to a config: settings that are stored for both, or sensible ones."""
+"""Chooses a config for an algorithm and an environment: a stored config, or sensible settings."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Choice:
-    """A config, and where its settings are from."""
+    """A config with the origin of its settings."""
 
     loaded: LoadedConfig
     summary: str
-    """One line for people."""
+    """A line for people about the origin."""
 
 
 def choose(
     algorithm: str, env_id: str, *, overrides: Sequence[Override] = (), seed: int | None = None, folder: Path
 ) -> Choice:
     """Choose settings for `algorithm` (a `policy.type`) in the environment `env_id`, an id or the `module:function` of
-    `env.make`; `overrides` and `seed` beat them.
+    `env.make`; `overrides` and `seed` replace chosen settings.
 
-    Relative paths are meant from `folder`. Where nothing is stored the environment is built once, since sensible
-    settings depend on its spaces. Raises ConfigError, and EnvironmentBuildError or UnsupportedSpaceError.
+    Relative paths begin at `folder`. Without a stored config the environment is built once, because sensible settings
+    depend on its spaces. Raises ConfigError, and EnvironmentBuildError or UnsupportedSpaceError.
     """
     given = list(overrides) if seed is None else [*overrides, Override(("seed",), seed, f"--seed {seed}")]
     here = str(folder.resolve())
@@ -72,7 +72,7 @@ def environment_of(which: str) -> dict[str, JsonValue]:
 
 
 def _spaces(loaded: LoadedConfig) -> tuple[Spaces, bool]:
-    """What spaces the environment has, and whether its observations have several parts; builds one and closes it."""
+    """Build the environment once, and return the kind of its spaces, and True for observations of several parts."""
     from remuda.environments.check import check_environment
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 

@@ -45,26 +45,26 @@ POLL_S = 0.2
 FOLLOW_POLL_S = 0.1
 """Between two looks at a run."""
 END_POLL_S = 0.02
-"""The same for a run that is ending, so that its end is noticed quickly."""
+"""Interval for an ending run, to notice the end quickly."""
 RETURN_DEADLINE_S = 60.0
-"""How long to wait for a coordinator that is gone, while its logs are followed."""
+"""Longest wait for a missing coordinator while following its logs."""
 
 
 class Client:
-    """Talks to the coordinator that the connection file names; a context manager.
+    """Client of the coordinator in a connection file; a context manager.
 
-    Every method raises RefusedError if the coordinator refuses the request, and UnreachableError if it does not answer.
-    After that the next request reads the connection file again; it raises ConnectionFileError if there is none.
+    All methods raise RefusedError if the coordinator refuses the request, and UnreachableError without an answer. The
+    next request then reads the connection file again, and raises ConnectionFileError if the file is missing.
     """
 
     def __init__(self, connection_file: str | Path, *, answer_deadline_s: float = ANSWER_DEADLINE_S) -> None:
-        """Raises ConnectionFileError when the file is missing, malformed or open to others, or if there is no key for
+        """Raises ConnectionFileError if the file is missing, malformed or readable by other users, or without a key for
         this coordinator."""
         self._answer_deadline_s = answer_deadline_s
         self._connection_file = Path(connection_file)
         self._connection = read(self._connection_file)
         self._conversation = Conversation(self._connection)
-        """Closed after a request without an answer: the next request begins another one."""
+        """Closed after a request without an answer: the next request opens a new conversation."""
 
     def submit(
         self,
@@ -80,13 +80,13 @@ class Client:
         """Submit an experiment.
 
         Args:
-            config: its settings; those of an environment with several agents name them (remuda.client.checking).
-            name: its name with the coordinator; the default is the name in the config.
+            config: settings of the experiment, with the names of all agents (remuda.client.checking.with_agents).
+            name: name with the coordinator; the default is the name in the config.
             run_dir: the run folder, absolute or relative to the coordinator's runs folder; the default is the name in
                 the config.
-            on_exists: what to do with a run folder that is already there, see `remuda.train`.
+            on_exists: action for an existing run folder, see `remuda.train`.
             priority: experiments with a higher priority get workers first.
-            provenance: where each setting came from, by dotted name; it is written to the run folder.
+            provenance: origins of the settings, by dotted name, for the run folder.
             notes: lines for the commander's log.
         """
         answer = self._ask(
@@ -107,11 +107,12 @@ class Client:
         return answer
 
     def status(self, experiment: str | None = None) -> Status:
-        """The coordinator, its workers, and its experiments (or one: by id, unique prefix of an id, or name)."""
+        """Return the state of the coordinator, its workers, and all experiments (or one: by id, unique prefix of an id,
+        or name)."""
         return self._status(experiment)
 
     def experiment(self, experiment: str) -> ExperimentStatus:
-        """One experiment's state."""
+        """Return the state of an experiment."""
         return self.status(experiment).experiments[0]
 
     def follow(
@@ -123,11 +124,11 @@ class Client:
         stop: Callable[[], bool] = lambda: False,
         patience: Patience | None = None,
     ) -> ExperimentStatus:
-        """Wait until the experiment is over and return its last status; `on_status` gets each status.
+        """Wait until the experiment is over and return its last status; `on_status` gets every status.
 
-        `check` is called at each poll, and several times a second while the coordinator does not answer, since it may
-        know why; it may raise, and must ask nothing itself. Once `stop` returns true, the experiment is asked to stop.
-        `patience` says how long to wait for a coordinator that is silent or cannot be found; without it, not at all.
+        `check` is called at every poll, and several times a second while the coordinator does not answer: it may know
+        the reason, and raise, but must send no requests. After `stop` returns True, the experiment is asked to stop.
+        `patience` limits the wait for a silent or missing coordinator; the default is no wait.
         """
         patience = patience or Patience(0.0)
         heard_s, stopping = time.monotonic(), False
@@ -158,9 +159,8 @@ class Client:
     def logs(
         self, experiment: str, source: str = "commander", *, last_lines: int | None = None, follow: bool = False
     ) -> Iterator[LogPiece]:
-        """Yield pieces of an experiment's log: the last `last_lines` lines (None: all), and with `follow` everything
-        that is written until the experiment is over. If the coordinator is started again, this waits for it, and no
-        line comes twice."""
+        """Yield pieces of an experiment's log: the last `last_lines` lines (None: all), and with `follow` all further
+        lines until the experiment is over. Waits for a restarted coordinator; no line comes twice."""
         reader = LogReader(self, experiment, source, last_lines=last_lines)
         while True:
             pieces = reader.read()
@@ -171,18 +171,18 @@ class Client:
                 time.sleep(POLL_S)
 
     def read_log(self, request: LogRequest) -> LogText:
-        """One step of `logs`."""
+        """Request one step of `logs`."""
         answer = self._ask(request)
         assert isinstance(answer, LogText), f"the coordinator answered LogRequest with {type(answer).__name__}"
         return answer
 
     def stop(self, experiment: str, *, now: bool = False) -> None:
-        """Ask to stop an experiment cleanly; `now` skips its final evaluation. Returns at once."""
+        """Ask to stop an experiment cleanly; `now` skips the final evaluation. Returns at once."""
         answer = self._ask(StopExperiment(experiment, now))
         assert isinstance(answer, Done), f"the coordinator answered StopExperiment with {type(answer).__name__}"
 
     def prioritize(self, experiment: str, priority: int) -> None:
-        """Change the priority of an experiment that is not over; those with a higher priority get workers first."""
+        """Change the priority of an unfinished experiment; experiments with a higher priority get workers first."""
         answer = self._ask(Prioritize(experiment, priority))
         assert isinstance(answer, Done), f"the coordinator answered Prioritize with {type(answer).__name__}"
 
@@ -222,14 +222,14 @@ class Client:
                 return self._open_conversation().ask(message, end_s - time.monotonic(), moved=moved)
 
     def _open_conversation(self) -> Conversation:
-        """With the coordinator that the connection file names now, where the former one is closed."""
+        """Return the conversation; if closed, open one with the coordinator now in the connection file."""
         if self._conversation.closed:
             self._connection = read(self._connection_file)
             self._conversation = Conversation(self._connection)
         return self._conversation
 
     def _coordinator_moved(self) -> bool:
-        """Whether the connection file names another coordinator, which was started after this one was killed."""
+        """True if the connection file names a coordinator that replaced a killed one."""
         with contextlib.suppress(ConnectionFileError):  # it is being started
             return read(self._connection_file).coordinator != self._connection.coordinator
         return False
@@ -247,10 +247,10 @@ class LogReader:
         self.over = False
         """The experiment is over and everything was read."""
         self.more = False
-        """There is more to be read at once."""
+        """True if more text can be read at once."""
 
     def read(self) -> list[LogPiece]:
-        """What is new, if anything. Raises UnreachableError when no coordinator answers for RETURN_DEADLINE_S."""
+        """Return new pieces, if any. Raises UnreachableError if no coordinator answers for RETURN_DEADLINE_S."""
         end_s = time.monotonic() + RETURN_DEADLINE_S
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The examples that come with the package: which there are, and copies of them with the files that they need."""
+"""The examples in the package: a list, and copies with all required files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.readers import read_yaml
 
 _EXTRA = re.compile(r"remuda\[(\w+)\]")
-"""In the comment of an example that needs more packages."""
+"""Optional packages, in the comment of an example."""
 _MODULE_IN_YAML = re.compile(r"\b(\w+):[A-Za-z_]")
 """`module:name`."""
 _MODULE_IN_PYTHON = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 
 
 class ExampleError(Exception):
-    """There is no such example, or a copy of it would overwrite a file."""
+    """The example does not exist, or its copy would overwrite a file."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Example:
     """A config, a grid of a sweep, or a script."""
 
     name: str
-    """Its path in the folder of examples without the suffix."""
+    """Path in the folder of examples, without the suffix."""
     file: Path
     algorithm: str = ""
     environment: str = ""
     extra: str = ""
-    """The optional packages that it needs: remuda[extra]."""
+    """Required optional packages: remuda[extra]."""
     ends: str = ""
-    """When a run ends; for a script, what it does."""
+    """Stop condition of a run; the purpose of a script."""
 
 
 def examples() -> list[Example]:
@@ -60,9 +60,9 @@ def find(name: str) -> Example:
 
 
 def copy(example: Example, folder: Path) -> list[Path]:
-    """Copy the example and the files that it needs into `folder`; return the copies, the example's first.
+    """Copy the example and all required files into `folder`; return the copies, the example's first.
 
-    Raises ExampleError before anything is written if one of them is there already, and OSError.
+    Raises ExampleError before writing if a file exists already, and OSError.
     """
     sources = [example.file, *_needed(example.file)]
     copies = [folder / source.relative_to(EXAMPLES) for source in sources]
@@ -117,7 +117,7 @@ def _section(settings: Mapping[str, JsonValue], name: str) -> Mapping[str, JsonV
 
 
 def _needed(file: Path) -> list[Path]:
-    """The other files of EXAMPLES that `file` names: its modules, and a grid's config with what that needs."""
+    """Return further required files in EXAMPLES: modules, and a grid's config with its required files."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".py":
         named = [EXAMPLES / f"{module}.py" for module in _MODULE_IN_PYTHON.findall(text)]

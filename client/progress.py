@@ -24,24 +24,24 @@ from remuda.wire.messages import OVER, ExperimentStatus
 PLAIN_INTERVAL_S = 10.0
 """Between two plain lines, to keep log files short."""
 PLAIN_NEWS_INTERVAL_S = 2.0
-"""Between two plain lines about evaluations, of which there may be many per second."""
+"""Seconds between two plain lines about evaluations: a run may have many evaluations per second."""
 NOTEBOOK_INTERVAL_S = 0.5
-"""Between two updates in a notebook: each is a message to the browser."""
+"""Seconds between two updates in a notebook: an update is a message to the browser."""
 NOTEBOOK_COLUMNS = 100
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """How much of a run is done and how long the rest may take."""
+    """Progress of a run and the remaining time."""
 
     done: float
-    """0 to 1, by the stop condition that is nearest; stop_value is not considered, since it cannot be predicted."""
+    """0 to 1, by the nearest stop condition except stop_value, which cannot be predicted."""
     left_s: float | None
-    """Seconds left at the present speed; None while unknown. The run may end earlier by reaching stop_value."""
+    """Seconds left at the present speed; None if unknown. The run may end earlier by stop_value."""
 
 
 def outlook(status: ExperimentStatus, stop: StopConfig) -> Outlook:
-    """Estimate progress: for each budget the used share and the time for the rest; the nearest budget counts."""
+    """Estimate progress by the nearest budget: the used share and the time for the rest."""
     shares: list[tuple[float, float | None]] = []
     for value, bound, per_s in (
         (status.env_step, stop.max_env_steps, status.env_steps_per_s),
@@ -56,12 +56,12 @@ def outlook(status: ExperimentStatus, stop: StopConfig) -> Outlook:
 
 
 def commander_log(status: ExperimentStatus, run_dir: Path) -> Path:
-    """Where a run's decisions are told; of several policies those of the first, as each has a log of its own."""
+    """Return the log of a run's decisions; for several policies the log of the first policy."""
     return folder_of_policy(run_dir, status.policies[0].name if status.policies else "").commander_log
 
 
 def ending(status: ExperimentStatus) -> str:
-    """How a finished run has ended, in one line."""
+    """Describe the end of a run in one line."""
     why = "" if status.reason in (None, status.state) else f": {status.reason}"
     if status.policies:
         each = ", ".join(f"{one.name} {number(one.best_return)}" for one in status.policies)
@@ -80,12 +80,12 @@ def duration(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A return with two decimals; `-` if there is none yet."""
+    """Format a return with two decimals; `-` for None."""
     return "-" if value is None else f"{value:.2f}"
 
 
 def plain_line(status: ExperimentStatus, stop: StopConfig) -> str:
-    """One line for logs and pipes."""
+    """Format a status as one line, for logs and pipes."""
     why = "" if status.waiting_for is None else f" | {status.waiting_for}"
     return one_line(
         f"{status.name}: {status.state} | env_step {status.env_step} ({status.env_steps_per_s:.0f}/s) | "
@@ -104,7 +104,7 @@ class ProgressView(Protocol):
     """Shows the progress of a run."""
 
     def update(self, status: ExperimentStatus, now_s: float) -> None:
-        """Show the newest status, if it is time to."""
+        """Show the newest status, if due."""
         ...
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class PlainView:
         self._shown_s = -math.inf
 
     def update(self, status: ExperimentStatus, now_s: float) -> None:
-        """Print if it is time to."""
+        """Print a line, if due."""
         if not self._is_news(status) and now_s - self._shown_s < self._patience_s(status):
             return
         self._shown, self._shown_s = status, now_s
@@ -140,7 +140,7 @@ class PlainView:
 
 
 class LiveView:
-    """A small table that is redrawn in place."""
+    """A small table, redrawn in place."""
 
     def __init__(self, stop: StopConfig, console: Console) -> None:
         self._stop = stop
@@ -179,10 +179,10 @@ class NotebookView:
         self._displayed: Displayed | None = None
         self._shown_s = -math.inf
         self._waiting: ExperimentStatus | None = None
-        """The newest status, if it is not shown yet."""
+        """The newest status, if not shown yet."""
 
     def update(self, status: ExperimentStatus, now_s: float) -> None:
-        """Redraw if it is time to."""
+        """Redraw, if due."""
         self._waiting = status
         if now_s - self._shown_s >= NOTEBOOK_INTERVAL_S:
             self._shown_s = now_s
@@ -234,7 +234,7 @@ def open_view(stop: StopConfig, output: IO[str] | None = None) -> ProgressView:
 
 
 def _notebook_display() -> Display | None:
-    """The function that shows something below the running cell; None outside notebooks. Does not import IPython."""
+    """Return the function to show an object below the running cell; None outside notebooks. Does not import IPython."""
     ipython = sys.modules.get("IPython")
     shell: object = None if ipython is None else ipython.get_ipython()
     if getattr(shell, "kernel", None) is None:  # no IPython, or IPython in a terminal

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from remuda.runner.serial import RunResult
 
 Config = ExperimentConfig | LoadedConfig | str | os.PathLike[str]
-"""A config, or the file that has one."""
+"""A config, or a config file."""
 
 RUNS_DIR = Path("runs")
 TRAIN_GRACE_S = 60.0
@@ -37,7 +37,7 @@ TRAIN_GRACE_S = 60.0
 LAUNCH_GRACE_S = 3_600.0
 """Seconds to save and evaluate the last checkpoint after a first Ctrl-C; longer than the limits of these steps."""
 END_DEADLINE_S = 30.0
-"""How long processes may take to end after the run, before they are killed."""
+"""Longest time for processes to end after the run, before they are killed."""
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,20 @@ def train(
     stop: StopRequest | None = None,
     callbacks: Sequence[CallbackLike] = (),
 ) -> RunResult:
-    """Train in this process until a stop condition of the config is reached, as `remuda train` does.
+    """Train in this process until a stop condition of the config, like `remuda train`.
 
     Args:
-        config: a config, or the file that holds one.
+        config: a config, or a config file.
         run_dir: the run folder; the default is `runs/<name>`.
-        on_exists: what to do with a run folder that is already there, see `remuda.train`.
-        overrides: settings as `a.b=value`, for a config that is loaded from a file.
-        on_progress: gets each status of the run.
-        say: shows a line to the user: which sizes were measured. Must not raise.
-        stop: ends the run; needed outside the main thread (see remuda.worker.shutdown_guard.ShutdownGuard). Without it,
-            Ctrl-C and SIGTERM save a checkpoint and end the run.
-        callbacks: callbacks besides those of the config.
+        on_exists: action for an existing run folder, see `remuda.train`.
+        overrides: settings as `a.b=value`, for a config file.
+        on_progress: gets every status of the run.
+        say: shows a line to the user, about measured sizes. Must not raise.
+        stop: ends the run; required outside the main thread (see remuda.worker.shutdown_guard.ShutdownGuard). Without
+            `stop`, Ctrl-C and SIGTERM save a checkpoint and end the run.
+        callbacks: callbacks besides the config's callbacks.
 
-    Raises what remuda.runner.serial.run raises, and ConfigError.
+    Raises the errors of remuda.runner.serial.run, and ConfigError.
     """
     from remuda.runner.serial import Start, run
     from remuda.worker.shutdown_guard import ShutdownGuard
@@ -100,9 +100,9 @@ def launch(
     beside: Callable[[Path], AbstractContextManager[None]] = lambda connection_file: nullcontext(),
     nanny: NannyProcess | None = None,
 ) -> ExperimentStatus:
-    """Run an experiment with its own coordinator and herd, as `remuda launch` does.
+    """Run an experiment with its own coordinator and workers, like `remuda launch`.
 
-    Call it in the main thread: Ctrl-C stops the run cleanly, a second one ends everything at once.
+    Call it in the main thread: Ctrl-C stops the run cleanly, a second Ctrl-C ends everything at once.
 
     Args:
         config: as for `train`; also `run_dir`, `on_exists`, `overrides` and `on_progress`.
@@ -110,13 +110,13 @@ def launch(
         on_exists: see `train`.
         overrides: see `train`.
         on_progress: see `train`.
-        say: shows a line to the user: which sizes were measured; that the coordinator has been silent for long (it is
-            waited for as long as its workers do); what the launcher has to tell. Must not raise.
-        limits: time limits for workers, such as `stuck_after_s=600` (see remuda.coordinator.limits.Limits).
-        profile: a folder into which every process writes a profile.
-        beside: is given the connection file once the run is submitted; what it returns is entered until the run is
-            over.
-        nanny: where it was started already, see LaunchRequest.
+        say: shows a line to the user: about measured sizes, a long silence of the coordinator (with the same time limit
+            as for workers), and messages of the launcher. Must not raise.
+        limits: time limits for workers, for example `stuck_after_s=600` (see remuda.coordinator.limits.Limits).
+        profile: a folder for the profiles of all processes.
+        beside: called with the connection file after the submission; the returned context is active until the end of
+            the run.
+        nanny: a nanny that was started already, see LaunchRequest.
 
     Raises LaunchError, RefusedError, UnreachableError, ConnectionFileError, ConfigError, UserCodeError.
     """
@@ -161,7 +161,7 @@ def planned(
     overrides: Sequence[str] = (),
     limits: Sequence[str] = (),
 ) -> str:
-    """What `launch` would run or submit, as its launcher shows it; nothing is started or written.
+    """Return the launcher's description of a `launch`: commands or jobs. Starts and writes nothing.
 
     Raises UserCodeError, LaunchError, ConfigError.
     """
@@ -214,10 +214,10 @@ def _with_notes_shown(loaded: LoadedConfig, say: Callable[[str], None]) -> Loade
 
 
 def why_nothing_was_learned(config: ExperimentConfig, *, reason: str | None, train_iter: int) -> str | None:
-    """Say how many steps an update needs, if a run ended for `reason`, which is stop.max_env_steps, at `train_iter` 0,
-    although it was to learn: its end looks like any other, and its policy is the one that it began with.
+    """Explain a run without updates, which ended for `reason` stop.max_env_steps at `train_iter` 0: the number of steps
+    required for an update. The end of such a run looks normal, although its policy is still the initial policy.
 
-    Of several policies the first is told of. None where there is nothing to say.
+    Describes the first of several policies. Returns None if the run has learned, or was not meant to.
     """
     if train_iter or config.learner.inference or reason != "max_env_steps":
         return None

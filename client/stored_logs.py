@@ -1,4 +1,4 @@
-"""An experiment's logs read from its run folder, without a coordinator."""
+"""Reads an experiment's logs from its run folder, without a coordinator."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from remuda.wire.messages import LogPiece, LogPlace
 
 
 class NoSuchRunError(Exception):
-    """No run fits the name, or several do; the text lists them."""
+    """The name fits no run or several runs; the text lists the runs."""
 
 
 def find_run(runs_dir: Path, experiment: str) -> RunFolder:
-    """Find a run by its id, the beginning of its id, its name or its folder's name; of several with one name the
+    """Find a run by its id, the beginning of its id, its name or its folder's name; among runs with the same name the
     newest.
 
-    Raises NoSuchRunError."""
+    Raises NoSuchRunError.
+    """
     known = known_runs(runs_dir)
     named = [run.run_dir for run in known if experiment in (run.name, run.run_dir.name)]
     for run_dir in (*named, runs_dir / experiment):
@@ -29,7 +30,7 @@ def find_run(runs_dir: Path, experiment: str) -> RunFolder:
 
 
 def stored_logs(run: RunFolder, source: str, last_lines: int | None) -> Iterator[LogPiece]:
-    """Yield the logs of a source, or the last `last_lines` lines of each file. Raises NoSuchSourceError, OSError."""
+    """Yield the logs of a source, or the last `last_lines` lines of every file. Raises NoSuchSourceError, OSError."""
     for found in tail.find(run.log, source):
         place = tail.begin(run.log, found.file, last_lines)
         while (piece := tail.read(run.log, place, to_the_end=True)).text:

@@ -1,4 +1,4 @@
-"""From the rows of several seeds to one curve with its band."""
+"""Combines the rows of several seeds into a curve with a band."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from remuda.client.plots.runs import FloatArray
 Estimator = Literal["mean", "median", "max", "min"]
 
 MAX_POSITIONS = 1_000
-"""Positions of one curve: more than a picture has columns of dots."""
+"""Limit for the positions of a curve: more than the columns of dots in a picture."""
 SAME_END = 0.02
-"""Lines whose ends differ by less than this share of the whole range count as ending at the same position."""
+"""Share of the whole range within which the ends of lines count as equal."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One run's values: x rises strictly, and both are finite."""
+    """Values of one run, all finite; x rises strictly."""
 
     x: FloatArray
     y: FloatArray
@@ -29,16 +29,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Curve:
-    """The runs of a group as one line; every array has one element per position."""
+    """The runs of a group as one line; all arrays have an element per position."""
 
     label: str
     x: FloatArray
     y: FloatArray
     low: FloatArray
-    """The band around y; nan where it has none."""
+    """The band around y; nan without a band."""
     high: FloatArray
     count: FloatArray
-    """How many of `runs` have a value at the position."""
+    """Number of runs with a value at a position."""
     runs: int
 
 
@@ -51,7 +51,7 @@ def line(x: FloatArray, y: FloatArray, *, smooth: int = 1) -> Line:
 
 
 def smoothed(y: FloatArray, window: int) -> FloatArray:
-    """The moving average over `window` values around each value, fewer at both ends; 1 changes nothing."""
+    """Return the moving average over `window` values around a value, fewer at both ends; 1 changes nothing."""
     if window < 1:
         raise ValueError(f"a window of {window} values")
     sums = np.concatenate([[0.0], np.cumsum(y)])
@@ -62,13 +62,13 @@ def smoothed(y: FloatArray, window: int) -> FloatArray:
 
 
 def combined(label: str, lines: Sequence[Line], estimator: Estimator = "mean") -> Curve:
-    """Combine several lines, which may have different positions, into one curve.
+    """Combine lines with different positions into one curve.
 
     Values between the positions of a line are interpolated. Before its first and after its last position a line has no
-    value, so that a run that ended early neither counts further on nor shortens the others. If it ends (or begins)
-    within SAME_END of the others' end, it keeps its last value until there: the last rows of two runs of the same
-    length are rarely at exactly the same step. The band is one standard deviation to each side of the mean, or the
-    middle half of the values for the median; max and min have none.
+    value: a run that ended early neither counts further on nor shortens the curve. A line that ends (or begins) within
+    SAME_END of the end of all lines keeps its last value until there: the last rows of runs of the same length are
+    rarely at exactly the same step. The band is one standard deviation to both sides of the mean, or the middle half of
+    the values for the median; max and min have no band.
     """
     lines = [one for one in lines if len(one.x)]
     x = _positions(lines)
@@ -83,7 +83,7 @@ def combined(label: str, lines: Sequence[Line], estimator: Estimator = "mean") -
 
 
 def _at(x: FloatArray, one: Line) -> FloatArray:
-    """The values of a line at positions that cover all lines."""
+    """Return the values of a line at positions that cover all lines."""
     near = SAME_END * (x[-1] - x[0])
     left = one.y[0] if one.x[0] - x[0] <= near else np.nan
     right = one.y[-1] if x[-1] - one.x[-1] <= near else np.nan
@@ -92,7 +92,7 @@ def _at(x: FloatArray, one: Line) -> FloatArray:
 
 
 def _positions(lines: Sequence[Line]) -> FloatArray:
-    """All positions of all lines; if there are too many, MAX_POSITIONS evenly spaced ones."""
+    """Return all positions of all lines; if too many, MAX_POSITIONS evenly spaced positions."""
     together: FloatArray = np.concatenate([one.x for one in lines])
     union: FloatArray = np.unique(together)
     if len(union) > MAX_POSITIONS:

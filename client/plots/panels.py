@@ -16,15 +16,15 @@ from remuda.client.plots.runs import FloatArray, PlotError, Run
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are averaged, and the label of their curve."""
+    """Runs to be averaged, with the label of their curve."""
 
     label: str
     runs: tuple[Run, ...]
 
 
 def by_experiment(runs: Sequence[Run]) -> list[Group]:
-    """One group per experiment. Runs with the same name and different settings are different experiments, and their
-    labels name these settings."""
+    """Group runs by experiment. Runs with the same name and different settings are different experiments, with these
+    settings in the labels."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.name, _settings_text(run)), []).append(run)
@@ -38,8 +38,8 @@ def by_experiment(runs: Sequence[Run]) -> list[Group]:
 
 
 def by_legend(runs: Sequence[Run], legend: Sequence[str], folders: int) -> list[Group]:
-    """One group per given folder, with its label; folders with the same label are one group. Raises PlotError unless
-    there are as many labels as folders."""
+    """Group runs by the given folders and their labels; folders with the same label form one group. Raises PlotError
+    unless the numbers of labels and folders are equal."""
     if len(legend) != folders:
         raise PlotError(f"there are {len(legend)} --legend for {folders} folders: give one for each folder")
     groups: dict[str, list[Run]] = {}
@@ -49,7 +49,7 @@ def by_legend(runs: Sequence[Run], legend: Sequence[str], folders: int) -> list[
 
 
 def one_by_one(runs: Sequence[Run]) -> list[Group]:
-    """One group per run; its label is the shortest end of its path that no other run has."""
+    """Return a group per run; the label is the shortest unique end of the run's path."""
     paths = [run.root.resolve().parts for run in runs]
     for length in range(1, max(map(len, paths), default=0) + 1):
         labels = ["/".join(parts[-length:]) for parts in paths]
@@ -65,7 +65,7 @@ def _settings_text(run: Run) -> str:
 
 
 def _differing(runs: Sequence[Run]) -> set[str]:
-    """The settings that are not the same in all of these runs, or that some of them lack."""
+    """Return the settings that differ between these runs, or are missing in some."""
     first = runs[0].settings
     keys = set[str]().union(*(run.settings for run in runs))
     return {
@@ -74,13 +74,13 @@ def _differing(runs: Sequence[Run]) -> set[str]:
 
 
 def _difference(run: Run, differing: Collection[str]) -> str:
-    """The settings in which a run differs from others with its name, for its label."""
+    """Return the settings that distinguish a run from runs with the same name, for its label."""
     shown = ", ".join(f"{_short(key, run)}={_text(run.settings[key])}" for key in run.settings if key in differing)
     return f" ({shown})" if shown else ""
 
 
 def _short(key: str, run: Run) -> str:
-    """The last part of a key, if no other key has the same last part; else the whole key."""
+    """Return the last part of a key, if unique among all keys; else the whole key."""
     last = key.rpartition(".")[2]
     return last if sum(one.rpartition(".")[2] == last for one in run.settings) == 1 else key
 
@@ -91,7 +91,7 @@ def _text(value: object) -> str:
 
 ENV_STEP = "TotalEnvInteracts"
 PERFORMANCE = "Performance"
-"""Means the mean return of evaluations if every run has evaluations, else that of training episodes."""
+"""Stands for the mean return of evaluations if every run has evaluations, else of training episodes."""
 _EVALUATION, _TRAINING = "AverageTestEpRet", "AverageEpRet"
 _EVALUATED_AT = "TestEnvInteracts"
 _OF_EVALUATIONS = re.compile(r"(Average|Std|Max|Min|Median)Test\w+|TestEpLen")
@@ -104,19 +104,19 @@ class Axes:
     x: str = ENV_STEP
     y: Sequence[str] = (PERFORMANCE,)
     smooth: int = 1
-    """Rows of a run that are averaged before the runs are combined."""
+    """Rows of a run to average before combining the runs."""
     estimator: Estimator = "mean"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One quantity."""
+    """A panel for one quantity."""
 
     x: str
     y: str
     curves: tuple[Curve, ...]
     missing: tuple[Run, ...]
-    """Runs without a value yet, which are in no curve."""
+    """Runs without a value yet, missing in the curves."""
 
 
 def make_panels(groups: Sequence[Group], axes: Axes) -> list[Panel]:
@@ -143,8 +143,8 @@ def _panel(groups: Sequence[Group], y: str, axes: Axes) -> Panel:
 
 
 def _positions(run: Run, x: str, y: str) -> FloatArray:
-    """The x of the values of y. For evaluations this is the step at which the checkpoint was saved, which may be before
-    the row; tables of other programs, and older ones, do not have it."""
+    """Return the x positions of the values of y. For evaluations this is the step of the saved checkpoint, at or before
+    the row; tables of other programs, and older tables, do not have this step."""
     if x == ENV_STEP and _OF_EVALUATIONS.fullmatch(y) and _EVALUATED_AT in run.columns:
         return run.columns[_EVALUATED_AT]
     return run.columns[x]

@@ -17,9 +17,9 @@ from remuda.client.plots.runs import FloatArray
 FORMATS: Final = (".png", ".pdf", ".svg")
 
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#1a1a1a")
-"""The colours of Okabe and Ito, which colour-blind people can distinguish; neighbours in this order differ much."""
+"""The colours of Okabe and Ito, distinguishable by colour-blind people; neighbours in this order differ much."""
 _DASHES: Final = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
-"""When all colours are used, they are used again with dashes."""
+"""Dashes for curves after the last colour, which reuse the colours."""
 _PANEL_INCHES: Final = (5.4, 3.6)
 _MAX_COLUMNS: Final = 3
 _DOTS_PER_INCH: Final = 200
@@ -67,7 +67,7 @@ _BANDS: Final[dict[Estimator, str]] = {
 
 
 def draw(panels: Sequence[Panel], path: Path, *, estimator: Estimator) -> None:
-    """Draw to `path`, whose suffix is one of FORMATS. Raises ImportError without matplotlib, and OSError."""
+    """Draw to `path`, with a suffix of FORMATS. Raises ImportError without matplotlib, and OSError."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -118,7 +118,7 @@ def _draw_panel(panel: Panel, axes: Any, styles: dict[str, tuple[str, Any]]) -> 
 
 
 def _draw_curve(curve: Curve, axes: Any, colour: str, dashes: Any) -> None:
-    """Draw one curve: strong where every run of the group has a value, faint where only some have."""
+    """Draw a curve: strong at positions with values of all runs of the group, and faint elsewhere."""
     whole = curve.count == curve.runs
     axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.07, linewidth=0)
     axes.fill_between(curve.x, curve.low, curve.high, where=whole, color=colour, alpha=0.12, linewidth=0)
@@ -129,14 +129,14 @@ def _draw_curve(curve: Curve, axes: Any, colour: str, dashes: Any) -> None:
 
 @dataclass(frozen=True)
 class _Legend:
-    """The legend. It is below all panels, so that it hides no curve."""
+    """The legend, below all panels, so that no curve is hidden."""
 
     texts: dict[str, str]
     """By label of a curve."""
     title: str | None
     columns: int
     inches: float
-    """The height it needs."""
+    """Required height."""
 
     @classmethod
     def of(cls, panels: Sequence[Panel], estimator: Estimator, width_inches: float) -> _Legend:

@@ -1,4 +1,4 @@
-"""Finds run folders, and reads progress.txt of Remuda and of programs that write the same table."""
+"""Finds run folders, and reads progress.txt of Remuda and of programs with the same table."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NOT_LEARNED_FROM = (
     *("name", "exp_name", "seed", "source_dir"),
     *("stop", "log", "checkpoint", "limits", "launch", "affinity"),
 )
-"""Settings in which repetitions of one experiment may differ."""
+"""Settings that may differ between repetitions of one experiment."""
 _MOST_CONFIG_BYTES = 16 << 20
 _SEED_SUFFIX = re.compile(r"_s[0-9]+")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder, read."""
+    """The content of a run folder."""
 
     root: Path
     """Path of the folder, beginning with the given path."""
@@ -37,22 +37,22 @@ class Run:
     columns: Mapping[str, FloatArray]
     """Columns of progress.txt; see `read_progress`."""
     settings: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Settings that affect learning, by dotted key; empty if another program wrote the folder."""
+    """Settings that affect learning, by dotted key; empty for folders of other programs."""
     folder_index: int = 0
-    """Index of the given folder in which it was found."""
+    """Index of the given folder that contains the run."""
 
     @property
     def rows(self) -> int:
-        """How many rows the table has."""
+        """Number of rows in the table."""
         return len(next(iter(self.columns.values())))
 
 
 def expand(given: Sequence[str]) -> list[Path]:
-    """The folders for the given texts: an existing folder itself, otherwise all folders beside it whose names contain
-    the last part.
+    """Return the folders for the given texts: an existing folder, or else all folders next to it with the last part in
+    their names.
 
-    So `runs/ppo` means runs/ppo if it exists, and otherwise for instance runs/cartpole_ppo and runs/ppo_s1. Raises
-    PlotError if there is none.
+    `runs/ppo` means runs/ppo if it exists, or else for example runs/cartpole_ppo and runs/ppo_s1. Raises PlotError if
+    no folder exists.
     """
     folders: list[Path] = []
     for text in given:
@@ -67,9 +67,10 @@ def expand(given: Sequence[str]) -> list[Path]:
 
 
 def find_runs(folders: Sequence[Path], *, select: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[Run]:
-    """Every run in and below `folders`, once each, in natural order, without files that `--force` has moved away.
+    """Return all runs in and below `folders`, without duplicates, in natural order, without files moved away by
+    `--force`.
 
-    Only runs whose path contains all of `select` and none of `exclude`. Raises PlotError if there is none.
+    Selects runs whose path contains all of `select` and no text of `exclude`. Raises PlotError if no run is left.
     """
     known: set[Path] = set()
     roots: list[tuple[int, Path]] = []
@@ -111,7 +112,7 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 def described(
     root: Path, config: Mapping[str, object], columns: Mapping[str, FloatArray], folder_index: int = 0
 ) -> Run:
-    """The run with this config, which is empty if there is none."""
+    """Return the run with this config; empty means no config."""
     name = config.get("name", config.get("exp_name"))
     if not isinstance(name, str):
         name = root.resolve().name
@@ -157,10 +158,9 @@ _MOST_BYTES = 512 << 20
 
 
 def read_progress(path: Path) -> Mapping[str, FloatArray]:
-    """The columns, each with one float64 per row; nan if a cell is not a number.
+    """Return the columns, with one float64 per row; nan for cells without a number.
 
-    A last line without an end is still being written, and is left out. Raises PlotError for a file that is not such a
-    table.
+    Ignores a last line without an end, which is still being written. Raises PlotError for a file without such a table.
     """
     try:
         text = read_bounded(path, most_bytes=_MOST_BYTES).decode("utf-8")
@@ -185,4 +185,4 @@ def _number(cell: str) -> float:
 
 
 class PlotError(Exception):
-    """The requested curves cannot be drawn; the message says what is missing, and where."""
+    """The requested curves cannot be drawn; the message names the missing part and its place."""

@@ -1,1 +1,1 @@
-"""Many experiments from one grid: their names, their configs, and running them to the end."""
+"""Sweeps: many experiments from one grid or search, with names, configs and execution."""

@@ -1,4 +1,4 @@
-"""Reads a grid: a config, lists of values for some of its settings, and the names of its variants."""
+"""Reads a grid: a config, lists of values for settings, and the names of variants."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _PARAMETER_KEYS = ("values", "shorthand", "in_name")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SHORTHAND = re.compile(r"[A-Za-z0-9_-]+")
 _OWN_KEYS = {"seed": "seeds", "name": "name"}
-"""Settings that have their own key in a grid."""
+"""Settings with a separate key in a grid."""
 MAX_RUNS = 10_000
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A setting and the values it takes."""
+    """A setting with its values."""
 
     key: str
     values: tuple[JsonValue, ...]
@@ -41,7 +41,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Variant:
-    """One combination of values."""
+    """A combination of values."""
 
     name: str
     settings: Mapping[str, JsonValue]
@@ -51,19 +51,19 @@ class Variant:
 
 @dataclass(frozen=True)
 class Grid:
-    """A base config, the settings to vary, and the seeds to repeat each combination with."""
+    """A base config, the settings to vary, and the seeds of the repetitions."""
 
     path: Path
     name: str
     config: Path
     seeds: tuple[int, ...] | None
-    """None: the config's own."""
+    """None keeps the seed of the config."""
     parameters: tuple[Parameter, ...]
     search: Search | None = None
-    """How further settings are searched; then each of `parameters` has one value."""
+    """Search over further settings; `parameters` then have a single value."""
 
     def trial(self, number: int, settings: Mapping[str, JsonValue]) -> Variant:
-        """One trial of the search as a variant: its settings besides those of the grid."""
+        """Return a trial of the search as a variant, with the settings of the trial and of the grid."""
         [fixed] = self.variants()
         sources = {one.key: one.source for one in self.search.settings} if self.search is not None else {}
         own = tuple(Override(tuple(key.split(".")), value, sources[key]) for key, value in settings.items())
@@ -81,7 +81,7 @@ class Grid:
 
 
 def read_grid(path: Path) -> Grid:
-    """Read a grid's YAML, or an example's by its name; values of settings are not checked yet.
+    """Read a grid from YAML, or an example by its name, without checking the values of settings.
 
     Raises ConfigError with every problem of the file.
     """
@@ -95,11 +95,11 @@ def read_grid(path: Path) -> Grid:
 
 
 class _ParameterError(Exception):
-    """What is wrong with a setting of the grid."""
+    """A setting of the grid is wrong."""
 
 
 class _Reader:
-    """Checks one key after the other; raises KeyError after a problem that makes further checks impossible."""
+    """Checks a grid key by key; raises KeyError after a problem that makes further checks impossible."""
 
     def __init__(self, path: Path, document: Document, problems: list[str]) -> None:
         self._path = path
@@ -233,8 +233,8 @@ _UNFIT = re.compile(r"[^-_A-Za-z0-9]")
 
 
 def default_shorthand(key: str) -> str:
-    """The first three characters of each part of a dotted key, without those that are neither letter nor digit:
-    `learner.learning_rate` is lea-lea, `policy.n_step` is pol-ns."""
+    """Join the first three characters of the parts of a dotted key, without punctuation: `learner.learning_rate` is
+    lea-lea, `policy.n_step` is pol-ns."""
     parts = ("".join(letter for letter in part[:_PART_LETTERS] if letter.isalnum()) for part in key.split("."))
     return "-".join(part for part in parts if part)
 
@@ -250,7 +250,8 @@ def value_text(value: JsonValue) -> str:
 
 
 def variant_name(grid: str, named: Sequence[tuple[str, JsonValue]]) -> str:
-    """The grid's name and `_<shorthand><value>` for each pair; true is the shorthand alone, and false is left out."""
+    """Join the grid's name and `_<shorthand><value>` of all pairs; true is the shorthand alone, and false is omitted.
+    """
     name = grid
     for shorthand, value in named:
         if isinstance(value, bool):
@@ -261,5 +262,5 @@ def variant_name(grid: str, named: Sequence[tuple[str, JsonValue]]) -> str:
 
 
 def run_name(variant: str, seed: int) -> str:
-    """A variant with its seed."""
+    """Return the name of a variant with a seed."""
     return f"{variant}_s{seed}"

@@ -1,4 +1,4 @@
-"""Runs of a sweep as experiments of a coordinator; as many run at a time as its herd has workers for."""
+"""Makes the runs of a sweep as experiments of a coordinator, as many at a time as its workers permit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 LOOK_S = 0.5
 """Between two requests to the coordinator."""
 RETURN_DEADLINE_S = 60.0
-"""How long to wait for a coordinator that is gone: after a restart it continues every experiment."""
+"""Longest wait for a missing coordinator, which continues all experiments after a restart."""
 _STATES: dict[ExperimentState, RunState] = {
     "queued": "queued",
     "starting": "running",
@@ -38,20 +38,21 @@ _STATES: dict[ExperimentState, RunState] = {
 
 @dataclass
 class _Snapshot:
-    """What a coordinator has told of its experiments; None: it is to be asked."""
+    """Experiments in the coordinator's last answer; None if a new request is needed."""
 
     experiments: Sequence[ExperimentStatus] | None = None
 
 
 class HerdRuns:
-    """Submits runs to one coordinator and follows them.
+    """Submits runs to one coordinator and follows the experiments.
 
     Methods raise UnreachableError if no coordinator has answered for RETURN_DEADLINE_S. The experiments continue, and
     the next sweep in the same folder follows them again.
     """
 
     def __init__(self, client: Client, *, adopt: bool = True, sleep: Callable[[float], None] = time.sleep) -> None:
-        """With `adopt`, an experiment that already runs in the folder of a run is followed, not submitted again."""
+        """With `adopt`, follows an experiment that already runs in the folder of a run, instead of submitting a new
+        one."""
         self._client = client
         self._adopt = adopt
         self._sleep = sleep
@@ -60,7 +61,7 @@ class HerdRuns:
         self._looked_s = 0.0
 
     def begin(self, tasks: Sequence[Task]) -> Iterator[RunRecord]:
-        """Submit each run, unless an earlier sweep has submitted it."""
+        """Submit all runs that no earlier sweep has submitted."""
         known = _Snapshot()
         for task in tasks:
             record = (
@@ -99,8 +100,8 @@ class HerdRuns:
                 self._with_retries(partial(self._client.stop, experiment))
 
     def _adopt_or_submit(self, task: Task, known: _Snapshot) -> RunRecord:
-        """The run's experiment if there is one already, else a new one. Where no answer comes, the next call asks first
-        whether the coordinator has accepted it."""
+        """Return the run's existing experiment, or submit a new one. After a missing answer, the next call first asks
+        whether the coordinator has accepted the submission."""
         if known.experiments is None:
             known.experiments = self._client.status().experiments
         for status in known.experiments:
@@ -130,7 +131,7 @@ class HerdRuns:
         return replace(task.record, state="queued", experiment=submitted.experiment)
 
     def _with_retries(self, ask: Callable[[], _T]) -> _T:
-        """The answer of the coordinator; one that is gone is waited for."""
+        """Return the coordinator's answer, waiting for a missing coordinator."""
         end_s = time.monotonic() + RETURN_DEADLINE_S
         while True:
             try:
@@ -155,5 +156,5 @@ def _updated(record: RunRecord, status: ExperimentStatus) -> RunRecord:
 
 
 def _lost(record: RunRecord) -> RunRecord:
-    """A run that a restarted coordinator does not know: it ended just before the restart."""
+    """Return the record of a run unknown to a restarted coordinator: the run ended just before the restart."""
     return replace(record, state="failed", reason="the coordinator does not know it any more; sweep again to continue")

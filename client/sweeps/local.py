@@ -27,7 +27,7 @@ from remuda.worker.process import ONE_THREAD
 LOOK_S = 1.0
 """Between two checks of the progress of runs under way."""
 _LAST_WORDS = 2_000
-"""Characters at the end of a run's output that are searched for its error."""
+"""Characters at the end of a run's output to search for the error."""
 
 
 @dataclass
@@ -41,12 +41,12 @@ class _Child:
 class LocalRuns:
     """Starts runs in the order of the grid, `jobs` at a time; a context manager that leaves no process behind.
 
-    Each child holds the reading end of a pipe; only this process has the writing end. When this process ends, even by
-    SIGKILL, the children save and end, too.
+    Children hold the reading end of a pipe; only this process has the writing end. When this process ends, even by
+    SIGKILL, the children save and end.
     """
 
     def __init__(self, folder: Path, *, jobs: int) -> None:
-        """The output of each run is written to `<folder>/log/<name>.txt`."""
+        """The output of a run is written to `<folder>/log/<name>.txt`."""
         self._log = folder / "log"
         self._jobs = jobs
         self._waiting: list[Task] = []
@@ -62,7 +62,7 @@ class LocalRuns:
         return [task.record for task in tasks]
 
     def poll(self) -> list[RunRecord]:
-        """Note finished runs, start others, and check the progress of the rest every LOOK_S seconds."""
+        """Record finished runs, start waiting runs, and check the progress of the rest every LOOK_S seconds."""
         ended = [self._ended(name) for name, child in list(self._children.items()) if child.process.poll() is not None]
         started, self._left_out = self._left_out, []
         while self._waiting and len(self._children) < self._jobs:
@@ -160,7 +160,7 @@ class LocalRuns:
 
 
 def _why(child: _Child) -> str:
-    """The last line of output of a run that ended without a result."""
+    """Return the last line of output of a run without a result."""
     lines = child.said.read_bytes()[-_LAST_WORDS:].decode(errors="replace").strip().splitlines()
     code = child.process.returncode
     ended = f"ended by signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,4 +1,4 @@
-"""All runs of a grid, each with its valid config, its folder, and how it begins there."""
+"""Plans all runs of a grid: valid configs, folders, and how to begin in existing folders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAY_CHANGE = frozenset({"source_dir", "stop", "log", "checkpoint", "limits", "l
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One experiment of a sweep. Nothing has been made on disk."""
+    """An experiment of a sweep, before anything is written."""
 
     name: str
     variant: str
@@ -36,13 +36,13 @@ class PlannedRun:
     loaded: LoadedConfig
     run_dir: Path
     arguments: tuple[str, ...]
-    """Arguments of `remuda train` that load the same config, without the run folder."""
+    """Arguments of `remuda train` for the same config, without the run folder."""
 
 
 def plan(grid: Grid, folder: Path, *, sets: Sequence[str] = ()) -> list[PlannedRun]:
-    """Every run of the grid, its folder `<folder>/<variant>/<variant>_s<seed>`.
+    """Return every run of the grid, in `<folder>/<variant>/<variant>_s<seed>`.
 
-    `sets` override the grid's config in all of them. Raises ConfigError with the problems of all variants.
+    `sets` override the grid's config in all runs. Raises ConfigError with the problems of all variants.
     """
     given = [parse_override(text) for text in sets]
     _check_sets(grid, given)
@@ -62,7 +62,7 @@ def plan(grid: Grid, folder: Path, *, sets: Sequence[str] = ()) -> list[PlannedR
 def plan_trial(
     grid: Grid, number: int, settings: Mapping[str, JsonValue], folder: Path, *, sets: Sequence[str] = ()
 ) -> list[PlannedRun]:
-    """The runs of one trial of a search, one for each seed. Raises ConfigError."""
+    """Return the runs of one trial of a search, one run per seed. Raises ConfigError."""
     given = [parse_override(text) for text in sets]
     _check_sets(grid, given)
     variant, seeds = grid.trial(number, settings), grid.seeds if grid.seeds is not None else (None,)
@@ -70,10 +70,10 @@ def plan_trial(
 
 
 def beginning(run: PlannedRun, mode: Mode, *, force: bool = False) -> OnExists:
-    """Choose how the run starts in its folder: new, from its newest checkpoint, or over again.
+    """Choose the start of a run in its folder: new, from the newest checkpoint, or from the beginning again.
 
-    A run that died before its first checkpoint starts over. Raises RunFolderError if the folder is of another mode, and
-    ConfigError if it was made with other settings.
+    A run that died before its first checkpoint starts again. Raises RunFolderError if the folder belongs to another
+    mode, and ConfigError if it was made with different settings.
     """
     folder = RunFolder(run.run_dir)
     if not folder.root.exists() or not any(entry.name != REPLACED for entry in folder.root.iterdir()):
@@ -93,9 +93,11 @@ def beginning(run: PlannedRun, mode: Mode, *, force: bool = False) -> OnExists:
 
 
 def changed(run: PlannedRun) -> list[str]:
-    """The settings, by dotted key, in which the config of an existing run folder differs from the planned one.
+    """Return the settings (dotted keys) that differ between the config of an existing run folder and the planned
+    config.
 
-    Defaults that have changed are not among them: the run keeps its values."""
+    Changed defaults do not count: the run keeps its values.
+    """
     there = _flat(load_config(RunFolder(run.run_dir).config_json).config)
     planned = _flat(keep_former_defaults(run.loaded, run.run_dir).config)
     return [key for key in sorted(there | planned) if there.get(key) != planned.get(key) and key != "source_dir"]
@@ -119,7 +121,7 @@ def _planned(grid: Grid, variant: Variant, seed: int | None, *, folder: Path, se
 
 
 def _check_sets(grid: Grid, given: Sequence[Override]) -> None:
-    """Raise ConfigError for a setting that the grid varies, or gives itself."""
+    """Raise ConfigError for a setting that the grid varies or sets."""
     for override in given:
         key = ".".join(map(str, override.loc))
         searched = [] if grid.search is None else [one.key for one in grid.search.settings]
@@ -136,7 +138,7 @@ def _has_checkpoint(folder: RunFolder) -> bool:
 
 
 def _flat(config: ExperimentConfig) -> dict[str, object]:
-    """The settings by dotted key, `env.kwargs` as one."""
+    """Return the settings by dotted key, with `env.kwargs` as one setting."""
     flat: dict[str, object] = {}
     sections = cast("dict[str, object]", config.model_dump(mode="json"))
     for key, value in sections.items():

@@ -1,4 +1,4 @@
-"""The records of a sweep's runs, and sweep.json, which keeps them for the next start."""
+"""Records of a sweep's runs, kept in sweep.json for the next start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SweepFileError(Exception):
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """One run of a sweep: its settings, its progress and how it ended."""
+    """A run of a sweep: settings, progress and end."""
 
     name: str
     variant: str
@@ -36,9 +36,9 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     """Inside the sweep's folder."""
     state: RunState = "waiting"
     reason: str | None = None
-    """Why it ended, as in `remuda status`; for a queued run, what it waits for."""
+    """Reason of the end, as in `remuda status`; for a queued run, the reason of the wait."""
     experiment: str | None = None
-    """Its id on the herd."""
+    """Id of the experiment at the coordinator."""
     env_step: int = 0
     train_iter: int = 0
     last_return: float | None = None
@@ -47,7 +47,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """Whether it is over."""
+        """True if the run is over."""
         return self.state in OVER
 
 
@@ -59,16 +59,16 @@ class _SweepFile(Struct, frozen=True):
 
 
 def recorded_mode(folder: Path) -> Mode | None:
-    """The mode in which the sweep of a folder was started; None if there is none. Raises SweepFileError."""
+    """Return the mode of the sweep in a folder, or None. Raises SweepFileError."""
     content = _read(folder / FILE)
     return None if content is None else content.mode
 
 
 class SweepBook:
-    """sweep.json of one sweep's folder; every `write` is on disk when it returns."""
+    """sweep.json in the folder of a sweep; every `write` is on disk at its return."""
 
     def __init__(self, folder: Path, *, name: str, mode: Mode) -> None:
-        """Read sweep.json, if it exists. Raises SweepFileError."""
+        """Read sweep.json, if the file exists. Raises SweepFileError."""
         self._path = folder / FILE
         self._name = name
         self._mode: Mode = mode
@@ -76,7 +76,7 @@ class SweepBook:
 
     @property
     def runs(self) -> Mapping[str, RunRecord]:
-        """The records by name, including runs that are no longer in the grid."""
+        """Records by name, including runs that are no longer in the grid."""
         return self._runs
 
     def write(self, records: Iterable[RunRecord]) -> None:

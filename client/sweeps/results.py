@@ -19,7 +19,7 @@ from remuda.client.sweeps.study import Trial
 
 @dataclass(frozen=True)
 class VariantSummary:
-    """One variant over its seeds; mean and population standard deviation, nan where no seed has a value."""
+    """A variant over its seeds: mean and population standard deviation, nan without any value."""
 
     variant: str
     settings: Mapping[str, Any]
@@ -40,7 +40,7 @@ def by_variant(records: Sequence[RunRecord]) -> list[VariantSummary]:
 
 
 def runs_table(records: Sequence[RunRecord]) -> str:
-    """A line per run: how it ended, or how far it is."""
+    """Format a line per run: its end, or its progress."""
     rows = [
         (
             one.name,
@@ -58,7 +58,7 @@ def runs_table(records: Sequence[RunRecord]) -> str:
 
 
 def variants_table(summaries: Sequence[VariantSummary]) -> str:
-    """A line per variant: mean and standard deviation over its seeds."""
+    """Format a line per variant: mean and standard deviation over seeds."""
     rows = [
         (
             one.variant,
@@ -105,14 +105,14 @@ def _shortened(text: str, longest: int = 36) -> str:
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
-    """The finished trial of the highest value; None if none has finished."""
+    """Return the finished trial with the highest value, or None."""
     finished = [trial for trial in trials if trial.state == "complete" and trial.value is not None]
     return max(finished, key=lambda trial: trial.value or 0.0, default=None)
 
 
 def trials_table(trials: Sequence[Trial], *, most: int) -> str:
-    """A line per trial: finished ones by their value, then those that were given up, then the others; at most `most`,
-    and how many more there are."""
+    """Format a line per trial: finished trials by value, then pruned trials, then the rest; at most `most` lines, and
+    the number of further trials."""
     ranked = sorted(trials, key=_rank)
     keys = list(dict.fromkeys(key for trial in trials for key in trial.settings))
     rows = [
@@ -129,7 +129,7 @@ def trials_table(trials: Sequence[Trial], *, most: int) -> str:
 
 
 def failures(records: Sequence[RunRecord]) -> str:
-    """A line per run that failed, with the reason, under a heading; empty if none did."""
+    """Format a line per failed run, with the reason, under a heading; empty without failures."""
     failed = [record for record in records if record.state == "failed"]
     told = [f"  {record.name}: {record.reason}" for record in failed]
     return "\n".join([f"{len(failed)} of {len(records)} runs failed:", *told]) if failed else ""
@@ -170,9 +170,9 @@ _SHOWN = {"complete": ("tab:blue", "o"), "pruned": ("tab:orange", "x")}
 
 
 def draw(folder: Path, trials: Sequence[Trial], log_settings: Collection[str]) -> Path | None:
-    """Write study.png in the sweep's folder; returns its path, or None without matplotlib or without results.
+    """Write study.png into the sweep's folder; return its path, or None without matplotlib or without results.
 
-    `log_settings` are drawn on a logarithmic axis. Settings that are no numbers have their values side by side.
+    `log_settings` have a logarithmic axis. Values other than numbers are drawn side by side.
     """
     try:
         from matplotlib.figure import Figure

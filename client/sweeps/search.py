@@ -1,4 +1,4 @@
-"""Running a search to its end: trials are asked for, made as runs, reported, given up or finished."""
+"""Runs a search to its end: asks for trials, makes their runs, reports, prunes and finishes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ GIVEN_UP = "given up: other trials were better"
 
 
 class Trials(Protocol):
-    """What of a Study is needed here."""
+    """The part of Study that a search needs."""
 
     @property
     def trials(self) -> list[Trial]:
-        """All there are."""
+        """All trials."""
         ...
 
     def ask(self) -> Trial:
@@ -41,7 +41,7 @@ class Trials(Protocol):
 
 @dataclass
 class _OpenTrial:
-    """A trial under way, with the newest records of its runs."""
+    """A running trial, with the newest records of its runs."""
 
     number: int
     runs: dict[str, RunRecord]
@@ -64,8 +64,8 @@ class SearchLoop:
         report_every_env_steps: int,
         on_change: Callable[[Sequence[RunRecord]], None],
     ) -> None:
-        """`tasks_of` plans the runs of a trial: their records, and what is still to be made. It raises ConfigError
-        where the settings do not go together: then the trial counts as failed, by the name `name_of` gives it."""
+        """`tasks_of` plans the runs of a trial, and returns their records and the remaining tasks. If `tasks_of` raises
+        ConfigError for contradicting settings, the trial counts as failed, under the name of `name_of`."""
         self._name_of = name_of
         self._search, self._trials, self._executor, self._book = search, trials, executor, book
         self._tasks_of, self._every, self._on_change = tasks_of, report_every_env_steps, on_change
@@ -135,7 +135,7 @@ class SearchLoop:
             self._on_change(told)
 
     def _update_trials(self, *, stopping: bool) -> None:
-        """Report what has got further, give up what is worse than others, and finish what is over."""
+        """Report progress, prune bad trials, and finish trials whose runs are over."""
         for trial in list(self._open):
             self._report(trial)
             records = list(trial.runs.values())
@@ -147,7 +147,7 @@ class SearchLoop:
             self._open.remove(trial)
 
     def _report(self, trial: _OpenTrial) -> None:
-        """At each whole number of intervals, so that trials are compared after equally many steps."""
+        """Report at whole numbers of intervals, so that trials are compared after the same number of steps."""
         records = list(trial.runs.values())
         step = min(record.env_step for record in records) // self._every * self._every
         returns = [record.last_return for record in records if record.last_return is not None]
@@ -172,7 +172,7 @@ class SearchLoop:
 
 
 def objective(records: Sequence[RunRecord], which: str) -> float | None:
-    """The mean of the runs' best or last mean evaluation returns; None if one has none."""
+    """Return the mean of the runs' best or last mean evaluation returns; None if a run has no evaluation."""
     values = [record.best_return if which == "best" else record.last_return for record in records]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -1,4 +1,4 @@
-"""A search: a distribution for each setting, read from the key `search` of a sweep's file."""
+"""A search: distributions of settings, read from the key `search` of a sweep's file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RANGE_KEYS = ("low", "high", "log", "step")
 
 
 class DistributionError(ValueError):
-    """What is report with the distribution of a setting."""
+    """The distribution of a setting is wrong."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class FloatRange:
     low: float
     high: float
     log: bool = False
-    """Whether its logarithm is spread evenly."""
+    """True for a uniform distribution of the logarithm."""
     step: float | None = None
-    """Only `low`, `low` + `step` and so on; None: any number."""
+    """Restricts the values to `low`, `low` + `step` and so on; None permits any number."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class IntRange:
 
 @dataclass(frozen=True)
 class Choices:
-    """One of several values, of any kind."""
+    """A list of values of any kind."""
 
     values: tuple[JsonValue, ...]
 
@@ -54,7 +54,7 @@ Distribution = FloatRange | IntRange | Choices
 
 @dataclass(frozen=True)
 class SearchedSetting:
-    """A setting that a search varies."""
+    """A setting varied by a search."""
 
     key: str
     """Dotted."""
@@ -65,21 +65,21 @@ class SearchedSetting:
 
 @dataclass(frozen=True)
 class Pruning:
-    """A trial is given up at a report of its mean evaluation return, unless its best report so far is among the best
-    `percentile` % of what finished trials had reported at the same step."""
+    """Prunes a trial at a report of its mean evaluation return, unless its best report so far is among the best
+    `percentile` % of the finished trials' reports at the same step."""
 
     percentile: float = 50.0
     after_trials: int = 5
-    """So many trials must finish before any may be given up."""
+    """Number of finished trials before the first pruning."""
     after_env_steps: int = 0
-    """No trial is given up before it has made so many steps."""
+    """Environment steps of a trial before it may be pruned."""
     every_env_steps: int | None = None
-    """Environment steps between two reports; None: `evaluator.interval_env_steps`."""
+    """Environment steps between two reports; None is `evaluator.interval_env_steps`."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """How settings are searched."""
+    """Trials, sampler and pruning of a search."""
 
     trials: int
     settings: tuple[SearchedSetting, ...]
@@ -87,9 +87,9 @@ class Search:
     """`tpe`: where good results were (Bergstra et al. 2011). `random`: anywhere."""
     seed: int = 0
     objective: Literal["best", "last"] = "best"
-    """Which mean evaluation return of a run counts; a trial counts the mean over its seeds."""
+    """Mean evaluation return that counts for a run; a trial counts the mean over its seeds."""
     at_once: int = 2
-    """Trials that run at the same time."""
+    """Number of trials at the same time."""
     pruning: Pruning | None = None
 
 
@@ -137,7 +137,7 @@ def ends(given: Distribution) -> tuple[JsonValue, ...]:
 
 
 def described(given: Distribution) -> str:
-    """As it is written in the file."""
+    """Format a distribution as in the file."""
     if isinstance(given, Choices):
         return json.dumps(list(given.values))
     log = ", log: true" if given.log else ""
@@ -156,7 +156,7 @@ ReportProblem = Callable[[Loc, str], None]
 
 
 def read_search(given: JsonValue, source: Callable[[Loc], str], report: ReportProblem) -> Search | None:
-    """The search that is described, or None after `report` was told why there is none. `source` gives file and line."""
+    """Return the described search, or None after reporting problems. `source` returns file and line."""
     if not isinstance(given, dict):
         report(("search",), f"should be a mapping with {', '.join(_SEARCH_KEYS)}, not {given!r}")
         return None

@@ -1,4 +1,4 @@
-"""An Optuna study in a file of the sweep's folder: which settings to try next, and what came of them."""
+"""An Optuna study in a file of the sweep's folder: trials with settings and results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from remuda.client.sweeps.space import Choices, Distribution, FloatRange, Search
 
 FILE = "study.log"
-"""In the sweep's folder: Optuna's journal, which `optuna.load_study` opens."""
+"""File in the sweep's folder: Optuna's journal, readable by `optuna.load_study`."""
 
 TrialEnd = Literal["complete", "pruned", "failed"]
 _ENDS: dict[TrialEnd, TrialState] = {

@@ -1,4 +1,4 @@
-"""Where `remuda` and `python -m remuda.cli` begin, and how they end."""
+"""Entry point of `remuda` and `python -m remuda.cli`, and its exit codes."""
 
 from __future__ import annotations
 
@@ -59,9 +59,11 @@ _STARTS_NOTHING = {"-h", "--help", "--dry-run"}
 
 @contextmanager
 def prestarted_nanny(arguments: Sequence[str]) -> Generator[NannyProcess | None]:
-    """Yield a nanny that imports what workers need, if these are arguments of a launch, and end it after the body.
+    """Yield a nanny that imports the modules of workers, if the arguments begin with `launch`, and end the nanny after
+    the body.
 
-    They are not checked yet: a launch that is refused, or goes elsewhere than on this machine, ends it sooner."""
+    The arguments are not checked yet: a launch that is refused, or runs on other machines, ends the nanny earlier.
+    """
     if arguments[:1] != ["launch"] or _STARTS_NOTHING & set(arguments):
         yield None
         return
@@ -77,7 +79,7 @@ class _Replacement:
 
     instead: str
     verbs: tuple[str, ...] = ()
-    """Commands of Remuda that have an option with this name themselves."""
+    """Commands of Remuda with an option of this name."""
 
 
 _SAVED = _Replacement("--set checkpoint.interval_env_steps=N (and checkpoint.keep: how many are kept)")
@@ -98,7 +100,7 @@ _REPLACEMENTS = {
 
 
 def foreign_option_error(arguments: Sequence[str]) -> str | None:
-    """The error for the first such option among the arguments of `remuda`; None if there is none."""
+    """Return the error for the first option of another program among the arguments of `remuda`, or None."""
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     for argument in arguments:
         if argument == "--":

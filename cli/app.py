@@ -1,7 +1,7 @@
-"""The `remuda` command, built from one module per group of commands.
+"""The `remuda` command, with a module per group of commands.
 
-Modules imported here are imported by `remuda --help`: they may import typer and cli.options, and import the rest of
-Remuda inside their functions.
+`remuda --help` imports these modules: at module level they import only typer and cli.options, and the rest of Remuda
+inside functions.
 """
 
 from __future__ import annotations
@@ -68,4 +68,4 @@ def _root(  # pyright: ignore[reportUnusedFunction]  # typer calls it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options that come before the command."""
+    """Options before the command."""

@@ -27,10 +27,11 @@ config_group = new_group("Show, check and describe configs.", example="remuda co
 def show(
     config: ConfigPath, sets: Sets = None, seed: Seed = None, with_sources: WithSources = False, as_json: AsJson = False
 ) -> None:
-    """Print every setting as a run would use it, and where it comes from if it is not the default.
+    """Print every setting of a run, with its origin unless the setting has its default.
 
-    The command line overrides the file, and the file overrides the default: that of the algorithm (policy.type), or
-    else the general one. With --sources CONFIG may also be a run folder."""
+    The command line overrides the file, and the file overrides the default: the default of the algorithm (policy.type),
+    or else the general default. With --sources CONFIG may also be a run folder.
+    """
     from remuda.config.dump import config_json_text, yaml_text
 
     if with_sources:
@@ -60,7 +61,7 @@ def check_config(
     configs: Annotated[list[Path], typer.Argument(metavar="CONFIG", help="One or more config files.")],
     sets: Sets = None,
 ) -> None:
-    """Check configs; print every problem of every file, with its line, and settings that have no effect."""
+    """Check configs; print every problem of every file, with its line, and settings without effect."""
     from remuda.config.errors import ConfigError
     from remuda.config.explain import unused_settings
 
@@ -81,7 +82,7 @@ def check_config(
 def schema(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/configuration.md instead.")] = False,
 ) -> None:
-    """Print the JSON Schema of a config, which editors use to complete and check settings."""
+    """Print the JSON Schema of a config, for editors that complete and check settings."""
     from remuda.config.reference import json_schema_text, markdown_text
 
     print(markdown_text() if markdown else json_schema_text(), end="")
@@ -98,8 +99,9 @@ Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="How man
 
 @env_group.command("check", epilog=epilog("remuda env check my_module:make_env --steps 5000"))
 def check_env(which: WhichEnv, kwargs: Arguments = None, steps: Steps = 1_000, as_json: AsJson = False) -> None:
-    """Step an environment with random actions and say what is wrong: shapes, types and bounds of observations, rewards,
-    masks of actions, seeds, time limits, speed, and what gymnasium's own checker says. Exit code 1 if something is."""
+    """Step an environment with random actions and print problems: shapes, types and bounds of observations, rewards,
+    masks of actions, seeds, time limits, speed, and the report of gymnasium's own checker. Exit code 1 after a problem.
+    """
     from remuda.cli.output import reserved_stdout
     from remuda.client.choosing import environment_of
     from remuda.config.load import load_settings
@@ -146,10 +148,10 @@ CopyTo = Annotated[
 
 
 def examples(name: ExampleName = None, copy_to: CopyTo = None, as_json: AsJson = False) -> None:
-    """List the configs and scripts that come with Remuda, print one, or copy one to change it.
+    """List the configs and scripts of Remuda, print one, or copy one to change it.
 
-    The name of a config works wherever a command takes a file: remuda train cartpole_dqn. An existing file with that
-    name comes first."""
+    The name of a config works in place of a file: remuda train cartpole_dqn. An existing file of this name comes first.
+    """
     from remuda.client import examples as stored
 
     if name is None:

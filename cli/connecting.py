@@ -1,4 +1,4 @@
-"""How a command connects to its coordinator, and which error it reports if that fails."""
+"""Connection of a command to its coordinator, and the errors of a failed connection."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ ConnectionPath = Annotated[
 
 
 LOOK_S = 5.0
-"""How long a command waits for the connection file of a coordinator that is being started."""
+"""Longest wait for the connection file of a starting coordinator."""
 SAID_AFTER_S = 1.0
-"""After this time a command says that it waits."""
+"""Time after which a command prints a line about the wait."""
 
 
 def connection_path(given: Path | None, runs_dir: Path) -> Path:
-    """The absolute path of the connection file: `given`, else the one in the runs folder."""
+    """Return the absolute path of the connection file: `given`, or the file in the runs folder."""
     return (given or runs_dir / "connection.json").absolute()
 
 
 @contextmanager
 def connected(given: Path | None, runs_dir: Path, *, wait_s: float | None = None) -> Generator[Client, None, None]:
-    """Yield a client of the coordinator; errors in the block become the errors with the right exit code.
+    """Yield a client of the coordinator; errors in the block become errors with the right exit code.
 
-    Waits `wait_s` for the connection file of a coordinator that is being started. The default is LOOK_S if the folder
-    of that file exists, else 0."""
+    Waits `wait_s` for the connection file of a starting coordinator. The default is LOOK_S if the folder of the file
+    exists, else 0.
+    """
     from remuda.client.client import Client
     from remuda.wire import conversation
     from remuda.wire.connection_file import ConnectionFileError

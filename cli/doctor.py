@@ -15,7 +15,7 @@ from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir
 EXAMPLE = "remuda doctor --runs-dir /shared/runs"
 NEEDED = ("gymnasium", "msgspec", "numpy", "pydantic", "pyzmq", "torch")
 EXTRAS = {"ale-py": "atari", "matplotlib": "plot", "imageio-ffmpeg": "video", "mujoco": "mujoco", "box2d": "box2d"}
-"""Packages that some environments or verbs need, and the extra that brings each."""
+"""Packages for some environments or commands, with the extra that installs the package."""
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "9p")
 LEAST_FREE_BYTES = 1 << 30
 LEAST_OPEN_FILES = 1_024
@@ -25,7 +25,7 @@ Verdict = Literal["ok", "note", "wrong"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check."""
+    """Result of a check."""
 
     what: str
     verdict: Verdict
@@ -103,7 +103,7 @@ def _cores() -> Finding:
 
 
 def _cgroup_cores() -> float | None:
-    """The processor time that the control group allows, in cores; None without a limit."""
+    """Return the limit of the control group for processor time, in cores; None without a limit."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -159,7 +159,7 @@ def _file_system(folder: Path) -> Iterator[Finding]:
 
 
 def _locks(folder: Path) -> Finding:
-    """Whether a lock held through one open file excludes another open file."""
+    """Check that a lock on one open file excludes another open file."""
     from tempfile import TemporaryDirectory
 
     from remuda.storage.ownership import FolderOwnedError, Ownership
@@ -176,7 +176,7 @@ def _locks(folder: Path) -> Finding:
 
 
 def _journal(folder: Path) -> Finding:
-    """Whether SQLite's write-ahead log works there, and how many turns can be committed per second."""
+    """Check SQLite's write-ahead log in a folder, and measure the coordinator's commits per second."""
     import time
     from tempfile import TemporaryDirectory
 

@@ -1,4 +1,4 @@
-"""The errors of commands, and their exit codes."""
+"""Errors of commands, with exit codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ REFUSED = 3
 
 
 class CommandError(Exception):
-    """A command cannot continue. Its text is the only message that the user gets: what, where, what to do."""
+    """A command cannot continue. The text is the only message to the user: problem, place, remedy."""
 
     exit_code = FAILED
 
@@ -24,13 +24,13 @@ class InputError(CommandError):
 
 
 class CommandRefusedError(CommandError):
-    """The other side refused: it has another protocol version, or does not allow this key that."""
+    """The coordinator refused the request: it has another protocol version, or this key has no permission."""
 
     exit_code = REFUSED
 
 
 def exit_code(error: Exception) -> int | None:
-    """The exit code for `error`; None for an unexpected error, which is shown with its traceback."""
+    """Return the exit code for `error`; None for an unexpected error, which needs a traceback."""
     from remuda.config.errors import ConfigError
     from remuda.storage.existing_folder import RunFolderError
     from remuda.storage.ownership import FolderOwnedError

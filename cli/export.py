@@ -1,4 +1,4 @@
-"""`remuda export`: a trained policy as a file that needs no Remuda."""
+"""`remuda export`: a trained policy as a file that does not need Remuda."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ def export(
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a trained policy as one file that needs no Remuda.
+    """Write a trained policy as one file that does not need Remuda.
 
-    Its inputs are floats, one by name for each part of an observation; normalisation, one-hot and bounds are inside. It
-    is compared with the policy on observations of the run before it is put in place: what was found, and what goes in
-    and comes out, is in FILE.json. MuZero's policy acts by its network alone, without a search.
+    Inputs are floats, with one named input per part of an observation; normalisation, one-hot encoding and bounds are
+    inside the file. Before the file is put in place, its outputs are compared with the policy on observations of the
+    run. FILE.json has the result, and the inputs and outputs. MuZero's policy acts by its network alone, without a
+    search.
     """
     require_run(run_dir)
     if several_agents(run_dir) is not None:
@@ -97,7 +98,7 @@ def _written(
 
 
 def _policy(run_dir: Path, iteration: str | None, verify: int, *, trust_code: bool) -> PolicyExport:
-    """The chosen policy, with what it is compared on. Raises InputError and ExportError."""
+    """Return the chosen policy, with observations for the comparison. Raises InputError and ExportError."""
     from remuda.cli.recorded import recorded_observations
     from remuda.environments.errors import EnvironmentBuildError
     from remuda.evaluator.evaluate import EvaluationError

@@ -1,4 +1,4 @@
-"""`remuda status --history`: a run over time, read from its folder, during the run and afterwards."""
+"""`remuda status --history`: a run over time, from its folder, during the run and afterwards."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 MOST_ROWS = 40
 """Rows of the table; in a longer run several intervals share a row."""
 MOST_EVENTS = 20
-"""Events shown below the table: the last ones."""
+"""Newest events shown below the table."""
 _WAITS = ("data", "policy", "credit", "other")
 
 
 def show_history(which: str | None, runs_dir: Path, connection_file: Path | None, *, as_json: bool) -> None:
-    """Print the history. Raises InputError if there is no such run, or if it has written nothing yet."""
+    """Print the history. Raises InputError for an unknown run, and for a run that has written nothing yet."""
     from remuda.logbook.series import SeriesError, read_series
     from remuda.storage.notes import read_notes
     from remuda.storage.run_folder import RunFolder
@@ -48,7 +48,8 @@ def show_history(which: str | None, runs_dir: Path, connection_file: Path | None
 
 
 def _folder(which: str, runs_dir: Path, connection_file: Path | None) -> Path:
-    """The run folder: `which` is a folder, a name in the runs folder, or an id or name known to the coordinator."""
+    """Return the run folder: `which` is a folder, a name in the runs folder, or an id or name known
+    to the coordinator."""
     from remuda.storage.run_folder import RunFolder
 
     for root in (Path(which), runs_dir / which):
@@ -64,7 +65,7 @@ def _folder(which: str, runs_dir: Path, connection_file: Path | None) -> Path:
 
 
 def _print_json(moments: Iterable[Moment]) -> None:
-    """Print a JSON list with one record per line, record by record, so that a long run takes no memory."""
+    """Print a JSON list with a record per line, record by record, so that a long run needs no memory."""
     import msgspec
 
     separator = "["
@@ -89,11 +90,11 @@ def _print_table(moments: Sequence[Moment], notes: Notes) -> None:
 
 @dataclass
 class _Row:
-    """Consecutive intervals that share a row of the table."""
+    """Consecutive intervals in one row of the table."""
 
     intervals: Sequence[Interval]
     evaluated: float | None = None
-    """The mean return of the newest checkpoint that was saved in these intervals and evaluated."""
+    """Mean return of the newest evaluated checkpoint saved in these intervals."""
     waits: dict[str, str] = field(default_factory=dict[str, str])
     """By role."""
 
@@ -103,7 +104,7 @@ class _Row:
 
     @property
     def return_mean(self) -> float | None:
-        """Mean return of all training episodes that were reported in these intervals."""
+        """Mean return of all training episodes reported in these intervals."""
         told = [(each.episodes, each.return_mean) for each in self.intervals if each.return_mean is not None]
         episodes = sum(count for count, _ in told)
         return sum(count * mean for count, mean in told) / episodes if episodes else None
@@ -154,7 +155,7 @@ def _rows(intervals: Sequence[Interval], evaluations: Sequence[Evaluation]) -> l
 
 
 def _waits(intervals: Sequence[Interval], role: str) -> str:
-    """The share of its time that a role waited, and what it waited for most."""
+    """Return the share of a role's waiting time, with its main reason."""
     seconds: dict[str, float] = dict.fromkeys(_WAITS, 0.0)
     total_s = 0.0
     for interval in intervals:
@@ -207,6 +208,6 @@ def _words(moment: Evaluation | Event) -> str:
 
 
 def _place(role: str) -> tuple[int, str]:
-    """Sort key: roles in the order in which experience passes them."""
+    """Return the sort key of a role: roles in the order of the data path."""
     order = ("collector", "learner", "evaluator", "coordinator")
     return (order.index(role) if role in order else len(order), role)

@@ -1,4 +1,4 @@
-"""The commands of `remuda keys`: who may speak to a coordinator, and what each may do."""
+"""The commands of `remuda keys`: permissions of clients and workers at a coordinator."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ group = new_group(
 
 @group.command(epilog=epilog("remuda keys new alice"))
 def new(name: NameArgument, file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Make a key of your own for a coordinator of somebody else; prints the public key.
+    """Make a key of your own for a coordinator of another user; prints the public key.
 
-    The secret key stays in its file, which only you can read. Give the public key to the operator of the coordinator.
+    The secret key stays in its file, readable by you alone. Give the public key to the operator of the coordinator.
     """
     from remuda.storage.existing_folder import make_private
     from remuda.wire.keys.authorized import checked
@@ -74,7 +74,7 @@ def new(name: NameArgument, file: KeyFile = None, as_json: AsJson = False) -> No
 def add(
     name: NameArgument, public_key: PublicArgument, right: RightOption, runs_dir: RunsDir = DEFAULT_RUNS_DIR
 ) -> None:
-    """Let the owner of a key in. A running coordinator knows it at once."""
+    """Let the owner of a key in. A running coordinator accepts the key at once."""
     with _wrong_input():
         folder = _folder(runs_dir)
         folder.save()
@@ -90,9 +90,10 @@ def invite(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Write a connection file for another machine, with a new key of its own in it: nothing else is needed there.
+    """Write a connection file for another machine, with a new key inside: the other machine needs nothing else.
 
-    Whoever has the file may do what the key allows, until `remuda keys revoke NAME`. Only you can read it."""
+    The holder of the file has the permissions of the key, until `remuda keys revoke NAME`. Only you can read the file.
+    """
     from msgspec.structs import replace
 
     from remuda.wire import connection_file as connections
@@ -114,7 +115,7 @@ def invite(
 
 @group.command("list", epilog=epilog("remuda keys list --json"))
 def list_keys(runs_dir: RunsDir = DEFAULT_RUNS_DIR, as_json: AsJson = False) -> None:
-    """Show the keys that are let in. Secret keys are never shown."""
+    """List the keys with permissions. Secret keys are never shown."""
     with _wrong_input():
         known = _existing(runs_dir).listed()
     if as_json:
@@ -127,7 +128,7 @@ def list_keys(runs_dir: RunsDir = DEFAULT_RUNS_DIR, as_json: AsJson = False) -> 
 
 @group.command(epilog=epilog("remuda keys revoke alice"))
 def revoke(name: NameArgument, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
-    """Let the owner of a key in no more; a running coordinator ends its connections within a second."""
+    """Remove the permissions of a key; a running coordinator ends its connections within a second."""
     with _wrong_input():
         identity = _existing(runs_dir).revoke(name)
     print(f"{identity.name} ({identity.right}) is not let in any more", file=sys.stderr)
@@ -135,10 +136,11 @@ def revoke(name: NameArgument, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
 
 @group.command(epilog=epilog("remuda keys rotate worker"))
 def rotate(name: NameArgument, public_key: NewPublic = None, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
-    """Replace a key; prints the new public key. Name and right stay, and the former key is not let in any more.
+    """Replace a key; prints the new public key. Name and right stay, and the former key loses its permissions.
 
-    Workers of this machine notice it and use the new key. The coordinator's own key (NAME coordinator) is used when it
-    is started again."""
+    Workers of this machine switch to the new key. The coordinator's own key (NAME coordinator) takes effect at its next
+    start.
+    """
     with _wrong_input():
         public = _existing(runs_dir).rotate(name, public_key)
     print(public)

@@ -61,10 +61,10 @@ def launch(
     page: PageSwitch = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Run an experiment with a coordinator and a herd of workers, here or on Slurm, Ray or Kubernetes (--on); show its
-    progress, and end all processes with it.
+    """Run an experiment with a coordinator and workers, here or on Slurm, Ray or Kubernetes (--on); show progress, and
+    end all processes with the run.
 
-    A first Ctrl-C stops the run cleanly: the last checkpoint is saved and evaluated. A second one ends everything at
+    A first Ctrl-C stops the run cleanly: the last checkpoint is saved and evaluated. A second Ctrl-C ends everything at
     once.
     """
     from remuda.cli.options import parse_limits
@@ -99,7 +99,7 @@ def launch(
 
 
 def _nanny_for_local_run(nanny: NannyProcess | None, resolved: ResolvedRun) -> NannyProcess | None:
-    """The nanny that was started before the config was known, if the run takes place here; else it ends now."""
+    """Return the nanny that was started before the config was known, for a run on this machine; else end the nanny."""
     from remuda.config.launching import LOCAL
 
     if nanny is None or resolved.loaded.config.launch.on == LOCAL:
@@ -125,8 +125,8 @@ def _check(resolved: ResolvedRun) -> None:
 
 
 def check_input(resolved: ResolvedRun, *, mode: Mode) -> None:
-    """Check that the run is possible in this mode, that the environment can be built and that the algorithm can act in
-    it. Raises InputError."""
+    """Check that the run is possible in this mode, the environment can be built, and the algorithm can act there.
+    Raises InputError."""
     from remuda.client.checking import UnusableError, check_experiment
 
     try:
@@ -187,7 +187,7 @@ def _run(
 
 
 def _resume_hint(run_dir: Path, policies: Collection[str], limits: Sequence[str]) -> str:
-    """What to type to continue the run in `run_dir`; nothing where a policy has no checkpoint."""
+    """Return a hint with the command to continue the run in `run_dir`; empty if a policy has no checkpoint."""
     from remuda.storage.run_folder import folder_of_policy
 
     folders = [folder_of_policy(run_dir, name) for name in policies or [""]]
@@ -204,12 +204,12 @@ def _resume_command(run_dir: Path, limits: Sequence[str], *, resumable: bool = T
 
 
 def _shown(run_dir: Path) -> Path:
-    """As short as it can be typed."""
+    """Return the shortest path to type."""
     return run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir
 
 
 def _print_end(status: ExperimentStatus, limits: Sequence[str] = (), unlearned: str | None = None) -> None:
-    """Print how the run ended and what to type next; `unlearned` says why nothing was learned."""
+    """Print the end of the run and the next commands; `unlearned` explains a run without updates."""
     from remuda.client.progress import commander_log, ending
     from remuda.page.process import is_installed
     from remuda.training.next_command import evaluate_command
@@ -238,7 +238,7 @@ def _print_end(status: ExperimentStatus, limits: Sequence[str] = (), unlearned: 
 
 
 def _stopped_too_early(status: ExperimentStatus) -> bool:
-    """Whether the run was stopped before its first checkpoint. False for a run folder that is not on this machine."""
+    """True if the run was stopped before its first checkpoint. False for a run folder on another machine."""
     from remuda.storage.run_folder import folder_of_policy
 
     folders = [folder_of_policy(Path(status.run_dir), one.name) for one in status.policies]

@@ -48,10 +48,10 @@ def logs(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Print the log of an experiment. If a source has several files, each line names its worker, or its
-    policy.
+    """Print the log of an experiment. For a source with several files, every line names its worker or its policy.
 
-    Without a coordinator, for instance after `remuda shutdown`, the run folders in --runs-dir are read."""
+    Without a coordinator, for example after `remuda shutdown`, reads the run folders in --runs-dir.
+    """
     last_lines = FOLLOWED_LINES if follow and lines is None else lines
     if not connection_path(connection_file, runs_dir).exists() and (run := _stored_run(runs_dir, experiment, follow)):
         _show_stored(run, source, last_lines)
@@ -64,7 +64,7 @@ def logs(
 
 
 def _stored_run(runs_dir: Path, experiment: str, follow: bool) -> RunFolder | None:
-    """The run folder to read; None if it is to be followed and a process still runs it. Raises InputError."""
+    """Return the run folder to read; None for a run to follow that is still running. Raises InputError."""
     from remuda.client.stored_logs import NoSuchRunError, find_run
 
     try:
@@ -99,7 +99,7 @@ def _serial_hint(run: RunFolder) -> str:
 
 
 def show(pieces: Iterable[LogPiece]) -> None:
-    """Print each piece as it comes."""
+    """Print pieces as they come."""
     for piece in pieces:
         head = f"[{piece.label}] " if " " in piece.label or "/" in piece.label else ""
         text = piece.text if not head else "".join(head + line for line in piece.text.splitlines(keepends=True))

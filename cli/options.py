@@ -1,4 +1,4 @@
-"""Options that several commands share, and checks of their combinations."""
+"""Options shared by several commands, and checks of their combinations."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ DEFAULT_RUNS_DIR = Path("runs")
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """The run that a command has to start. `run_dir` is absolute; nothing was written to disk yet."""
+    """The run to start. `run_dir` is absolute; nothing was written to disk yet."""
 
     loaded: LoadedConfig
     run_dir: Path
@@ -97,7 +97,7 @@ class ResolvedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Values of the options that all commands have which start a run."""
+    """Values of the options of all commands that start a run."""
 
     config: ConfigOrAlgorithm = None
     env: Env = None
@@ -114,9 +114,9 @@ class RunOptions:
     inference: Inference = False
 
     def resolved(self, *more_sets: str) -> ResolvedRun:
-        """Combine the options; `more_sets` are settings like those of --set, and override them.
+        """Combine the options; `more_sets` are further settings like --set, and override --set.
 
-        Raises InputError for options that contradict each other, and ConfigError.
+        Raises InputError for contradicting options, and ConfigError.
         """
         from remuda.client.beginning import with_former_settings
 
@@ -132,7 +132,7 @@ class RunOptions:
         return ResolvedRun(with_former_settings(loaded, folder) if choice == "resume" else loaded, folder, choice)
 
     def _own_config(self, choice: OnExists) -> Path:
-        """The config of the run that is continued. Raises InputError where the options name none."""
+        """Return the config of the continued run. Raises InputError if the options name no run."""
         from remuda.storage.run_folder import RunFolder
 
         if self.env is not None:
@@ -149,8 +149,8 @@ class RunOptions:
 
 
 def with_run_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Turn a function whose first parameter is a RunOptions into one that typer can read, with a parameter for each
-    field: the config first, then the function's own parameters, then the other fields."""
+    """Convert a function with a RunOptions as first parameter for typer, with a parameter per field: the config first,
+    then the function's own parameters, then the remaining fields."""
     types = get_type_hints(RunOptions, include_extras=True)
     config, *others = (
         Parameter(
@@ -183,7 +183,7 @@ def named(name: str | None) -> list[str]:
 
 
 def new_group(help_text: str, *, example: str) -> typer.Typer:
-    """A group of commands: plain help, also shown without arguments, and tracebacks as Python prints them."""
+    """Make a group of commands: plain help, also shown without arguments, and Python's own tracebacks."""
     return typer.Typer(
         help=help_text,
         epilog=epilog(example),
@@ -195,7 +195,7 @@ def new_group(help_text: str, *, example: str) -> typer.Typer:
 
 
 def epilog(example: str) -> str:
-    """The end of a command's --help: the example on a separate line, which is never wrapped."""
+    """Return the end of a command's --help: an example on a separate line, never wrapped."""
     return f"\b\nExample:\n  {example}"
 
 
@@ -209,7 +209,7 @@ def load(config: Path, *, sets: list[str] | None, seed: int | None, device: str 
 def choose(
     algorithm: str, env_id: str, *, sets: list[str] | None, seed: int | None, device: str | None = None
 ) -> LoadedConfig:
-    """Settings for an algorithm in an environment, stored or sensible ones; says on standard error which.
+    """Return stored or sensible settings for an algorithm in an environment; print the choice on standard error.
 
     Raises ConfigError, and InputError if the environment cannot be built.
     """
@@ -274,7 +274,7 @@ def resolve_run_dir(run_dir: Path | None, run_id: str | None, *, runs_dir: Path,
 
 
 def resolve_on_exists(on_exists: OnExists | None, *, resume: bool, force: bool) -> OnExists:
-    """Combine three options into one choice. Raises InputError if they contradict each other."""
+    """Combine three options into one choice. Raises InputError for a contradiction."""
     wishes: set[OnExists] = {on_exists} if on_exists else set()
     wishes |= {"resume"} if resume else set()
     wishes |= {"force"} if force else set()
@@ -296,7 +296,7 @@ def parse_limits(given: Sequence[str]) -> Limits:
 
 
 def print_changes(resolved: ResolvedRun) -> None:
-    """Print the changed settings on standard error, if there are any. They are also in the log of the run."""
+    """Print changed settings on standard error, if any. The log of the run also has these changes."""
     from remuda.config.dump import changed_settings, changes_sentence
 
     changed = changed_settings(resolved.run_dir, resolved.loaded.config) if resolved.on_exists == "resume" else []
@@ -305,7 +305,7 @@ def print_changes(resolved: ResolvedRun) -> None:
 
 
 def print_unused(resolved: ResolvedRun) -> None:
-    """Print a line on standard error for each setting that was given and that nothing reads."""
+    """Print a line on standard error per given setting without effect."""
     from remuda.config.explain import unused_settings
 
     for line in unused_settings(resolved.loaded.config):

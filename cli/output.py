@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def reserved_stdout(*, alone: bool = True) -> Generator[TextIO]:
-    """Yield a stream to standard output. With `alone`, only what is written to this stream goes there; everything else
-    that is printed in the body, also by environments in C code and in child processes, goes to standard error."""
+    """Yield a stream to standard output. With `alone`, standard output gets only this stream; all further output of the
+    body, also of environments in C code and of child processes, goes to standard error."""
     if not alone:
         yield sys.stdout
         return
@@ -49,7 +49,7 @@ def _redirect_descriptor_1() -> Generator[TextIO]:
 
 
 def _descriptor(stream: TextIO) -> int | None:
-    """The file descriptor; None for a stream without one."""
+    """Return the file descriptor; None for a stream without a descriptor."""
     try:
         return stream.fileno()
     except (OSError, ValueError, AttributeError):
@@ -58,12 +58,12 @@ def _descriptor(stream: TextIO) -> int | None:
 
 @dataclass(frozen=True)
 class ProfileFolder:
-    """A folder for profiles; None when none were asked for."""
+    """A folder for profiles, or None without profiling."""
 
     folder: Path | None
 
     def keep_in(self, run_dir: Path, output: IO[str] | None = None) -> None:
-        """Move the profiles to log/profile/ of this run, where they replace older ones, and print that to `output`
+        """Move the profiles to log/profile/ of this run, replacing older profiles, and print the path to `output`
         (default: standard output)."""
         if self.folder is None:
             return
@@ -75,7 +75,7 @@ class ProfileFolder:
 
 @contextmanager
 def profile_folder(asked: bool) -> Generator[ProfileFolder]:
-    """Yield a folder that is removed after the body: processes begin to write before there is a run folder."""
+    """Yield a temporary folder: processes begin to write before the run folder exists."""
     if not asked:
         yield ProfileFolder(None)
         return
@@ -86,13 +86,13 @@ def profile_folder(asked: bool) -> Generator[ProfileFolder]:
 PLAIN_WIDTH = 160
 """Characters per line if the output is not a terminal."""
 MAY_WRAP = ("name", "doing", "process")
-"""Columns whose text may be wrapped."""
+"""Columns with wrapped text."""
 NARROW_WITHOUT = ("/s", "cores", "heard", "memory")
-"""Columns that a narrow terminal does not show; --json always has them."""
+"""Columns hidden on a narrow terminal; --json has all columns."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool) -> Table:
-    """A table for a terminal; a `narrow` one shows fewer columns."""
+    """Make a table for a terminal; a `narrow` table has fewer columns."""
     from rich.table import Table
     from rich.text import Text
 

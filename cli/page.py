@@ -1,4 +1,4 @@
-"""`remuda page`: the page about stored runs, or the link to the page that a coordinator serves."""
+"""`remuda page`: a page about stored runs, or the link to the page of a coordinator."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def page(
     right: Right = None,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Serve a page about the runs in RUNS_DIR, also those that are over, until Ctrl-C. It needs no coordinator; if
-    one runs there, the page shows its herd, too."""
+    """Serve a page about the runs in RUNS_DIR, also finished runs, until Ctrl-C. The page needs no coordinator; with a
+    running coordinator, the page also shows its workers."""
     if link:
         print(_link(runs_dir, connection_file, right or "operator"))
         return
@@ -91,8 +91,8 @@ def page(
 def coordinator_page(
     wanted: bool | None, at: str | None, *, coordinator: str, runs_dir: Path, connection_file: Path, keys_dir: Path
 ) -> Generator[None]:
-    """Serve the page of the coordinator with this id while the body runs, and tell the link. It takes the port of the
-    page before it, if that is free, so that an open page finds it. Raises InputError."""
+    """Serve the page of the coordinator with this id while the body runs, and print the link. Takes the port of the
+    former page, if free, so that an open page finds the new one. Raises InputError."""
     if not _is_wanted(True if wanted is None and at is not None else wanted):
         yield
         return
@@ -115,8 +115,8 @@ def coordinator_page(
 
 @contextmanager
 def launch_page(wanted: bool | None, *, runs_dir: Path, connection_file: Path) -> Generator[None]:
-    """Serve the page of a launch while the body runs, and tell the link, which allows everything: it is for whoever has
-    typed the command. Raises InputError."""
+    """Serve the page of a launch while the body runs, and print a link with all permissions, for the user of the
+    command. Raises InputError."""
     if not _is_wanted(wanted):
         yield
         return
@@ -128,7 +128,7 @@ def launch_page(wanted: bool | None, *, runs_dir: Path, connection_file: Path) -
 
 
 def check_page(wanted: bool | None) -> None:
-    """Raise InputError if a page is asked for that cannot be served, before anything is started."""
+    """Raise InputError for a requested page that cannot be served, before anything is started."""
     if wanted:
         _require()
 
@@ -151,7 +151,7 @@ def _require() -> None:
 def _serving(
     addresses: Sequence[str], tokens: Tokens, runs_dir: Path, connection_file: Path | None, of_launch: bool = False
 ) -> Generator[PageProcess]:
-    """At the first of these addresses where it can listen."""
+    """Serve the page at the first free address."""
     from remuda.coordinator.monitoring.address import HttpAddressError
     from remuda.page.process import PageProcess
 

@@ -69,8 +69,8 @@ def plot(
 ) -> None:
     """Draw learning curves from progress.txt of one or many runs.
 
-    Runs that differ only in the seed become one curve: their mean, and a band of one standard deviation. Runs need not
-    have rows at the same positions. The curve is faint where not all of its runs have a value.
+    Runs that differ only in the seed become one curve: their mean, and a band of one standard deviation. Runs may have
+    rows at different positions. The curve is faint at positions without values of all runs.
     """
     from remuda.client.plots.panels import PERFORMANCE, Axes, make_panels
     from remuda.client.plots.runs import PlotError

@@ -1,4 +1,4 @@
-"""`remuda sweep` with a search: Optuna chooses the settings of each trial."""
+"""`remuda sweep` with a search: Optuna chooses the settings of trials."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INSTALL = "a sweep with `search` needs Optuna: pip install 'remuda[search]'"
 
 
 def run_search(grid: Grid, options: SearchOptions, *, again: str) -> None:
-    """Carry out a search and print its results. `again` says how to continue one that was interrupted.
+    """Run a search and print its results. `again` is the command to continue an interrupted search.
 
     Raises InputError, ConfigError and RunFailedError.
     """
@@ -66,8 +66,8 @@ def _search_of(grid: Grid) -> Search:
 
 
 def _tasks_at_the_ends(grid: Grid, search: Search, options: SearchOptions) -> list[Task]:
-    """Check the ends of all ranges and every value of all lists, so that most mistakes are told before anything starts.
-    One run for each of what was checked."""
+    """Check the ends of all ranges and every value of all lists, so that most mistakes are reported before the start.
+    Returns a task per check."""
     from remuda.client.sweeps.plan import plan_trial
     from remuda.client.sweeps.record import RunRecord
     from remuda.client.sweeps.space import ends
@@ -164,7 +164,8 @@ def _run_trials(
 
 
 def _report_every(grid: Grid, search: Search, options: SearchOptions) -> int:
-    """As the pruning says, else the longest interval of evaluations at the ends of what is searched."""
+    """Return the interval between reports: from the pruning, or else the longest interval of evaluations at the ends of
+    the searched ranges."""
     if search.pruning is not None and search.pruning.every_env_steps is not None:
         return search.pruning.every_env_steps
     checked = _tasks_at_the_ends(grid, search, options)

@@ -90,9 +90,10 @@ def coordinator(
     page_at: PageAt = None,
     allow_code: AllowCode = None,
 ) -> None:
-    """Run a coordinator until it is told to end. Started again after a crash, it continues every experiment.
+    """Run a coordinator until told to end. After a crash, the next start continues every experiment.
 
-    A first Ctrl-C stops every experiment cleanly, saves, and ends. A second one ends at once; the next start continues.
+    A first Ctrl-C stops every experiment cleanly, saves, and ends. A second Ctrl-C ends at once; the next start
+    continues.
     """
     from remuda.coordinator.__main__ import GRACE_S
     from remuda.coordinator.service import Service
@@ -140,7 +141,7 @@ def coordinator(
 
 @contextmanager
 def _input_errors() -> Generator[None]:
-    """Say what was wrong with the options, or with the machine, when a coordinator cannot be served."""
+    """Explain errors in the options, or of the machine, when a coordinator cannot be served."""
     from remuda.coordinator.listening import CannotListenError
     from remuda.coordinator.monitoring.address import HttpAddressError
     from remuda.storage.ownership import FolderOwnedError
@@ -173,11 +174,11 @@ def worker(
     connection_file: ConnectionPath = None,
     coordinator_timeout: CoordinatorTimeout = COORDINATOR_TIMEOUT_S,
 ) -> None:
-    """Join a herd with workers of one role.
+    """Join a coordinator with workers of one role.
 
-    Workers that crash are started again, however often, after pauses that double up to 32 s. If the coordinator is
-    silent or is started again, the workers wait for it and continue their work. Under torchrun, a learner is one of its
-    ranks, and torchrun starts them again.
+    Crashed workers are restarted, however often, after pauses that double up to 32 s. If the coordinator is silent or
+    restarted, the workers wait and continue their work. Under torchrun a learner is one rank, and torchrun restarts the
+    ranks.
     """
     file = connection_path(connection_file, runs_dir)
     place = _rank_place(role, count)
@@ -205,7 +206,7 @@ def _exit_with(exit_code: int) -> None:
 
 
 def _rank_place(role: str, count: int) -> RankPlace | None:
-    """Which learner rank this process is; None if torchrun did not start it. Raises InputError."""
+    """Return the learner rank of this process; None if torchrun did not start the process. Raises InputError."""
     from remuda.deploy.rank_place import RankPlaceError, rank_place
 
     try:
@@ -221,14 +222,14 @@ def _rank_place(role: str, count: int) -> RankPlace | None:
 
 
 def _advertised(text: str) -> str:
-    """Raises InputError for what cannot be part of an address."""
+    """Check an advertised address. Raises InputError for a malformed address."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9a-fA-F:.]+\](:[0-9]{1,5})?", text):
         raise InputError(f"--advertise {text!r}: a host such as 10.0.0.5 or node7, or host:port")
     return text
 
 
 def _address(bind: str) -> str:
-    """The address as ZeroMQ wants it. Raises InputError for a malformed address."""
+    """Return the address in ZeroMQ's form. Raises InputError for a malformed address."""
     host, _, port = bind.removeprefix("tcp://").rpartition(":")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise InputError(f"--bind {bind!r}: an address of IPv6 is written in brackets, as in [2001:db8::7]:5555")

@@ -43,7 +43,7 @@ def status(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Show the coordinator, its workers and its experiments, and why something waits."""
+    """Show the coordinator, its workers and its experiments, with the reasons for waiting."""
     if as_json and watch:
         raise InputError("give only one of --json and --watch; a program can call --json repeatedly")
     if history and watch:
@@ -108,7 +108,7 @@ def picture(status: Status, width: int) -> RenderableType:
 
 
 def _refused(refusals: RefusalCounts) -> str:
-    """How often it has refused somebody, by reason; empty if it has refused nobody."""
+    """Return the numbers of refusals, by reason; empty without refusals."""
     from msgspec.structs import asdict
 
     counts = {reason.replace("_", " "): count for reason, count in asdict(refusals).items() if count}
@@ -186,7 +186,7 @@ def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus], *
 
 
 def _hosts(workers: list[WorkerStatus]) -> list[str]:
-    """One line per machine: its workers, cores and memory, as reported by the workers."""
+    """Return a line per machine: workers, cores and memory, as reported by the workers."""
     lines: list[str] = []
     for host in sorted({w.host for w in workers if w.cpus}):
         here = [w for w in workers if w.host == host]
@@ -196,7 +196,7 @@ def _hosts(workers: list[WorkerStatus]) -> list[str]:
 
 
 def json_text(status: Status) -> str:
-    """The status as JSON, with the notes of the runs whose folders this machine sees."""
+    """Return the status as JSON, with the notes of runs in folders of this machine."""
     import msgspec
 
     from remuda.storage.notes import read_notes

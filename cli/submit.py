@@ -27,7 +27,7 @@ PRIORITY_EXAMPLE = "remuda priority cartpole_dqn 5"
 SHUTDOWN_EXAMPLE = "remuda shutdown"
 
 WAIT_S = 30.0
-"""How long to wait for the connection file of a coordinator that is being started."""
+"""Longest wait for the connection file of a starting coordinator."""
 
 Priority = Annotated[int, typer.Option(metavar="N", help="Experiments with a higher priority get workers first.")]
 Follow = Annotated[
@@ -46,9 +46,10 @@ def submit(
     follow: Follow = False,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Submit an experiment to a coordinator; prints only its id on standard output.
+    """Submit an experiment to a coordinator; prints only the id on standard output.
 
-    The run folder is made in the coordinator's runs folder; --run-dir names another folder inside it."""
+    The run folder is in the coordinator's runs folder; --run-dir names another folder inside.
+    """
     from remuda.cli.launch import check_input
     from remuda.client.checking import with_agents
 
@@ -78,7 +79,7 @@ def submit(
 def stop(
     experiment: Which, now: Now = False, runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_file: ConnectionPath = None
 ) -> None:
-    """Stop an experiment cleanly: its last checkpoint is saved and evaluated."""
+    """Stop an experiment cleanly: the last checkpoint is saved and evaluated."""
     with connected(connection_file, runs_dir) as client:
         client.stop(experiment, now=now)
 
@@ -89,7 +90,7 @@ def priority(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Change the priority of an experiment that is not over; those with a higher priority get workers first."""
+    """Change the priority of an unfinished experiment; experiments with a higher priority get workers first."""
     with connected(connection_file, runs_dir) as client:
         client.prioritize(experiment, number)
 

@@ -67,11 +67,11 @@ def sweep(
     connection_file: ConnectionPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run every combination of the values in a grid with every seed, or the trials of a search, on a herd or here, and
-    print the results.
+    """Run every combination of the values in a grid with every seed, or the trials of a search, with a coordinator's
+    workers or here, and print the results.
 
-    The same command continues an interrupted sweep: finished runs are kept, others continue. A run that fails does not
-    stop the others. Ctrl-C saves and ends the runs under way; a second one ends everything at once.
+    The same command continues an interrupted sweep: finished runs are kept, and the rest continues. A failed run does
+    not stop the sweep. Ctrl-C saves and ends running runs; a second Ctrl-C ends everything at once.
     """
     from remuda.client.sweeps.grid import read_grid
     from remuda.client.sweeps.plan import plan
@@ -110,7 +110,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class _SweepState:
-    """All runs as far as they are known, and those still to be made."""
+    """The records of all runs, and the tasks of unfinished runs."""
 
     folder: Path
     name: str
@@ -130,7 +130,8 @@ def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: boo
 
 
 def _target(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int) -> SweepTarget:
-    """Where the sweep was begun. A new one runs on the herd if there is a coordinator, unless `jobs` is given."""
+    """Return the place of an existing sweep. A new sweep runs on the herd if a coordinator is running, unless `jobs` is
+    given."""
     from remuda.client.sweeps.record import SweepFileError, recorded_mode
 
     try:
@@ -147,7 +148,7 @@ def _target(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: in
 def _sweep_state(
     folder: Path, name: str, runs: Sequence[PlannedRun], target: SweepTarget, *, force: bool
 ) -> _SweepState:
-    """Find out what is to be done; changes nothing."""
+    """Find the unfinished runs; changes nothing."""
     from remuda.client.sweeps.record import SweepBook, SweepFileError
     from remuda.client.sweeps.sweep import tasks
 
@@ -200,7 +201,8 @@ def _carry_out(state: _SweepState, runs_of: Executor, guard: ShutdownGuard) -> l
 
 
 def _continue_command(folder: Path, *, datestamp: bool) -> str:
-    """The command that continues an interrupted sweep: the same one, in the same folder, which is not started over."""
+    """Return the command to continue an interrupted sweep: the same command in the same folder,
+    without starting over."""
     words = [word for word in sys.argv[1:] if word != "--force"]
     if datestamp:
         words = [word for word in words if word != "--datestamp"] + ["--sweep-dir", os.path.relpath(folder)]

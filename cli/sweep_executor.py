@@ -1,4 +1,4 @@
-"""The processes or the herd that make a sweep's runs, and the checks before they begin."""
+"""The local processes or the herd that run a sweep, and the checks before the start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SweepTarget = Literal["herd", "local"]
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What was typed, of what a search needs, and the sweep's folder."""
+    """Options of a search from the command line, and the sweep's folder."""
 
     folder: Path
     target: SweepTarget
@@ -39,7 +39,7 @@ class SearchOptions:
 
 
 GRACE_S = 900.0
-"""Seconds after a first Ctrl-C in which runs save and evaluate a last checkpoint; longer than their own_folder limits."""
+"""Seconds after a first Ctrl-C for runs to save and evaluate a last checkpoint; longer than the limits of the runs."""
 MODES: dict[SweepTarget, Mode] = {"herd": "parallel", "local": "serial"}
 
 
@@ -50,8 +50,8 @@ def refuse_jobs_on_a_herd(target: SweepTarget, jobs: int) -> None:
 
 
 def check_runs(todo: Sequence[Task], target: SweepTarget) -> None:
-    """Check that all can run at this target: build each different environment once, and check that the algorithms can
-    act in it."""
+    """Check that all runs are possible here: build every different environment once, and check that the algorithms can
+    act there."""
     from remuda.cli.launch import check_input
 
     checked: set[str] = set()
@@ -68,7 +68,7 @@ def check_runs(todo: Sequence[Task], target: SweepTarget) -> None:
 def executor(
     folder: Path, target: SweepTarget, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
 ) -> Generator[tuple[Executor, ShutdownGuard]]:
-    """Yield what makes the runs, and what reacts to Ctrl-C."""
+    """Yield the executor of the runs, and the guard that reacts to Ctrl-C."""
     from remuda.client.sweeps.herd import HerdRuns
     from remuda.client.sweeps.local import LocalRuns
     from remuda.worker.shutdown_guard import ShutdownGuard
@@ -85,7 +85,7 @@ def executor(
 
 
 def _require_answer(client: Client, folder: Path) -> None:
-    """Check before anything is written that the coordinator answers: a sweep begun on a herd cannot continue here.
+    """Check before writing that the coordinator answers: a sweep begun on a herd cannot continue on this machine.
     Raises RunFailedError."""
     from remuda.client.sweeps.record import recorded_mode
     from remuda.wire.conversation import UnreachableError
@@ -98,7 +98,7 @@ def _require_answer(client: Client, folder: Path) -> None:
 
 
 def own_folder(folder: Path) -> Ownership:
-    """Make the sweep's folder, and own_folder it until released. Raises InputError where another sweep does."""
+    """Make the sweep's folder and take ownership until released. Raises InputError if another sweep owns the folder."""
     from remuda.storage.ownership import FolderOwnedError, Ownership
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ GRACE_S = 60.0
 """Seconds to save the last checkpoint after Ctrl-C or SIGTERM."""
 
 Lifeline = Annotated[int | None, typer.Option(hidden=True)]
-"""The reading end of a pipe that breaks when the parent process ends; this run then stops as after Ctrl-C."""
+"""Reading end of a pipe that breaks when the parent process ends; the run then stops as after Ctrl-C."""
 
 
 @with_run_options

@@ -22,8 +22,8 @@ class UnusableError(Error):
 
 
 def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Check a run with its own workers; devices only for workers on this machine. Raises UnusableError, RunFolderError.
-    """
+    """Check a run with its own workers; devices only for workers on this machine. Raises
+    UnusableError, RunFolderError."""
     _refuse_in_herds(loaded)
     if loaded.config.policies and loaded.config.launch.on != LOCAL:
         text = f"launch.on {loaded.config.launch.on} starts one learner, and each of several policies needs one"
@@ -105,7 +105,7 @@ def _check_devices(config: ExperimentConfig) -> None:
 
 
 def _check_resumed(config: ExperimentConfig, run_dir: Path, observation: Space, action: Space) -> None:
-    """Check that the newest checkpoint fits the network, if settings of the network have changed."""
+    """After changes of network settings, check that the newest checkpoint fits the network."""
     if not any(line.startswith(("policy.", "env.")) for line in changed_settings(run_dir, config)):
         return  # the import of torch takes over a second
     from remuda.learner.start import continue_from, new_algorithm

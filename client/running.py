@@ -214,10 +214,11 @@ def _with_notes_shown(loaded: LoadedConfig, say: Callable[[str], None]) -> Loade
 
 
 def why_nothing_was_learned(config: ExperimentConfig, *, reason: str | None, train_iter: int) -> str | None:
-    """Explain a run without updates, which ended for `reason` stop.max_env_steps at `train_iter` 0: the number of steps
-    required for an update. The end of such a run looks normal, although its policy is still the initial policy.
+    """Explain a run without updates, which ended for `reason` stop.max_env_steps at `train_iter` 0: return the number
+    of steps required for an update. The end of such a run looks normal, although its policy is still the initial
+    policy.
 
-    Describes the first of several policies. Returns None if the run has learned, or was not meant to.
+    Describes the first of several policies. Returns None for all remaining runs.
     """
     if train_iter or config.learner.inference or reason != "max_env_steps":
         return None

@@ -11,8 +11,8 @@ Loc = tuple[str | int, ...]
 """Location in a config: ("policy", "hidden", 1). The empty tuple is the whole config."""
 
 MAX_BYTES = 256 * 1024
-"""Size limit, which bounds the time for a bad file. No config is near this size (a message holds 200 000 characters).
-"""
+"""Size limit, which bounds the time for a bad file. No config is near this size (a message holds
+200 000 characters)."""
 MAX_VALUES = 20_000
 """Limit for values in one file, including sections and list items."""
 MAX_DEPTH = 32

@@ -39,8 +39,8 @@ class ExperimentConfig(Section):
     env: EnvConfig
     """The environment."""
     policy: PolicyConfig = DEFAULT
-    """The algorithm and its networks. `type` selects the algorithm (default: dqn), and with the algorithm the settings.
-    """
+    """The algorithm and its networks. `type` selects the algorithm (default: dqn), and with the
+    algorithm the settings."""
     policies: Annotated[dict[PolicyName, AgentsPolicyConfig], Field(max_length=MOST_POLICIES)] = {}  # noqa: RUF012
     """Several policies by name, with env.kind pettingzoo: the agents and the learning of each policy. Every policy has
     a separate learner, checkpoints (`ckpt/<name>/`), logs and curves. Without `policies` all agents share `policy`."""

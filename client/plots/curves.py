@@ -16,7 +16,7 @@ Estimator = Literal["mean", "median", "max", "min"]
 MAX_POSITIONS = 1_000
 """Limit for the positions of a curve: more than the columns of dots in a picture."""
 SAME_END = 0.02
-"""Share of the whole range within which the ends of lines count as equal."""
+"""Share of the whole range: ends of lines within this distance count as equal."""
 
 
 @dataclass(frozen=True)

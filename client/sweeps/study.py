@@ -38,23 +38,23 @@ TRIAL_STATES: dict[TrialState, str] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings to try, or that were tried."""
+    """Settings of a trial, with its result."""
 
     number: int
     """From 0."""
     settings: Mapping[str, JsonValue]
     """By dotted key."""
     state: str
-    """One of TRIAL_STATES' values."""
+    """A value of TRIAL_STATES."""
     value: float | None
-    """What is maximised; of a trial that was given up, its newest report. None where there is none."""
+    """The maximised value; for a pruned trial its newest report; None before any report."""
 
 
 class Study:
-    """The trials of one search. Made again on the same folder it goes on where it was."""
+    """The trials of one search. A new Study on the same folder continues the search."""
 
     def __init__(self, folder: Path, name: str, search: Search) -> None:
-        """Opens or makes the study. Raises ValueError if the file's study has other distributions."""
+        """Opens or creates the study. Raises ValueError if the study in the file has different distributions."""
         self._search = search
         self._distributions = {one.key: _to_optuna(one.distribution) for one in search.settings}
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -72,12 +72,12 @@ class Study:
 
     @property
     def trials(self) -> list[Trial]:
-        """All there are, in their order."""
+        """All trials in order."""
         return [self._to_trial(trial) for trial in self._study.get_trials(deepcopy=False)]
 
     @property
     def log_settings(self) -> list[str]:
-        """The settings whose logarithm is spread evenly, by key."""
+        """Settings with a uniform distribution of the logarithm, by key."""
         kinds = ((one.key, one.distribution) for one in self._search.settings)
         return [key for key, kind in kinds if not isinstance(kind, Choices) and kind.log]
 
@@ -87,8 +87,8 @@ class Study:
         return Trial(asked.number, self._settings(asked.params), "running", None)
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Note the mean evaluation return of a trial under way after `step` environment steps, and say
-        whether it should be given up."""
+        """Record the mean evaluation return of a running trial after `step` environment steps; return True if the trial
+        should be pruned."""
         found = self._found(number)
         trial = optuna.trial.Trial(self._study, found._trial_id)  # pyright: ignore[reportPrivateUsage]
         if step not in found.intermediate_values:  # it is, of a run that goes on from an older checkpoint
@@ -96,12 +96,12 @@ class Study:
         return trial.should_prune()
 
     def tell(self, number: int, end: TrialEnd, value: float | None = None) -> None:
-        """Note how a trial ended; `value` is needed for a complete one."""
+        """Record the end of a trial; `value` is required for a complete trial."""
         self._study.tell(number, value if end == "complete" else None, state=_ENDS[end], skip_if_finished=True)
 
     def importances(self) -> dict[str, float]:
-        """How much of the differences between the best trials and the others each setting explains (PED-ANOVA,
-        Watanabe et al. 2023), by its key; empty with too few trials to say."""
+        """Return the importance of settings by key: their share in the difference between the best trials and the rest
+        (PED-ANOVA, Watanabe et al. 2023); empty with too few trials."""
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)  # it warns where trials are too few to say
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -121,7 +121,7 @@ class Study:
         return Trial(trial.number, self._settings(trial.params), TRIAL_STATES[trial.state], value)
 
     def _settings(self, params: Mapping[str, object]) -> dict[str, JsonValue]:
-        """Optuna holds choices as text: JSON, so that lists can be among them."""
+        """Decode the choices of a trial: Optuna holds JSON text, which permits lists."""
         return {
             one.key: json.loads(str(params[one.key]))
             if isinstance(one.distribution, Choices)
@@ -140,8 +140,8 @@ def _to_optuna(given: Distribution) -> BaseDistribution:
 
 
 def _sampler(search: Search, made: int) -> optuna.samplers.BaseSampler:
-    """Drawn by the search's seed and the number of trials there are, so that one that goes on does not repeat what it
-    drew before."""
+    """Return the sampler, seeded by the search's seed and the number of existing trials, so that a continued search
+    does not repeat its draws."""
     seed = (search.seed * 1_000_003 + made) % 2**32
     if search.sampler == "random":
         return optuna.samplers.RandomSampler(seed=seed)

@@ -1,4 +1,4 @@
-"""Running a sweep to its end: which runs still have to be made, and what is recorded of each."""
+"""Runs a sweep to its end: finds unfinished runs, executes them, and records their states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_S = 0.2
 
 @dataclass(frozen=True)
 class Task:
-    """A run that is still to be made, and how it begins in its folder."""
+    """An unfinished run, with the way to begin in its folder."""
 
     run: PlannedRun
     on_exists: OnExists
@@ -29,30 +29,29 @@ class Executor(Protocol):
     """Makes runs somewhere."""
 
     def begin(self, tasks: Sequence[Task]) -> Iterable[RunRecord]:
-        """Take over the runs, besides those from earlier calls: one per step of the iteration, which may be ended
-        early."""
+        """Take over runs, in addition to earlier calls: one run per step of the iteration, which may end early."""
         ...
 
     def stop_runs(self, names: Collection[str]) -> None:
-        """Let these runs save and end, or not begin; they are `stopped` then."""
+        """Let these runs save and end, or never begin; their state is then `stopped`."""
         ...
 
     def poll(self) -> list[RunRecord]:
-        """Records that have changed since the last call. Never blocks for long."""
+        """Return records changed since the last call. Never blocks for long."""
         ...
 
     def stop(self) -> None:
-        """Let the runs under way save and end; no other begins."""
+        """Let running runs save and end; no further run begins."""
         ...
 
 
 def tasks(
     runs: Sequence[PlannedRun], known: Mapping[str, RunRecord], mode: Mode, *, force: bool = False
 ) -> tuple[list[RunRecord], list[Task]]:
-    """The records of all runs, and the runs that are still to be made.
+    """Return the records of all runs, and the tasks for unfinished runs.
 
-    A finished run is not made again, unless `force` is given or its stop conditions have changed. Raises RunFolderError
-    and ConfigError as `plan.beginning` does.
+    Skips a finished run, unless `force` is true or the stop conditions have changed. Raises RunFolderError and
+    ConfigError like `plan.beginning`.
     """
     records: list[RunRecord] = []
     todo: list[Task] = []
@@ -85,8 +84,8 @@ def carry_out(
     on_change: Callable[[Sequence[RunRecord]], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return when every run is over, or, once `ending`, when all started runs are. A failed run does not stop
-    others."""
+    """Return when all runs are over, or, after `ending` is true, when all started runs are over. A failed run does not
+    stop the sweep."""
     states = {task.record.name: task.record for task in todo}
 
     def note(news: Sequence[RunRecord]) -> None:
@@ -117,5 +116,5 @@ def _is_awaited(record: RunRecord, stopping: bool) -> bool:
 
 
 def _is_step(before: RunRecord, after: RunRecord) -> bool:
-    """Whether this change has to be written to sweep.json."""
+    """True for changes to be written to sweep.json."""
     return (before.state, before.experiment) != (after.state, after.experiment)

@@ -19,14 +19,14 @@ from remuda.client.sweeps.record import RunRecord
 PLAIN_INTERVAL_S = 30.0
 """Between two lines about a run without news, to keep log files short."""
 LIVE_RUNS = 12
-"""Rows of a live table: the runs under way, then the newest of the others."""
+"""Rows of a live table: the running runs, then the newest of the rest."""
 
 
 class SweepView(Protocol):
     """Shows the progress of a sweep."""
 
     def update(self, news: Sequence[RunRecord]) -> None:
-        """Show records that have changed, or may have."""
+        """Show records that may have changed."""
         ...
 
     def close(self) -> None:
@@ -35,7 +35,7 @@ class SweepView(Protocol):
 
 
 def plain_line(record: RunRecord, over: int, of: int) -> str:
-    """One line about one run."""
+    """Format a line about a run."""
     why = f" ({record.reason})" if record.reason else ""
     reached = f" | env_step {record.env_step} | return last {number(record.last_return)} best "
     shown = f"{reached}{number(record.best_return)} | {duration(record.wall_s)}" if record.env_step else ""
@@ -43,7 +43,7 @@ def plain_line(record: RunRecord, over: int, of: int) -> str:
 
 
 class PlainSweepView:
-    """Prints a line when the state of a run changes, and one per running run every PLAIN_INTERVAL_S seconds."""
+    """Prints a line when the state of a run changes, and a line per running run every PLAIN_INTERVAL_S seconds."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class PlainSweepView:
         *,
         of: int | None = None,
     ) -> None:
-        """`of`: how many runs there will be, if not all of them are in `records`."""
+        """`of`: the final number of runs, if larger than the number of `records`."""
         self._records = {record.name: record for record in records}
         self._of = len(records) if of is None else of
         self._output = output
@@ -61,7 +61,7 @@ class PlainSweepView:
         self._told_s = {record.name: -math.inf for record in records}
 
     def update(self, news: Sequence[RunRecord]) -> None:
-        """Print what is new."""
+        """Print news."""
         now_s = self._clock()
         for record in news:
             former = self._records.get(record.name)
@@ -77,7 +77,7 @@ class PlainSweepView:
 
 
 class LiveSweepView:
-    """A table that is redrawn in place."""
+    """A table, redrawn in place."""
 
     def __init__(self, records: Sequence[RunRecord], console: Console, *, of: int | None = None) -> None:
         """`of`: see PlainSweepView."""
@@ -115,13 +115,12 @@ class LiveSweepView:
         return outer
 
     def close(self) -> None:
-        """Remove the table; the summary replaces it."""
+        """Remove the table before the summary."""
         self._live.stop()
 
 
 def _most_interesting(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Choose LIVE_RUNS records: first those under way, then finished ones, then waiting ones; in the order of the
-    grid."""
+    """Choose LIVE_RUNS records: running runs first, then finished runs, then waiting runs; in the order of the grid."""
     rank = {"running": 0, "queued": 1, "failed": 1, "finished": 2, "stopped": 2, "waiting": 3}
     chosen = sorted(range(len(records)), key=lambda at: (rank[records[at].state], -at))[:LIVE_RUNS]
     return [records[at] for at in sorted(chosen)]

@@ -117,8 +117,8 @@ class Td3Config(TwinCriticConfig):
     """Standard deviation of the normal noise in collectors, for actions in -1 … 1. With too little noise the policy
     never sees alternatives."""
     target_noise: Annotated[NonNegativeFloat, MayChange()] = 0.2
-    """Standard deviation of the noise on the actions in targets, so that critics give similar actions similar values.
-    """
+    """Standard deviation of the noise on the actions in targets, so that critics give similar
+    actions similar values."""
     target_noise_clip: Annotated[NonNegativeFloat, MayChange()] = 0.5
     """Largest size of the noise on actions in targets."""
     policy_delay: Annotated[Positive, MayChange()] = 2

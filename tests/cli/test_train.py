@@ -16,7 +16,7 @@ import pytest
 
 from remuda.cli.errors import RunFailedError
 from remuda.cli.options import RunOptions
-from remuda.cli.train import _tell  # pyright: ignore[reportPrivateUsage]  # what a failed run prints, without running it
+from remuda.cli.train import _print_end  # pyright: ignore[reportPrivateUsage]  # what a failed run prints, without running it
 from remuda.runner.serial import PolicyResult, RunResult
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.cli.terminal import Terminal
@@ -345,5 +345,5 @@ def test_a_failed_run_with_several_policies_says_how_to_go_on(tmp_path: Path, sa
         policies["hare"] = PolicyResult(Counters(), BestCheckpoint(record, 1.0))
     failed = RunResult("the floor gave way", "", True, Counters(), None, tmp_path / "run", policies)
     with pytest.raises(RunFailedError, match=r"log/fox/evaluator/evaluator_logger\.txt") as caught:
-        _tell(failed, asked, quiet=False)
+        _print_end(failed, asked, quiet=False)
     assert ("type: remuda train --resume" in str(caught.value)) == saved

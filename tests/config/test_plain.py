@@ -20,11 +20,11 @@ from pydantic import JsonValue
 from remuda.config.current import task_of
 from remuda.config.dump import (
     changed_settings,
+    changes_sentence,
     config_json_text,
     formatted_total_config_text,
     recorded,
     sources_text,
-    changes_sentence,
     total_config_text,
     write_configs,
     write_custom_configs,
@@ -310,7 +310,8 @@ def test_a_config_that_cannot_be_read_holds_nothing_up(tmp_path: Path, content: 
 
 
 def test_many_changes_are_told_shortly() -> None:
-    assert changes_sentence([f"k{number} is 1 and was 2" for number in range(12)]).endswith("k9 is 1 and was 2; and 2 more")
+    text = changes_sentence([f"k{number} is 1 and was 2" for number in range(12)])
+    assert text.endswith("k9 is 1 and was 2; and 2 more")
 
 
 def test_another_secret_is_the_same_task_and_another_size_is_not() -> None:

@@ -44,13 +44,13 @@ def train(
     as_json: AsJson = False,
     lifeline: Lifeline = None,
 ) -> None:
-    """Train in this process, until a stop condition of the config is reached.
+    """Train in this process until a stop condition of the config.
 
-    The same seed gives the same numbers twice. Ctrl-C saves a checkpoint and ends with exit code 0; a second one ends
-    at once.
+    Runs with the same seed give the same numbers. Ctrl-C saves a checkpoint and ends with exit code 0; a second Ctrl-C
+    ends at once.
 
     With --resume a run continues from its newest checkpoint: weights, optimizer, counters, exploration, replay, best
-    score and logs are restored. The episodes under way are lost; new ones begin. Without CONFIG the run keeps all its
+    score and logs are restored. Unfinished episodes are lost; new episodes begin. Without CONFIG the run keeps all its
     settings: remuda train --resume --run-dir runs/first
     """
     from remuda.cli.output import profile_folder
@@ -73,7 +73,7 @@ def train(
 
 
 def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
-    """Run it; returns the result and the last status."""
+    """Run the experiment; return the result and the last status."""
     from remuda.worker.process import gc_frozen
 
     with gc_frozen():
@@ -126,7 +126,7 @@ def _print_json(result: RunResult, status: ExperimentStatus, output: TextIO) -> 
 
 
 def _print_end(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
-    """Print how the run ended and what to type next."""
+    """Print the end of the run and the next commands."""
     from remuda.client.running import why_nothing_was_learned
     from remuda.training.next_command import evaluate_command, resume_command
 

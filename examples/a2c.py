@@ -10,7 +10,7 @@ from remuda.learning import acting
 
 
 class Settings(remuda.AlgorithmConfig):
-    """What the section `policy` of a config may say besides its `type`."""
+    """Settings in the section `policy` of a config, besides `type`."""
 
     hidden: int = 64  # units of both hidden layers
     horizon_steps: int = 16  # of one environment, in a segment
@@ -80,7 +80,7 @@ class Learning(remuda.Algorithm):
 
 
 class A2c(remuda.AlgorithmEntry[Settings]):
-    """What `policy.type` names."""
+    """The class for `policy.type`."""
 
     settings = Settings
 

@@ -1,6 +1,7 @@
-"""A callback: it halves the learning rate where returns no longer rise, and ends the run where that does not help.
+"""A callback: halves the learning rate when returns no longer rise, and ends the run if this does not help.
 
-`remuda train examples/callback.yaml` (or launch) runs it; see docs/callbacks.md."""
+`remuda train examples/callback.yaml` (or launch) runs this callback; see docs/callbacks.md.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import remuda
 
 
 class Plateau(remuda.Callback):
-    """Looks at the mean return of the newest evaluations, whose best must rise within as many evaluations."""
+    """Compares the mean returns of the newest evaluations with the best return before."""
 
     def __init__(self, evaluations: int = 3, halvings: int = 1) -> None:
         self.evaluations, self.halvings = evaluations, halvings
@@ -35,7 +36,7 @@ class Plateau(remuda.Callback):
         run.change("learner.learning_rate", run.config.learner.learning_rate / 2)
 
     def state(self) -> Mapping[str, object]:
-        """What it remembers over a restart."""
+        """Return the state to restore after a restart."""
         return {name: value for name, value in vars(self).items() if name != "evaluations"}
 
     def load_state(self, state: Mapping[str, object]) -> None:

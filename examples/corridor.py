@@ -1,4 +1,5 @@
-"""A corridor with a reward at its end alone: in a long one nobody gets there by chance. See curriculum.md."""
+"""A corridor with a reward only at its end: random actions never reach the end of a long corridor. See curriculum.md.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import numpy as np
 
 
 class Corridor(gymnasium.Env[np.int64, np.int64]):
-    """One of two doors leads a step on, the other back to the start; which one it is depends on the place, and is the
-    same in all corridors. An observation is the place, as one of 64. The end brings 1, and every step costs 0.001.
+    """One of two doors leads a step on, the other door back to the start; the right door depends on the position, and
+    is the same in all corridors. An observation is the position, 0 to 63. The end brings 1, and every step costs 0.001.
     """
 
     observation_space = gymnasium.spaces.Discrete(64)

@@ -1,5 +1,5 @@
-"""An algorithm of your own in one file: Q-learning that draws actions by their value (Boltzmann exploration).
-`remuda train examples/custom_algorithm.yaml` (or launch) runs it; see docs/algorithms.md."""
+"""An algorithm of your own in one file: Q-learning that draws actions by their value (Boltzmann exploration). `remuda
+train examples/custom_algorithm.yaml` (or launch) runs this algorithm; see docs/algorithms.md."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ import remuda
 
 
 class Settings(remuda.AlgorithmConfig):
-    """What the section `policy` of a config may say besides its `type`."""
+    """Settings in the section `policy` of a config, besides `type`."""
 
     hidden: int = 128  # units of the hidden layer
     discount: float = 0.99  # per environment step
@@ -88,7 +88,7 @@ class Learning(remuda.Algorithm):
 
 
 class BoltzmannQ(remuda.AlgorithmEntry[Settings]):
-    """What `policy.type` names."""
+    """The class for `policy.type`."""
 
     settings = Settings
 

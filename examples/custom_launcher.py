@@ -1,8 +1,8 @@
-"""A launcher of your own: it starts the commands of a run, as on a cluster, where each would be a job.
+"""A launcher of your own: starts the commands of a run. On a cluster every command would be a job.
 
     remuda launch examples/cartpole_dqn.yaml --on custom_launcher:Commands
 
-The module is found since it is in the folder of the config.
+The module is found in the folder of the config.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from remuda.wire.connection_file import ConnectionFileError, wait_for
 
 
 class Commands:
-    """Starts `remuda coordinator` and `remuda worker` as commands of their own."""
+    """Starts `remuda coordinator` and `remuda worker` as separate commands."""
 
     def __init__(self, request: LaunchRequest) -> None:
         if request.profile is not None:

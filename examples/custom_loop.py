@@ -10,7 +10,7 @@ CONFIG = {"name": "cartpole_cem", "population": 16, "elite": 4, "budget_env_step
 
 
 def play(env, weights, seed):
-    """Return and length of one episode of a linear policy."""
+    """Return reward sum and length of one episode of a linear policy."""
     observation, _ = env.reset(seed=seed)
     for steps in range(1, 1_000):
         observation, _, terminated, truncated, _ = env.step(int(weights @ observation > 0))

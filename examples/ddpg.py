@@ -12,7 +12,7 @@ from remuda.learning import acting
 
 
 class Settings(remuda.AlgorithmConfig):
-    """What the section `policy` of a config may say besides its `type`."""
+    """Settings in the section `policy` of a config, besides `type`."""
 
     hidden: int = 64  # units of both hidden layers
     discount: float = 0.98
@@ -21,7 +21,7 @@ class Settings(remuda.AlgorithmConfig):
 
 
 class Network(nn.Module):
-    """An actor of actions in -1 … 1, and a critic of observations with such actions."""
+    """An actor with actions in -1 … 1, and a critic of observations and actions."""
 
     def __init__(self, setup: remuda.Setup[Settings]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Acting(remuda.NetworkPolicy):
 
 
 class Learning(learning.TargetLearner[Network, learning.Optimizer]):
-    """In the learner: from batches to better weights. What a checkpoint holds is TargetLearner's."""
+    """The learner's side: batches in, better weights out. TargetLearner saves and loads checkpoints."""
 
     def __init__(self, setup: remuda.Setup[Settings], seed: int) -> None:
         self.settings, self.learner = setup.settings, setup.config.learner
@@ -81,7 +81,7 @@ class Learning(learning.TargetLearner[Network, learning.Optimizer]):
 
 
 class Ddpg(remuda.AlgorithmEntry[Settings]):
-    """What `policy.type` names."""
+    """The class for `policy.type`."""
 
     settings = Settings
 

@@ -1,5 +1,5 @@
-"""PPO that also pays for moving away from the policy that acted: a variant of a built-in algorithm, by its loss.
-`remuda train examples/ppo_variant.yaml` (or launch) runs it; see docs/learning.md."""
+"""PPO with an additional cost for moving away from the acting policy: a variant of a built-in algorithm, by its loss.
+`remuda train examples/ppo_variant.yaml` (or launch) runs this variant; see docs/learning.md."""
 
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.policy.algorithms.actor_critic.entries import PpoEntry
@@ -12,7 +12,7 @@ class Settings(PpoConfig):
 
 
 class KlPpo(PpoEntry):
-    """What `policy.type` names."""
+    """The class for `policy.type`."""
 
     settings = Settings
 

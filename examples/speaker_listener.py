@@ -1,7 +1,7 @@
-"""A game for two: the speaker sees which of three doors hides the prize, the listener only hears what it says.
+"""A game for two: the speaker sees the door that hides the prize, the listener only hears the speaker's word.
 
-In the first step the speaker says a word, in the second the listener opens a door. Both get 1 if it is the right one.
-The interface is that of pettingzoo.ParallelEnv; the package is not needed for it.
+In the first step the speaker says a word, in the second the listener opens a door. Both get 1 for the right door. The
+interface is pettingzoo.ParallelEnv; the package is not needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DOORS = 3
 
 
 class SpeakerListener:
-    """What a word means is up to the two."""
+    """A game in which the agents invent the meaning of words."""
 
     possible_agents = ("speaker", "listener")
 
@@ -23,7 +23,8 @@ class SpeakerListener:
         self.agents: list[str] = []
 
     def observation_space(self, agent: str) -> gymnasium.spaces.Box:
-        """The door (speaker) or the word (listener) as a vector with a single 1, and whether there is a word yet."""
+        """Return the space: the door (speaker) or the word (listener) as a one-hot vector, and a flag for the presence
+        of a word."""
         return gymnasium.spaces.Box(0.0, 1.0, (DOORS + 1,), np.float32)
 
     def action_space(self, agent: str) -> gymnasium.spaces.Discrete:
@@ -49,7 +50,7 @@ class SpeakerListener:
         return seen, dict.fromkeys(played, reward), all_of, nobody, {agent: {} for agent in played}
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: the game holds no resources."""
 
     def _seen(self) -> dict[str, np.ndarray]:
         said = self._word is not None
@@ -62,5 +63,5 @@ class SpeakerListener:
 
 
 def make() -> SpeakerListener:
-    """Build it."""
+    """Build the game."""
     return SpeakerListener()

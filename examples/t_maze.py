@@ -1,4 +1,4 @@
-"""A maze that only those can solve who remember (Bakker 2001): the first observation says where to turn at its end."""
+"""A maze that needs memory (Bakker 2001): the first observation shows the right turn at the end."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 Observation = NDArray[np.float32]
 FORWARD, LEFT, RIGHT = range(3)
 WASTED = -0.05
-"""The reward of a step that leads nowhere."""
+"""Reward of a useless step."""
 
 
 class TMaze(gymnasium.Env[Observation, np.int64]):
-    """A corridor of `length` steps with a junction at its end. Each observation has two numbers: the cue, -1 (left) or
-    1 (right) at the start and 0 everywhere else, and whether this is the junction. Turning there ends the episode, with
-    1 for the right direction and -1 for the wrong one. Whoever cannot remember the cue gets 0 on average.
-    """
+    """A corridor of `length` steps with a junction at its end. An observation has two numbers: the cue, -1 (left) or 1
+    (right) at the start and 0 everywhere else, and a flag for the junction. Turning at the junction ends the episode,
+    with 1 for the right direction and -1 for the wrong direction. Without memory of the cue the mean return is 0."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)

@@ -13,14 +13,14 @@ LINES = np.array([(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 
 
 
 class TicTacToe(gymnasium.Env[np.ndarray, Any]):
-    """Each step is one move, and everything is told from the side of whoever moves.
+    """A step is one move, and observations and rewards are from the side of the moving player.
 
-    Observations are float32 [2, 3, 3]: the squares of the side that moves next, and those of the other. An action is
-    the number of a square. The reward is that of the side that made the move: 1 if it wins, -1 if the square was taken,
-    which loses the game, else 0. What one side gains by a move the other loses.
+    Observations are float32 [2, 3, 3]: the squares of the player to move, and the squares of the opponent. An action is
+    the number of a square. The reward belongs to the player who made the move: 1 for a win, -1 for a taken square,
+    which loses the game, else 0. A gain of one player is a loss of the opponent.
 
-    `info` has `action_mask`, 1 for each free square (none once the game is over), and `to_play`, 0 where the side that
-    began moves next and 1 where the other does.
+    `info` has `action_mask`, 1 for every free square (0 everywhere after the game), and `to_play`, 0 if the player who
+    began moves next, else 1.
     """
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (2, 3, 3), np.float32)

@@ -1,5 +1,5 @@
-"""Let a trained policy play tic-tac-toe from both sides: every game that can come about, since it always makes the same
-moves. Against a perfect player, which may make any of its best moves, and against one that may make any move at all.
+"""Let a trained policy play tic-tac-toe from both sides: every possible game, because the policy always makes the same
+moves. One opponent is perfect, and makes any of its best moves; the second opponent makes any move at all.
 
 python examples/tic_tac_toe_match.py runs/tic_tac_toe [checkpoint]
 """
@@ -15,7 +15,7 @@ from remuda.policy.files.functions import load_policy
 
 
 def perfect(env):
-    """The best moves, by looking through all games to their end."""
+    """Return the best moves, by searching all games to their end."""
     moves = values(tuple(env.squares[0]), tuple(env.squares[1]))
     best = max(moves.values())
     return [move for move, value in moves.items() if value == best]
@@ -28,7 +28,7 @@ def anyone(env):
 
 @cache
 def values(mine, others):
-    """What each legal move is worth to the side that makes it: 1 wins, 0 is a draw, -1 loses."""
+    """Return the value of every legal move for the moving player: 1 wins, 0 is a draw, -1 loses."""
     moves = {}
     for move in range(9):
         if not mine[move] and not others[move]:
@@ -40,7 +40,7 @@ def values(mine, others):
 
 
 def play(get_action, opponent, *, begins):
-    """Play all games; what each brought the policy: 1, 0 or -1."""
+    """Play all games; return the policy's results: 1, 0 or -1."""
     env = TicTacToe()
     observation, info = env.reset()
     results = []
@@ -60,7 +60,7 @@ def play(get_action, opponent, *, begins):
 
 
 def match(get_action, opponent, *, begins):
-    """How many of all games the policy won, drew and lost."""
+    """Return the numbers of games that the policy won, drew and lost."""
     results = play(get_action, opponent, begins=begins)
     return results.count(1), results.count(0), results.count(-1)
 

@@ -1,5 +1,5 @@
-"""CartPole without its velocities: the newest eight observations are tokens, of which a transformer finds them.
-`remuda train examples/transformer_policy.yaml` (or launch) learns it; see docs/learning.md."""
+"""CartPole without velocities: the newest eight observations are tokens, from which a transformer infers the
+velocities. `remuda train examples/transformer_policy.yaml` (or launch) trains this policy; see docs/learning.md."""
 
 import gymnasium
 import numpy as np

@@ -30,7 +30,7 @@ def show(
     """Print every setting of a run, with its origin unless the setting has its default.
 
     The command line overrides the file, and the file overrides the default: the default of the algorithm (policy.type),
-    or else the general default. With --sources CONFIG may also be a run folder.
+    or else the general default. CONFIG may be a run folder with --sources.
     """
     from remuda.config.dump import config_json_text, yaml_text
 

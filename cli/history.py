@@ -48,8 +48,7 @@ def show_history(which: str | None, runs_dir: Path, connection_file: Path | None
 
 
 def _folder(which: str, runs_dir: Path, connection_file: Path | None) -> Path:
-    """Return the run folder: `which` is a folder, a name in the runs folder, or an id or name known
-    to the coordinator."""
+    """Return the run folder: `which` is a folder, a name in the runs folder, or an id or name at the coordinator."""
     from remuda.storage.run_folder import RunFolder
 
     for root in (Path(which), runs_dir / which):

@@ -201,8 +201,7 @@ def _carry_out(state: _SweepState, runs_of: Executor, guard: ShutdownGuard) -> l
 
 
 def _continue_command(folder: Path, *, datestamp: bool) -> str:
-    """Return the command to continue an interrupted sweep: the same command in the same folder,
-    without starting over."""
+    """Return the command to continue an interrupted sweep: the same command and folder, without starting over."""
     words = [word for word in sys.argv[1:] if word != "--force"]
     if datestamp:
         words = [word for word in words if word != "--datestamp"] + ["--sweep-dir", os.path.relpath(folder)]

@@ -1,5 +1,4 @@
-"""Completes a config at the start of a run: by settings of the resumed run, and by measured sizes
-in place of `auto`."""
+"""Completes a config at the start of a run: settings of the resumed run, and measured sizes in place of `auto`."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ def _origins(run_dir: Path) -> Mapping[str, Origin]:
 
 
 def _not_given(loaded: LoadedConfig, former: ExperimentConfig, origins: Mapping[str, Origin]) -> Iterator[Loc]:
-    """Yield settings that are not given now and were defaults before. The origins of several
-    policies are not recorded."""
+    """Yield settings that are not given now and were defaults before. Origins of several policies are not recorded."""
     given = dict(loaded.given)
     for key, loc in keys_of(loaded.config).items():
         was_default = origins.get(key, "default") in ("algorithm", "default")

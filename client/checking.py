@@ -22,8 +22,7 @@ class UnusableError(Error):
 
 
 def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Check a run with its own workers; devices only for workers on this machine. Raises
-    UnusableError, RunFolderError."""
+    """Check a run with own workers; devices only for workers on this machine. Raises UnusableError, RunFolderError."""
     _refuse_in_herds(loaded)
     if loaded.config.policies and loaded.config.launch.on != LOCAL:
         text = f"launch.on {loaded.config.launch.on} starts one learner, and each of several policies needs one"

@@ -82,8 +82,7 @@ def settings_class(name: str, *, source_dir: str | None) -> type[AlgorithmConfig
 
 
 def settings_of(config: ExperimentConfig) -> AlgorithmConfig:
-    """Return the settings of a config's algorithm, validated by their class. Raises UserCodeError,
-    CustomSettingsError."""
+    """Return the settings of a config's algorithm, validated by class. Raises UserCodeError, CustomSettingsError."""
     policy = config.policy
     if not isinstance(policy, CustomConfig):
         return policy

@@ -1,5 +1,4 @@
-"""Facts about an algorithm, known to all roles without running the algorithm. Plain data: the coordinator never imports
-user code."""
+"""Facts about an algorithm for all roles, as plain data: the coordinator never imports user code."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ class Steps(Section):
 class Segments(Section):
     """A row is T = `horizon_steps` consecutive time steps of one environment. A batch of B rows has the columns
 
-    obs         [B, T + 1, …]  [:, t] is the observation before the action of step t, [:, t + 1] after the
+    obs         [B, T + 1, …]  [:, t] is the observation before the action of step t, [:, t + 1] the one after the
                                step (the true last observation if the step ended an episode)
     action      [B, T, …]      as recorded; a Box's may lie outside its bounds
     reward      [B, T]         float32
@@ -87,7 +86,7 @@ class Unrolls(Section):
     (Schrittwieser et al. 2020): K = `unroll_steps` steps of the model, with a return over `n_step` steps after each.
     The row looks W = K + `n_step` steps ahead. A batch of B rows has the columns
 
-    obs         [B, W + 1, …]  [:, k] is the observation before the action of step k, [:, k + 1] after it
+    obs         [B, W + 1, …]  [:, k] is the observation before the action of step k, [:, k + 1] the next observation
     action      [B, K, …]      int64 for a Discrete action space, float32 for a Box
     reward      [B, W]         float32: of each step
     steps       [B]            int32: number of the episode's steps in the row, 1 … W
@@ -121,7 +120,7 @@ class Sequences(Section):
     then `n_step` - 1 steps for the rewards of the last of them. Rows of an environment begin every `period_slots`
     steps, and overlap by `overlap_steps` of the steps to learn from. A batch of B rows has the columns
 
-    obs         [B, L + 1, …]  [:, t] is the observation before the action of step t, [:, t + 1] after the
+    obs         [B, L + 1, …]  [:, t] is the observation before the action of step t, [:, t + 1] the one after the
                                step (the true last observation if the step ended an episode)
     action      [B, L, …]      as recorded
     reward      [B, L]         float32

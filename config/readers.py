@@ -302,8 +302,7 @@ def parse_override(text: str) -> Override:
 
 
 def apply_overrides(values: dict[str, JsonValue], overrides: Sequence[Override]) -> dict[str, JsonValue]:
-    """Return `values` with all overrides, later overrides last; a section given as a whole replaces
-    the whole section."""
+    """Return `values` with all overrides, later overrides last; a section given as a whole replaces the section."""
     for override in overrides:
         values = _put(values, override.loc, override.value)
     return values

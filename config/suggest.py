@@ -100,8 +100,7 @@ def _tagged(member: object) -> tuple[str, type]:
 
 @cache
 def all_keys(kind: str | None = None) -> dict[str, Loc]:
-    """Return all settings with values, by dotted key, in the schema's order, of a config with the
-    policy type `kind`."""
+    """Return all settings with values, by dotted key, in the schema's order, for the policy type `kind`."""
     return {dotted(loc): loc for loc in _leaves((), kind)}
 
 

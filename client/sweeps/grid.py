@@ -250,8 +250,7 @@ def value_text(value: JsonValue) -> str:
 
 
 def variant_name(grid: str, named: Sequence[tuple[str, JsonValue]]) -> str:
-    """Join the grid's name and `_<shorthand><value>` of all pairs; true is the shorthand alone, and
-    false is omitted."""
+    """Join the grid's name and `_<shorthand><value>` of all pairs; true is the shorthand alone, false is omitted."""
     name = grid
     for shorthand, value in named:
         if isinstance(value, bool):

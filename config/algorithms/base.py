@@ -59,8 +59,7 @@ class BuiltInConfig(AlgorithmConfig):
 
     @classmethod
     def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
-        """Rename settings of a former version of the algorithm. Takes and returns the settings of a
-        config, by section."""
+        """Rename settings of a former version of the algorithm; takes and returns settings of a config by section."""
         return values
 
     @property

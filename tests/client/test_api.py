@@ -82,7 +82,7 @@ def test_a_dict_is_meant_from_the_working_directory(
     assert used["source_dir"] == str(config.parent)
     text = (result.run_dir / "formatted_total_config.py").read_text()
     assert "'batch_size': 8,  # command line" in text
-    assert "# file" not in text
+    assert ",  # file" not in text
     again = remuda.train(used, run_dir=tmp_path / "again", progress=False)  # with its exp_name
     assert again.train_iter == result.train_iter
 

@@ -310,8 +310,9 @@ def test_a_config_that_cannot_be_read_holds_nothing_up(tmp_path: Path, content: 
 
 
 def test_many_changes_are_told_shortly() -> None:
-    text = changes_sentence([f"k{number} is 1 and was 2" for number in range(12)])
-    assert text.endswith("k9 is 1 and was 2; and 2 more")
+    assert changes_sentence([f"k{number} is 1 and was 2" for number in range(12)]).endswith(
+        "k9 is 1 and was 2; and 2 more"
+    )
 
 
 def test_another_secret_is_the_same_task_and_another_size_is_not() -> None:

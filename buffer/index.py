@@ -112,22 +112,20 @@ class ReplayIndex:
     # --- experience in --------------------------------------------------------------------------------------------
 
     def insert(self, meta: ChunkMeta) -> InsertResult:
-        """Give the chunk's rows the next ids and make room for them.
+        """Give the chunk's rows the next ids and make room for them. The caller has called `check_fits`.
 
-        Never refuses because of the limiter: what was collected counts. Raises ChunkTooLargeError if the chunk alone
-        exceeds the capacity or the quota.
+        Never refuses because of the limiter: what was collected counts.
         """
-        self.check_fits(meta)
         chunk, end = IndexedChunk(first_row=self.next_row, meta=meta), self.next_row + meta.rows
         if not meta.rows:
             return InsertResult(chunk.first_row, [meta.file])
         deletable = self.consume(max(self.first_live_row, end - self.capacity))
         self.next_row = end
         self._admit(chunk, end)
-        return InsertResult(chunk.first_row, deletable + self._keep_quota())
+        return InsertResult(chunk.first_row, deletable + self._keep_quota() if self._files.is_full else deletable)
 
     def check_fits(self, meta: ChunkMeta) -> None:
-        """Raise ChunkTooLargeError where `insert` would, changing nothing."""
+        """Raise ChunkTooLargeError if the chunk alone exceeds the capacity or the quota."""
         if meta.rows > self.capacity:
             raise ChunkTooLargeError(
                 f"chunk {meta.file} has {meta.rows} rows and the buffer holds {self.capacity}: "

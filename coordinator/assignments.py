@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
+from remuda.coordinator.catalog import Catalog, FinishedRun
 from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.catalog import Catalog, FinishedRun
 from remuda.coordinator.experiment.team import Run
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry
@@ -87,7 +87,7 @@ class Assignments:
         self._registry.take_back(worker)
         if experiment is None:
             return []
-        self._journaling.touch(experiment.identity.id)
+        self._journaling.touched.add(experiment.identity.id)
         return experiment.worker_gone(lease, why, now_s, handed_in=handed_in, died=died)
 
     def restore(self, experiment: Run, snapshot: RunSnapshot, now_s: float, *, late: bool = False) -> None:
@@ -110,7 +110,7 @@ class Assignments:
         for experiment in self._catalog.active:
             for lease in experiment.lease_numbers:
                 if self._registry.holders.get(lease) is None:
-                    self._journaling.touch(experiment.identity.id)
+                    self._journaling.touched.add(experiment.identity.id)
                     torn = experiment.identity.id in self._torn
                     why = "the coordinator does not know all it did" if torn else "it had gone on to another run"
                     steps += experiment.worker_gone(lease, why, now_s, handed_in=not torn)
@@ -138,7 +138,7 @@ class Assignments:
         self._registry.give(worker, self.newest_lease, experiment.longest_s, now_s)
         self.experiment_ids[self.newest_lease] = grant.experiment
         self._forget_old()
-        self._journaling.touch(grant.experiment)
+        self._journaling.touched.add(grant.experiment)
         return experiment.assign(worker.holder, now_s)
 
     def _forget_old(self) -> None:
@@ -153,5 +153,5 @@ class Assignments:
 
     def _ask_back(self, lent: Return) -> list[Step]:
         """Ask an experiment to give a worker back for another one."""
-        self._journaling.touch(lent.holder)
+        self._journaling.touched.add(lent.holder)
         return self._catalog[lent.holder].lend(lent.role, lent.count, self._catalog[lent.waiting].identity.name)

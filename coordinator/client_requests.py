@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from remuda.coordinator.catalog import Catalog, FinishedRun
 from remuda.coordinator.effects import Asked, Broken, MarkRecoverable, PrepareRun, ReadLog, Reply, Step
 from remuda.coordinator.events import RunPrepared, RunRefused
-from remuda.coordinator.experiment.catalog import Catalog, FinishedRun
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.shutdown import CoordinatorShutdown
@@ -107,7 +107,7 @@ class ClientRequests:
         id, run_dir = experiment.identity.id, experiment.identity.run_dir
         self._catalog.preparing.discard(id)
         self._catalog.add(experiment)
-        self._journaling.touch(id)
+        self._journaling.touched.add(id)
         text = f"experiment {id} ({submit.name}) submitted; run folder {run_dir}"
         return [
             MarkRecoverable(id),
@@ -147,7 +147,7 @@ class ClientRequests:
                 Reply(Done()),
                 Broken(id, f"a client asked to stop at once while it was held up: {held_up.why}", ""),
             ]
-        self._journaling.touch(id)
+        self._journaling.touched.add(id)
         answer = Reply(Done(), after="" if held_up else id)
         return [answer, *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
 
@@ -160,7 +160,7 @@ class ClientRequests:
         identity = found.identity
         text = f"a client changed its priority from {identity.priority} to {message.priority}"
         identity.priority = message.priority
-        self._journaling.touch(identity.id)
+        self._journaling.touched.add(identity.id)
         return [Reply(Done(), after="" if found.held_up else identity.id), LogLine(identity.id, text)]
 
     def _read_log(self, message: LogRequest, asked: Asked) -> list[Step]:

@@ -58,14 +58,16 @@ class Connections:
         """The peers whose keys have these names."""
         return [peer for peer, known in self._peers.items() if known.name in names]
 
-    def receive(self, peer: bytes, envelope: Envelope, now_s: float, name: str) -> tuple[Received, list[Send]]:
+    def receive(self, peer: bytes, envelope: Envelope, now_s: float, name: str) -> tuple[Received, list[Send]] | None:
         """Receive an envelope from a peer whose key has this name. Returns the message, if it is new, and what must be
-        sent back at once."""
+        sent back at once; None if this routing id belongs to the holder of another key."""
         known = self._peers.get(peer)
         if known is None:
             if len(self._peers) >= MOST_PEERS:
                 self._make_room()
             known = self._peers[peer] = _Connection(Channel(), now_s, name)
+        elif known.name != name:
+            return None
         known.heard_s = now_s
         received = known.channel.receive(envelope, now_s)
         if known.channel.keeps_more_than(MOST_KEPT, MOST_KEPT_BYTES) and self._is_too_much(peer, known.channel):

@@ -14,7 +14,7 @@ from remuda.training.effects import Happened, RecordEffect
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FinishedRunSnapshot
 from remuda.wire.codec import Envelope
-from remuda.wire.messages import AnyMessage, LogRequest, Submit
+from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, LogRequest, Submit
 
 
 class Send(Struct, frozen=True):
@@ -142,6 +142,11 @@ class Reply(Struct, frozen=True):
     message: AnyMessage
     after: str = ""
     """The experiment whose journal must have what is answered; empty: that of the message, if it has one."""
+
+
+def refused(message: ChunkReady, why: str) -> Reply:
+    """Return the answer to a chunk that is not counted."""
+    return Reply(ChunkAccepted(message.meta.chunk, 0, message.meta.policy, {}, rejected=why))
 
 
 @dataclass(frozen=True)

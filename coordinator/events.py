@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.effects import Asked, PrepareRun
-from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.experiment.team import Run
 from remuda.coordinator.hold import Hold
 from remuda.training.journal_entry import Recovered

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.effects import Exit, Step
-from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.journaling import Journaling
 from remuda.training.effects import LogLine
 
@@ -24,7 +24,7 @@ class Handover:
         self._begun = True
         steps: list[Step] = [LogLine(None, f"handing over to the next start: {reason}")]
         for experiment in self._catalog.active:
-            self._journaling.touch(experiment.identity.id)
+            self._journaling.touched.add(experiment.identity.id)
             steps += experiment.save_now(now_s)
         return steps
 

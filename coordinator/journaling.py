@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.catalog import Catalog, FinishedRun
 from remuda.coordinator.effects import Broken, DeleteChunks, OfPolicy, SendToLease, Step
 from remuda.coordinator.events import PreparedRun, TakenUp
-from remuda.coordinator.experiment.catalog import Catalog, FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.team import Run, Team
 from remuda.training.effects import Emit
@@ -31,7 +31,8 @@ SOFT_S = 1.0
 """How long these may wait for the journal: updates done, rows sampled, the wall clock."""
 PRIORITIES_S = 30.0
 """Time between two snapshots of all priorities."""
-_SOFT = (CollectorReport, EvaluationFilmed, LearnerReport, WorkerVitals)
+MAY_BE_SOFT = frozenset({BatchRequest, CollectorReport, EvaluationFilmed, LearnerReport, WorkerVitals})
+"""Messages that may change nothing that must be journaled at once; see `handled`."""
 
 
 class Journaling:
@@ -41,7 +42,8 @@ class Journaling:
         """`boot` is different for every start of every machine."""
         self._catalog = catalog
         self._boot = boot
-        self._touched: set[str] = set()
+        self.touched: set[str] = set()
+        """Experiments of which something must be journaled."""
         self._soft_due_s = 0.0
         self._priorities_due_s: dict[str, float] = {}
         self.broken: list[Broken] = []
@@ -52,43 +54,39 @@ class Journaling:
         killed process loses nothing."""
         return snapshot.boot in ("", self._boot)
 
-    def touch(self, experiment: str) -> None:
-        """Something happened to this experiment."""
-        self._touched.add(experiment)
-
     @property
     def has_news(self) -> bool:
         """Whether anything has changed since the last `take`."""
-        return bool(self._touched)
+        return bool(self.touched)
 
-    def heard(self, experiment: Run, message: AnyMessage, steps: Sequence[Step]) -> None:
-        """A worker's message was handled. Some messages change nothing that must be journaled at once, unless they led
-        to something: credit, a save, a row of progress, the end."""
-        soft = isinstance(message, _SOFT) or (isinstance(message, BatchRequest) and experiment.may_redraw)
+    def handled(self, experiment: Run, message: AnyMessage, steps: Sequence[Step]) -> None:
+        """Note that one of these messages was handled. It must be journaled at once if it led to credit, a save, a row
+        of progress or the end, or if it drew rows that must not be drawn again."""
+        soft = experiment.may_redraw or not isinstance(message, BatchRequest)
         if not (soft and all(map(_leaves_no_trace, steps))):
-            self._touched.add(experiment.identity.id)
+            self.touched.add(experiment.identity.id)
 
     def ticked(self, experiment: Run, steps: Sequence[Step]) -> None:
         """Time has passed for this experiment. That changes something only if it led to more than reports."""
         for step in steps:
             if not isinstance(step.effect if isinstance(step, OfPolicy) else step, Emit):
-                self._touched.add(experiment.identity.id)
+                self.touched.add(experiment.identity.id)
 
     def tick(self, now_s: float) -> None:
         """Time has passed: from time to time, journal what may wait."""
         if now_s >= self._soft_due_s:
             self._soft_due_s = now_s + SOFT_S
             active = (each for each in self._catalog.active if each.held_up is None or each.held_up.journals)
-            self._touched |= {each.identity.id for each in active if each.state != "queued"}
+            self.touched |= {each.identity.id for each in active if each.state != "queued"}
 
     def forget(self, experiment: str) -> None:
         """Nothing more is journaled of this experiment."""
-        self._touched.discard(experiment)
+        self.touched.discard(experiment)
         self._priorities_due_s.pop(experiment, None)
 
     def take(self, newest_lease: int, now_s: float) -> list[JournalEntry]:
         """What to write now. `newest_lease` is the highest number given out."""
-        touched, self._touched = self._touched, set()
+        touched, self.touched = self.touched, set()
         entries: list[JournalEntry] = []
         for id in sorted(touched):
             experiment = self._catalog.experiment(id)

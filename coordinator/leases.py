@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nlargest
+
+from msgspec import Struct
 
 from remuda.training.changed_rows import ChangedRows
 from remuda.training.snapshot import LeaseBookSnapshot, LeaseHolder, LeaseSnapshot, PlaceSnapshot, Rows
@@ -14,6 +17,26 @@ from remuda.wire.messages import ROLES, Role
 NUMBERS_KEPT = 1_000
 """Leases that are over and still kept, besides one for each place that was ever taken: all workers may be lost at once
 and still have something to say."""
+
+
+class Speaker(Struct, frozen=True):
+    """One incarnation of a worker, from the identity of its connection."""
+
+    worker: str
+    incarnation: int
+
+
+NOBODY = Speaker("", -1)
+"""Holds no lease."""
+
+
+def speaker_at(peer: bytes) -> Speaker:
+    """Return the worker that a connection claims to be of; NOBODY if it is no worker. See worker_identity."""
+    worker, _, rest = peer.partition(b":")
+    incarnation = rest.partition(b":")[0]
+    if len(worker) != 36 or not worker.isascii() or not (incarnation.isdigit() and len(incarnation) <= 16):
+        return NOBODY
+    return Speaker(worker.decode("ascii"), int(incarnation))
 
 
 @dataclass
@@ -31,6 +54,12 @@ class Lease:
     over: bool = False
     failed: bool = False
     """Its worker has reported a failure."""
+    recovered: bool = False
+    """It began under an earlier coordinator, so its history is unknown."""
+    ready_s: float = math.inf
+    """When its worker became ready, or the lease was recovered."""
+    worked_s: float = -math.inf
+    """When its worker handed in work for the last time."""
 
     number: int = field(init=False)
     """No other lease has the same number."""
@@ -56,7 +85,8 @@ class LeaseBook:
         """`first_generation` is that of each place's first worker: higher than all that the run can have used before it
         was resumed. `on_forget` is called with each lease that is not kept any more."""
         self._first_generation = first_generation
-        self._leases: dict[int, Lease] = {}
+        self.open_leases: dict[int, Lease] = {}
+        """By number."""
         self.places: dict[Role, dict[int, Lease]] = {role: {} for role in ROLES}
         """Open leases by index."""
         self._vacant: dict[Role, list[int]] = {role: [] for role in ROLES}
@@ -66,17 +96,15 @@ class LeaseBook:
         """The generation of the next worker in a place that was taken before."""
         self._over: dict[int, Lease] = {}
         """Leases that are over and still kept, in the order in which they ended."""
-        self._mourned: set[int] = set()
-        """Leases of these whose worker has said why it was lost."""
         self._on_forget = on_forget
         self._changed = ChangedRows[int]()
         self._new_lives: set[tuple[Role, int]] = set()
 
     def __len__(self) -> int:
-        return len(self._leases)
+        return len(self.open_leases)
 
     def __iter__(self) -> Iterator[Lease]:
-        return iter(self._leases.values())
+        return iter(self.open_leases.values())
 
     # --- what happens ---
 
@@ -107,7 +135,7 @@ class LeaseBook:
 
     def close(self, number: int) -> Lease | None:
         """End a lease; None if it was over already."""
-        lease = self._leases.pop(number, None)
+        lease = self.open_leases.pop(number, None)
         if lease is not None:
             del self.places[lease.role][lease.index]
             heappush(self._vacant[lease.role], lease.index)
@@ -121,35 +149,24 @@ class LeaseBook:
         while len(self._over) > NUMBERS_KEPT + len(self._generations):
             number = next(iter(self._over))
             del self._over[number]
-            self._mourned.discard(number)
             self._changed.drop(number)
             self._on_forget(number)
 
-    def last_word(self, number: int) -> bool:
-        """The worker of a lease that is over says why it was lost; True for the first time."""
-        first = number not in self._mourned
-        self._mourned.add(number)
-        return first
-
-    def was_held_by(self, number: int, worker: str, incarnation: int) -> bool:
-        """Whether this lease is over and this incarnation of this worker held it."""
+    def was_held_by(self, number: int, speaker: Speaker) -> bool:
+        """True if this lease is over and this worker held it."""
         lease = self._over.get(number)
-        return lease is not None and (lease.worker, lease.incarnation) == (worker, incarnation)
+        return lease is not None and (lease.worker, lease.incarnation) == (speaker.worker, speaker.incarnation)
 
     # --- how it stands ---
 
     @property
     def numbers(self) -> list[int]:
         """All open leases, and the newest of those that are over."""
-        return [*self._over, *self._leases]
-
-    def find(self, number: int) -> Lease | None:
-        """The lease of this number, if it is open."""
-        return self._leases.get(number)
+        return [*self._over, *self.open_leases]
 
     def known(self, number: int) -> Lease | None:
         """The lease of this number, open or over."""
-        return self._leases.get(number) or self._over.get(number)
+        return self.open_leases.get(number) or self._over.get(number)
 
     def count(self, role: Role) -> int:
         """The number of open leases of a role."""
@@ -217,9 +234,9 @@ class LeaseBook:
             heapify(self._vacant[role])
 
     def _add(self, lease: Lease) -> None:
-        self._leases[lease.number] = lease
+        self.open_leases[lease.number] = lease
         self.places[lease.role][lease.index] = lease
 
     def _row(self, number: int) -> LeaseSnapshot:
-        lease = self._leases.get(number) or self._over[number]
+        lease = self.open_leases.get(number) or self._over[number]
         return LeaseSnapshot(lease.holder, lease.index, lease.generation, lease.ready, lease.draining, lease.over)

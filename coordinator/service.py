@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Generator
 from uuid import uuid4
 
+from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.complaints import Complaints
 from remuda.coordinator.disk.allowed_code import AllowedCode
 from remuda.coordinator.disk.disk import Disk, Found
@@ -30,7 +31,6 @@ from remuda.coordinator.events import (
     TakenUp,
     Tick,
 )
-from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.listening import CannotListenForStreamsError, listen, listen_again
 from remuda.coordinator.measuring import Measuring

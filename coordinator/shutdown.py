@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.effects import Exit, Reply, SendToPeer, Step
-from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.team import Run
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry
@@ -62,7 +62,7 @@ class CoordinatorShutdown:
         return [] if self.reason is None or experiment.over else self._stop(experiment, now=False, now_s=now_s)
 
     def _stop(self, experiment: Run, *, now: bool, now_s: float) -> list[Step]:
-        self._journaling.touch(experiment.identity.id)
+        self._journaling.touched.add(experiment.identity.id)
         explained = f"the coordinator is shutting down: {self.reason}"
         return experiment.stop(now=now, explanation=explained, now_s=now_s, nobody_comes=True)
 

@@ -14,6 +14,7 @@ from typing import get_args
 from uuid import uuid4
 
 from remuda.coordinator.assignments import Assignments
+from remuda.coordinator.catalog import Catalog, FinishedRun
 from remuda.coordinator.client_requests import About, ClientRequests
 from remuda.coordinator.connections import Connections
 from remuda.coordinator.effects import (
@@ -29,6 +30,7 @@ from remuda.coordinator.effects import (
     SendToLease,
     SendToPeer,
     Step,
+    refused,
 )
 from remuda.coordinator.events import (
     Event,
@@ -44,14 +46,14 @@ from remuda.coordinator.events import (
     TakenUp,
     Tick,
 )
-from remuda.coordinator.experiment.catalog import Catalog, FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.messages import UNDER_A_LEASE, Speaker, refused, speaker_at
+from remuda.coordinator.experiment.messages import UNDER_A_LEASE
 from remuda.coordinator.experiment.team import Run, Team
 from remuda.coordinator.files_offer import FilesOffer
 from remuda.coordinator.handover import Handover
 from remuda.coordinator.hold import Hold
-from remuda.coordinator.journaling import Journaling
+from remuda.coordinator.journaling import MAY_BE_SOFT, Journaling
+from remuda.coordinator.leases import Speaker, speaker_at
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.registry import Registry
@@ -212,7 +214,7 @@ class Coordinator:
             self._assignments.restore(run.experiment, run.snapshot, now_s, late=late)
             for metas in run.uncounted:
                 steps += run.experiment.adopt(metas, now_s)
-                self._journaling.touch(run.experiment.identity.id)
+                self._journaling.touched.add(run.experiment.identity.id)
             if run.experiment.over:
                 self._catalog.retire(run.experiment.identity.id, now_s)
             steps += self._shutdown.added(run.experiment, now_s)
@@ -245,16 +247,14 @@ class Coordinator:
     # --- messages ---
 
     def _received(self, event: Received, now_s: float) -> list[Effect]:
-        if self._connections.is_taken(
-            event.peer, event.who.name
-        ):  # no answer: the peer that it belongs to might get it
-            self._refusals.note("taken_identity", f"key {event.who.name} speaks in the place of another peer")
-            return []
         if type(event.envelope.message) not in MAY_SAY[event.who.right]:
             return self._forbid(event)
         if self._catalog.held_up and self._must_wait(event):
             return []
-        received, repeated = self._connections.receive(event.peer, event.envelope, now_s, event.who.name)
+        arrived = self._connections.receive(event.peer, event.envelope, now_s, event.who.name)
+        if arrived is None:
+            return self._taken(event)
+        received, repeated = arrived
         message = received.message
         if message is None:
             return [*repeated]
@@ -267,8 +267,12 @@ class Coordinator:
         asked = Asked(event.peer, received.id, event.who.name)
         tells_of_run = not isinstance(message, _NOT_FOR_THE_DISK)
         after = self._assignments.experiment_ids.get(getattr(message, "lease", 0), "") if tells_of_run else ""
-        effects = self._perform(self._dispatch(message, worker, asked, now_s), now_s, asked, after)
-        if not isinstance(message, _ANSWERED_LATER):
+        if type(message) in UNDER_A_LEASE:  # first, as most are
+            steps = self._under_a_lease(message, worker, asked.peer, now_s)
+        else:
+            steps = self._dispatch(message, worker, asked, now_s)
+        effects = self._perform(steps, now_s, asked, after)
+        if Reply not in map(type, steps) and not isinstance(message, _ANSWERED_LATER):
             effects += self._connections.acknowledge(event.peer, received.id, after=after)
         if self._shutdown.reason is not None:  # somebody waits for the end: it does not come with the next tick only
             effects += self._perform(self._shutdown.tick(now_s), now_s)
@@ -276,9 +280,16 @@ class Coordinator:
 
     def _forbid(self, event: Received) -> list[Effect]:
         """Refuse a message; nothing is kept for its sender."""
+        if self._connections.is_taken(event.peer, event.who.name):
+            return self._taken(event)
         rejected = forbidden(event.who, event.envelope.message)
         self._refusals.note("forbidden", rejected.reason)
         return [Send(event.peer, Envelope(0, event.envelope.id, 1, rejected))]
+
+    def _taken(self, event: Received) -> list[Effect]:
+        """Ignore a message under the identity of another peer: the owner of that identity might get an answer."""
+        self._refusals.note("taken_identity", f"key {event.who.name} speaks in the place of another peer")
+        return []
 
     def peers_of(self, names: Collection[str]) -> list[bytes]:
         """The peers that were let in with the keys of these names."""
@@ -294,8 +305,6 @@ class Coordinator:
         return experiment is not None and experiment.held_up is not None and not experiment.held_up.journals
 
     def _dispatch(self, message: AnyMessage, worker: Worker | None, asked: Asked, now_s: float) -> list[Step]:
-        if isinstance(message, UNDER_A_LEASE):  # first, as most are
-            return self._under_a_lease(message, worker, asked.peer, now_s)
         match message:
             case Beat() if worker is not None:
                 return self._membership.beat(worker, message, now_s)
@@ -315,11 +324,14 @@ class Coordinator:
         match experiment:
             case Experiment() | Team():
                 speaker = speaker_at(peer) if worker is None else Speaker(worker.uuid, worker.incarnation)
-                why = experiment.disbelief(message, speaker)
+                why = experiment.refusal(message, speaker)
                 if why is not None:
                     return self._disbelieve(message, worker, why, now_s)
                 steps = experiment.receive(message, speaker, now_s)
-                self._journaling.heard(experiment, message, steps)
+                if type(message) in MAY_BE_SOFT:
+                    self._journaling.handled(experiment, message, steps)
+                else:
+                    self._journaling.touched.add(id)
                 return steps
             case FinishedRun():
                 return experiment.receive(message)

@@ -126,7 +126,7 @@ class LiveStatus:
             train_iter=self.learning.train_iter,
             episode=self.replay.ledger.episode,
             policy_version=self.learning.policy.version,
-            wall_s=self.wall_s(now_s),
+            wall_s=self.before_s if self._since_s is None else self.before_s + now_s - self._since_s,
         )
 
     def status(self, waiting_for: str | None, now_s: float) -> ExperimentStatus:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
+from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.holds import HeldSince
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.unrecoverable import unrecoverable_run
 from remuda.coordinator.events import TakenUp
-from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.journaling import recovered_run
 from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.existing_folder import make_private

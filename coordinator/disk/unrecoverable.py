@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from remuda.coordinator.experiment.catalog import FinishedRun
+from remuda.coordinator.catalog import FinishedRun
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import json_of, read_bounded

@@ -65,8 +65,7 @@ class CreditBook:
         """Open an account for a collector that has become ready."""
         if lease not in self._accounts:
             account = self._accounts[lease] = _Account()
-            self._changed.put.add(lease)
-            self._want(lease, account)
+            self._change(lease, account, granted=0, arrived=0)
 
     def close(self, lease: int) -> None:
         """The lease is over; its outstanding steps are free for others. What still arrives is limited by what was
@@ -179,16 +178,6 @@ class CreditBook:
                 heappop(turns)
         return None
 
-    def _want(self, lease: int, account: _Account) -> None:
-        """The lease may get more, and has a new turn."""
-        self._wanting.add(lease)
-        if len(self._turns) > SPARE_TURNS + 2 * len(self._wanting):
-            waiting = ((each, self._accounts[each]) for each in self._wanting)
-            self._turns = [(other.outstanding, other.granted_as, each) for each, other in waiting]
-            heapify(self._turns)
-        else:
-            heappush(self._turns, (account.outstanding, account.granted_as, lease))
-
     def _change(self, lease: int, account: _Account, *, granted: int, arrived: int) -> None:
         before = account.outstanding
         self._changed.put.add(lease)
@@ -200,4 +189,12 @@ class CreditBook:
         if outstanding > (CHUNKS_AHEAD - 1) * self._chunk:
             self._wanting.discard(lease)
         elif lease not in self._wanting or outstanding != before:
-            self._want(lease, account)
+            self._wanting.add(lease)
+            heappush(self._turns, (outstanding, account.granted_as, lease))
+            if len(self._turns) > SPARE_TURNS + 2 * len(self._wanting):
+                self._drop_outdated_turns()
+
+    def _drop_outdated_turns(self) -> None:
+        waiting = ((lease, self._accounts[lease]) for lease in self._wanting)
+        self._turns = [(account.outstanding, account.granted_as, lease) for lease, account in waiting]
+        heapify(self._turns)

@@ -80,12 +80,6 @@ class CallbackDispatch:
         self._told = (0, 0)
         return self._change(lease.number) if self.book.changes else []
 
-    def disbelief(self, message: CallbacksDecided) -> str | None:
-        """Why this cannot be true; None if it can."""
-        if self.book.was_told(message.number):
-            return None
-        return f"its callbacks have decided about event {message.number}, of which nobody was told"
-
     def concluded(self, end: End, counters: Counters, now_s: float) -> tuple[bool, list[Step]]:
         """Whether the end need not wait for callbacks any more: all are told of it, or they are given up."""
         book = self.book

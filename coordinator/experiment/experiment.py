@@ -6,20 +6,23 @@ Pure: every method gets what happened and a clock reading, and returns steps to 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import CloseRun, Reply, Step
-from remuda.coordinator.experiment.failures import bulkhead
-from remuda.coordinator.experiment.messages import Claims, MessageHandlers, Speaker
+from remuda.coordinator.effects import Broken, CloseRun, Reply, Step
+from remuda.coordinator.experiment.messages import MessageHandlers
 from remuda.coordinator.experiment.parts import Parts
 from remuda.coordinator.hold import Hold
+from remuda.coordinator.leases import Speaker
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.environments.assignment import config_of_policy
 from remuda.logbook.reports import EventReport
 from remuda.logbook.tensorboard import results_of
 from remuda.training.commander.end import ON_REQUEST, End
-from remuda.training.effects import Emit, Happened, LogLine, WriteProgress, WriteTimers
+from remuda.training.effects import Happened, LogLine
 from remuda.training.identity import Identity
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import LeaseHolder
@@ -35,6 +38,33 @@ from remuda.wire.messages import (
     Role,
     WorkerVitals,
 )
+
+P = ParamSpec("P")
+
+
+class _Identified(Protocol):
+    @property
+    def identity(self) -> Identity: ...
+
+
+RunT = TypeVar("RunT", bound=_Identified)
+
+
+def bulkhead(method: Callable[Concatenate[RunT, P], list[Step]]) -> Callable[Concatenate[RunT, P], list[Step]]:
+    """Let an error inside an experiment end that experiment, no other, and not the coordinator."""
+
+    @wraps(method)
+    def contained(self: RunT, /, *arguments: P.args, **named: P.kwargs) -> list[Step]:
+        try:
+            return method(self, *arguments, **named)
+        except Exception as error:
+            return [_broken(self.identity, error)]
+
+    return contained
+
+
+def _broken(identity: Identity, error: Exception) -> Broken:
+    return Broken(identity.id, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 class Experiment:
@@ -53,19 +83,18 @@ class Experiment:
         self._limits = config.limits
         own = config_of_policy(config, identity.policy)
         self.parts = parts = Parts(identity, own, self.config_json, now_s, resumed)
-        self.claims = Claims(parts)
-        self.disbelief = self.claims.disbelief
+        self.messages = MessageHandlers(parts)
+        self.refusal = self.messages.refusal
         """Says why a message about one of its leases cannot be true; None if it can."""
         self.replay = parts.replay
         """What was counted and can be sampled."""
         self.may_redraw = not parts.replay.plan.on_policy
         """The journal may wait for what was drawn: rows that are drawn with replacement may be drawn again."""
         self._flow, self._leases, self._reanalysis = parts.flow, parts.leases, parts.reanalysis
-        self._failures, self._deaths, self._vitals = parts.failures, parts.deaths, parts.vitals
+        self._failures, self._vitals = parts.failures, parts.vitals
         self._progress, self._commander = parts.progress, parts.commander
         self._dispatch, self._demand, self._status = parts.dispatch, parts.demand, parts.status
         self._workers, self._shutdown, self._callbacks = parts.workers, parts.shutdown, parts.callbacks
-        self._messages = MessageHandlers(parts, self.claims)
 
     # --- how it stands ---
 
@@ -98,7 +127,7 @@ class Experiment:
 
     def drains(self, number: int) -> bool:
         """Whether the worker with this lease is about to let go."""
-        lease = self._leases.find(number)
+        lease = self._leases.open_leases.get(number)
         return lease is not None and lease.draining
 
     def weighed(self, coordinator: WorkerVitals) -> None:
@@ -114,7 +143,7 @@ class Experiment:
 
     def demand(self, now_s: float) -> Demand | None:
         """Workers it still needs; None when it wants none. A run that ends needs evaluators only."""
-        if self._failures.rest_s(now_s) or self._deaths.rest_s(now_s):
+        if not self._failures.none and self._failures.rest(now_s)[0]:
             return None
         if self._commander.ending is None:
             return self._demand.demand(now_s, started=self._status.state != "queued")
@@ -141,7 +170,6 @@ class Experiment:
     def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
         """The scheduler has chosen a worker for it."""
         self.start(now_s)
-        self._deaths.begun(holder.lease)
         return self._workers.join(holder)
 
     @bulkhead
@@ -158,7 +186,7 @@ class Experiment:
     @bulkhead
     def back(self, number: int, now_s: float) -> list[Step]:
         """The worker of this lease is back after a restart of the coordinator: send again what may have been lost."""
-        lease = self._leases.find(number)
+        lease = self._leases.open_leases.get(number)
         if lease is None:
             return []
         return self._callbacks.repeat(lease) + self._workers.back(lease, self._status.counters(now_s))
@@ -180,27 +208,28 @@ class Experiment:
 
     # --- what happens ---
 
-    @bulkhead
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
-        """Handle a message about one of its leases, open or over, after `disbelief` has accepted it."""
-        return self._messages.receive(message, speaker, now_s) + self._go_on(now_s)
+        """Handle a message about one of its leases, open or over, after `refusal` has accepted it."""
+        try:
+            return self.messages.receive(message, speaker, now_s) + self._go_on(now_s)
+        except Exception as error:
+            return [_broken(self.identity, error)]
 
     @bulkhead
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
         """A worker was lost, left, or started a new incarnation: its lease is over. `handed_in`: nothing is lost.
         `died`: how its process ended, if it is dead or seems so."""
-        lease = self._leases.find(number)
+        lease = self._leases.open_leases.get(number)
         if lease is not None and died:
-            self._deaths.died(number, lease.role, lease.worker, died, now_s)
-            hopeless = self._deaths.hopeless(now_s)
+            self._failures.died(lease, died, now_s)
+            hopeless = self._failures.hopeless_deaths(now_s)
             if hopeless is not None:
                 self._commander.end(End(hopeless, hopeless), skip_final_evaluation=True)
-        self._deaths.ended(number)
         return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._go_on(now_s)
 
     def explain_death(self, worker: str, how: str) -> None:
         """It has become known how a lost worker (by UUID) ended."""
-        self._deaths.explained(worker, how)
+        self._failures.explained(worker, how)
 
     @bulkhead
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
@@ -253,7 +282,7 @@ class Experiment:
         self._status.note_rates(now_s)
         self._reanalysis.tick()
         counters = self._status.counters(now_s)
-        reports = self._buffer_reports(counters, now_s) + self._vital_signs(counters, now_s)
+        reports = self.parts.buffer_reports(counters, now_s) + self.parts.vital_signs(counters, now_s)
         return reports + self._flow.tick(now_s) + self._go_on(now_s, counters)
 
     def _go_on(self, now_s: float, counters: Counters | None = None) -> list[Step]:
@@ -264,7 +293,7 @@ class Experiment:
         counters = counters or self._status.counters(now_s)
         steps: list[Step] = []
         if self._progress.is_due(counters) and self._shutdown.stage in ("working", "draining"):
-            steps += self._progress_rows(counters)
+            steps += self.parts.progress_rows(counters)
         if self._reanalysis.deletable:
             steps += self._reanalysis.delete()
         if self._flow.is_open:
@@ -305,7 +334,7 @@ class Experiment:
         self._status.finish(end, now_s)
         files = self.replay.live_files() | self._reanalysis.live_files
         closed = CloseRun(self.identity.id, files, results_of(self._status.status(None, now_s)))
-        return [*self._last_reports(end, now_s), closed]
+        return [*self.parts.last_reports(end, now_s), closed]
 
     def left_over(self) -> list[Step]:
         """Payload files of an earlier incarnation that may be deleted; returned once."""
@@ -315,50 +344,6 @@ class Experiment:
     def members(self) -> tuple[Experiment, ...]:
         """Itself; see Team."""
         return (self,)
-
-    # --- reports: progress.txt, logs, curves, the time it took ---
-
-    def _last_reports(self, end: End, now_s: float) -> list[Step]:
-        """What is left to be said when the run is over."""
-        counters, dropped, id = self._status.counters(now_s), self.replay.dropped_rows, self.identity.id
-        return [
-            *self._progress_rows(counters, last=True),
-            *self._buffer_reports(counters, now_s, last=True),
-            *self._vital_signs(counters, now_s, last=True),
-            *([LogLine(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
-            *self._updates_owed(),
-            *self._reanalysis.summary(),
-            self._dispatch.outcomes.run_is_over(end, counters.wall_s),
-        ]
-
-    def _updates_owed(self) -> list[Step]:
-        """A line about updates that the learner did not do; readers who compare runs should know it."""
-        owed, per_insert = self._flow.updates_owed(), self._commander.config.buffer.samples_per_insert
-        if not owed:
-            return []
-        if self._flow.owes == "batches":
-            return [LogLine(self.identity.id, f"batches that were collected and not learned from: {owed}")]
-        asked = f"buffer.samples_per_insert {per_insert:g} asks for {self._flow.train_iter + owed}"
-        return [LogLine(self.identity.id, f"{owed} updates are owed: {self._flow.train_iter} were done, and {asked}")]
-
-    def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
-        """Rows of progress.txt that are due."""
-        awaited = self._commander.awaited(counters)
-        rows = self._progress.last(counters) if last else self._progress.due(counters, awaited)
-        return [WriteProgress(self.identity.id, row) for row in rows]
-
-    def _buffer_reports(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Step]:
-        if not counters.wall_s:
-            return []  # its time has not begun
-        reports = self.replay.reports(counters, now_s, newest=self._flow.policy, last=last)
-        return [Emit(self.identity.id, self._reanalysis.completed(report)) for report in reports]
-
-    def _vital_signs(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Step]:
-        report = self._vitals.due(counters, now_s, last=last)
-        if report is None:
-            return []
-        document = self._vitals.document(report.wall_s)
-        return [Emit(self.identity.id, report), WriteTimers(self.identity.id, document)]
 
     # --- after a restart ---
 
@@ -372,7 +357,7 @@ class Experiment:
             return []
         speaker = Speaker(meta.chunk.worker, meta.chunk.incarnation)
         message = ChunkReady(lease, meta)
-        why = self.disbelief(message, speaker)
+        why = self.refusal(message, speaker)
         if why is not None:
             return [LogLine(self.identity.id, f"payload {meta.file} is left aside: {why}", "warning")]
         before = self.replay.ledger.env_step

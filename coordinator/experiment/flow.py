@@ -159,14 +159,15 @@ class FlowControl:
         grown = self._grow_credit()
         steps.append(self.answer(message, rejected=accepted.rejected))
         if grown and grown != [lease]:
-            steps += self._tell_credit([other for other in grown if other != lease])
-        steps += self._delete(accepted.deletable)
+            steps += self._send_credit([other for other in grown if other != lease])
+        if accepted.deletable:
+            steps.append(DeleteChunks(self._experiment, accepted.deletable))
         served = self._serve() if self._requests.next is not None else []
         return accepted, steps + served + (self.extend_credit() if served else [])
 
     def answer(self, message: ChunkReady, *, rejected: str | None) -> Reply:
         """The acknowledgement of a chunk, which is all the control traffic that a collector needs."""
-        policy, exploration, others = self._acting()
+        policy, exploration, others = self._acting_settings()
         granted, task = self.credit.granted(message.lease), self._curriculum.task
         return Reply(ChunkAccepted(message.meta.chunk, granted, policy, exploration, rejected, others, task))
 
@@ -185,15 +186,18 @@ class FlowControl:
             self._used = message.train_iter, index.sampled_rows
             self._settle()
         files = self._replay.confirm_loaded(message.loaded_row)
-        return self._delete(files) + self._serve() + self.extend_credit()
+        steps = self._serve()
+        if files:
+            steps = [*self._delete(files), *steps]
+        grown = self._grow_credit()
+        return steps + self._send_credit(grown) if grown else steps
 
-    def may_be_asked(self, message: BatchRequest) -> bool:
-        """Whether a learner can have sent this request: it is not too far ahead of the next expected one."""
-        next_ = message.oldest if self._resuming else self._requests.expected
-        return 1 <= message.oldest <= message.request < next_ + MOST_REQUESTS_AHEAD
+    def first_refused_request(self, oldest: int) -> int:
+        """The lowest number that is too far ahead of the next expected request; `oldest`: see BatchRequest."""
+        return (oldest if self._resuming else self._requests.expected) + MOST_REQUESTS_AHEAD
 
     @property
-    def told_row(self) -> int:
+    def announced_row(self) -> int:
         """The learner has got every row below this one. For a learner that is back, the number is an upper bound."""
         return self._replay.index.next_row if self._resuming else self._replay.index.told_row
 
@@ -249,7 +253,7 @@ class FlowControl:
             for lease in collectors
             if lease not in granted
         ]
-        return steps + self._tell_credit(granted) if granted else steps
+        return steps + self._send_credit(granted) if granted else steps
 
     def exploration(self) -> dict[str, float]:
         """The exploration settings for collectors now."""
@@ -265,12 +269,13 @@ class FlowControl:
         if now_s - self._moved[2] >= STALLED_S:
             self._moved = (rows, served, now_s)
             steps += self._late(self.credit.wait_no_longer())
-        return steps + self.extend_credit()
+        grown = self._grow_credit()
+        return steps + self._send_credit(grown) if grown else steps
 
     def extend_credit(self) -> list[Step]:
         """Give collectors as much credit as the buffer and the budget allow; many of them over several turns."""
         grown = self._grow_credit()
-        return self._tell_credit(grown) if grown else []
+        return self._send_credit(grown) if grown else []
 
     # --- over a restart ---
 
@@ -310,7 +315,7 @@ class FlowControl:
 
     def repeat(self, lease: int) -> list[Step]:
         """Send a collector its credit again."""
-        return self._tell_credit([lease] if self.credit.granted(lease) else [])
+        return self._send_credit([lease] if self.credit.granted(lease) else [])
 
     # --- inside ---
 
@@ -347,28 +352,26 @@ class FlowControl:
         return [LogLine(self._experiment, text, "warning")]
 
     def _grow_credit(self) -> list[int]:
-        if not self.is_open:
-            return []
-        return self.credit.extend(min(map(FlowControl.room, self._together)))
+        """Grant credit as far as each policy allows; return the leases whose grant grew."""
+        room = self._replay.env_steps_left()
+        for flow in self._together:
+            if not flow.is_open:
+                return []
+            room = min(room, flow._plan.slots_for(flow._replay.index.insertable_rows()))
+        return self.credit.extend(room)
 
-    def room(self) -> int:
-        """The credit that collectors may have outstanding in all, as far as this policy goes."""
-        if not self.is_open:
-            return 0
-        rows = self._replay.index.insertable_rows()
-        return min(self._replay.env_steps_left(), self._plan.slots_for(rows))
-
-    def _acting(self) -> tuple[PolicyRef, dict[str, float], list[Acting]]:
-        """What the first policy acts by, its exploration, and both of the others."""
+    def _acting_settings(self) -> tuple[PolicyRef, dict[str, float], list[Acting]]:
+        """Return the newest version and the exploration of the first policy, and those of the others."""
         first, *others = self._together
-        return first.policy, first.exploration(), list(map(FlowControl.acting, others))
+        exploration = first._declaration.exploration_at(first._replay.ledger.env_step)
+        return first.policy, exploration, list(map(FlowControl.acting, others))
 
     def acting(self) -> Acting:
         """What this policy acts by, for collectors."""
         return Acting(self.policy, self.exploration())
 
-    def _tell_credit(self, leases: Sequence[int]) -> list[Step]:
-        policy, exploration, others = self._acting()
+    def _send_credit(self, leases: Sequence[int]) -> list[Step]:
+        policy, exploration, others = self._acting_settings()
         task, granted = self._curriculum.task, self.credit.granted
         return [
             SendToLease(lease, Credit(lease, granted(lease), policy, exploration, others, task)) for lease in leases

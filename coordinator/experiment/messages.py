@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from msgspec import Struct
-
-from remuda.buffer.chunk import chunk_name
-from remuda.coordinator.effects import Reply, Step
+from remuda.coordinator.effects import Step, refused
 from remuda.coordinator.experiment.parts import Parts
 from remuda.coordinator.experiment.reanalysis import is_its_own
-from remuda.coordinator.leases import Lease
+from remuda.coordinator.leases import Lease, Speaker
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.policy.algorithms import declaration
 from remuda.training.commander.end import End
@@ -19,9 +16,8 @@ from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,
     CallbacksDecided,
+    CheckpointRecord,
     CheckpointSaved,
-    ChunkAccepted,
-    ChunkMeta,
     ChunkReady,
     ChunkUnreadable,
     CollectorReport,
@@ -39,24 +35,26 @@ from remuda.wire.messages import (
     WorkerVitals,
 )
 
-UNDER_A_LEASE = (
-    Ready,
-    ChunkReady,
-    CollectorReport,
-    WorkerVitals,
-    BatchRequest,
-    ChunkUnreadable,
-    PolicyPublished,
-    TargetPublished,
-    LearnerReport,
-    CheckpointSaved,
-    CallbacksDecided,
-    EvaluationDone,
-    EvaluationFilmed,
-    Reanalyzed,
-    NotReanalyzed,
-    Drained,
-    WorkerFailed,
+UNDER_A_LEASE: frozenset[type[AnyMessage]] = frozenset(
+    {
+        Ready,
+        ChunkReady,
+        CollectorReport,
+        WorkerVitals,
+        BatchRequest,
+        ChunkUnreadable,
+        PolicyPublished,
+        TargetPublished,
+        LearnerReport,
+        CheckpointSaved,
+        CallbacksDecided,
+        EvaluationDone,
+        EvaluationFilmed,
+        Reanalyzed,
+        NotReanalyzed,
+        Drained,
+        WorkerFailed,
+    }
 )
 """Messages about the work of a lease."""
 _ROLES: dict[type[AnyMessage], Role] = {
@@ -77,104 +75,89 @@ _ROLES: dict[type[AnyMessage], Role] = {
 """The role that each message is about; the others may come from any role."""
 
 
-class Speaker(Struct, frozen=True):
-    """One incarnation of a worker, from the identity of its connection."""
+class MessageHandlers:
+    """Checks each message against the state of the experiment, then passes it on to the parts that it concerns.
 
-    worker: str
-    incarnation: int
-
-
-NOBODY = Speaker("", -1)
-"""Holds no lease."""
-
-
-def speaker_at(peer: bytes) -> Speaker:
-    """The worker that a connection claims to be of; NOBODY if it is no worker. See worker_identity."""
-    worker, _, rest = peer.partition(b":")
-    incarnation = rest.partition(b":")[0]
-    if len(worker) != 36 or not worker.isascii() or not (incarnation.isdigit() and len(incarnation) <= 16):
-        return NOBODY
-    return Speaker(worker.decode("ascii"), int(incarnation))
-
-
-class Claims:
-    """Checks messages of workers against what one experiment knows, before anything is changed.
-
-    A worker that sends something impossible loses its lease; others do not notice.
+    A worker that sends an impossible message loses its lease; others do not notice.
     """
 
     def __init__(self, parts: Parts) -> None:
-        self._leases, self._callbacks = parts.leases, parts.callbacks
+        self._id = parts.identity.id
+        self._status, self._workers, self._dispatch = parts.status, parts.workers, parts.dispatch
         self._replay, self._flow, self._reanalysis = parts.replay, parts.flow, parts.reanalysis
-        self._curriculum = parts.commander.curriculum
+        self._leases, self._failures = parts.leases, parts.failures
+        self._progress, self._vitals, self._callbacks = parts.progress, parts.vitals, parts.callbacks
+        self._curriculum, self._plan = parts.commander.curriculum, parts.replay.plan
         self._num_envs = parts.config.env.num_envs
         self._metrics = frozenset(declaration(parts.config).collected)
-        """The names that collectors may report means under."""
+        """Names under which collectors may report means."""
 
-    def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
-        """Why this cannot be true; None if it can. Leases that are over are not checked here."""
-        lease = self._leases.find(getattr(message, "lease", 0))
+    # --- checks ---
+
+    def refusal(self, message: AnyMessage, speaker: Speaker) -> str | None:
+        """Why this message cannot be true; None if it can. Messages about closed leases are checked by `receive`."""
+        lease = self._leases.open_leases.get(getattr(message, "lease", 0))
         if lease is None:
             return None
-        if (lease.worker, lease.incarnation) != (speaker.worker, speaker.incarnation):
+        if lease.worker != speaker.worker or lease.incarnation != speaker.incarnation:
             return f"it speaks for lease {lease.number}, which is not its own"
         role = _ROLES.get(type(message), lease.role)
         if role != lease.role:
             return f"it says {type(message).__name__}, which only a {role} can, and is a {lease.role}"
         if isinstance(message, ChunkReady):  # most are
-            return self.of_chunk(message, speaker)
-        return self._of_other(message, lease, speaker)
+            return self.refusal_of_chunk(message, speaker)
+        return self._refusal_of_other(message, lease, speaker)
 
-    def _of_other(self, message: AnyMessage, lease: Lease, speaker: Speaker) -> str | None:
+    def _refusal_of_other(self, message: AnyMessage, lease: Lease, speaker: Speaker) -> str | None:
         match message:
             case BatchRequest():
-                return self._of_request(message)
-            case PolicyPublished() | TargetPublished():
-                return self._of_epoch(message.policy.epoch)
+                return self._refusal_of_request(message)
+            case PolicyPublished() | TargetPublished() if message.policy.epoch != self._flow.epoch:
+                return f"it publishes under epoch {message.policy.epoch}, and was given {self._flow.epoch}"
             case Reanalyzed() | NotReanalyzed():
-                return self.of_reanalysis(message, speaker) or self._reanalysis.disbelief(message)
-            case CheckpointSaved() | CallbacksDecided():
-                return self._of_answer(message)
+                return self._refusal_of_reanalysis(message, speaker) or self._reanalysis.refusal(message)
+            case CheckpointSaved():
+                return self._refusal_of_checkpoint(message.record)
+            case CallbacksDecided() if not self._callbacks.book.was_told(message.number):
+                return f"its callbacks have decided about event {message.number}, of which nobody was told"
             case CollectorReport():
-                return self._of_metrics(message.metrics.keys())
+                return self._refusal_of_metrics(message.metrics.keys())
             case WorkerFailed(hopeless=True) if lease.role != "learner":
                 return f"it says that the run is hopeless, which only a learner can, and is a {lease.role}"
             case _:
                 return None
 
-    def of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
-        """Why this chunk cannot be the sender's, or cannot be as it is described; also for a lease that is over."""
-        meta, chunk, plan = message.meta, message.meta.chunk, self._replay.plan
-        if message.others and len(message.others) != self._flow.others:
+    def refusal_of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
+        """Why this chunk cannot be the sender's, or has impossible sizes; also for a closed lease."""
+        meta, chunk, plan, flow = message.meta, message.meta.chunk, self._plan, self._flow
+        if message.others and len(message.others) != flow.others:
             return f"its chunk {meta.file} is of {1 + len(message.others)} policies"
         own = chunk.worker == speaker.worker and chunk.incarnation == speaker.incarnation
-        if not own or meta.file != chunk_name(chunk):
+        if not own or not meta.file.startswith(chunk.worker):
             return f"it announces {meta.file}, which is not the file of a chunk of its own"
         lane_steps = meta.env_steps * plan.agents
-        most = 2 * (self._flow.chunk_slots + self._num_envs)  # it ends with a whole step of the vector, maybe late
+        most = 2 * (flow.chunk_slots + self._num_envs)  # it ends with a whole step of the vector, maybe late
         if meta.env_steps > most or len(meta.episode_returns) > lane_steps + self._num_envs:
             steps = f"{meta.env_steps} environment steps with {len(meta.episode_returns)} ends of episodes"
             return f"its chunk {meta.file} has {steps}, and {most} is the most there can be"
         if meta.rows > plan.most_rows(meta.env_steps):
             return f"its chunk {meta.file} has {meta.rows} rows of {meta.env_steps} environment steps"
-        if meta.policy.epoch > self._flow.epoch:
-            return f"its chunk {meta.file} is of policy epoch {meta.policy.epoch}, and the newest is {self._flow.epoch}"
+        if meta.policy.epoch > flow.epoch:
+            return f"its chunk {meta.file} is of policy epoch {meta.policy.epoch}, and the newest is {flow.epoch}"
         if meta.task > self._curriculum.number:
-            newest = self._curriculum.number
-            return f"its chunk {meta.file} is of task {meta.task}, and the newest is {newest}"
-        if meta.metrics and (why := self._of_means(meta, lane_steps)):
-            return why
-        if self._flow.credit.is_beyond(message.lease, plan.slots(meta)):
-            return f"its chunk {meta.file} was collected far beyond its credit"
-        return None
-
-    def _of_means(self, meta: ChunkMeta, lane_steps: int) -> str | None:
-        if any(metric.steps > lane_steps for metric in meta.metrics.values()):
+            return f"its chunk {meta.file} is of task {meta.task}, and the newest is {self._curriculum.number}"
+        if meta.metrics and any(metric.steps > lane_steps for metric in meta.metrics.values()):
             return f"its chunk {meta.file} has means over more than its {meta.env_steps} environment steps"
-        return self._of_metrics(meta.metrics.keys())
+        if flow.credit.is_beyond(message.lease, meta.env_steps):
+            return f"its chunk {meta.file} was collected far beyond its credit"
+        return self._refusal_of_metrics(meta.metrics.keys()) if meta.metrics else None
 
-    def of_reanalysis(self, message: Reanalyzed | NotReanalyzed, speaker: Speaker) -> str | None:
-        """Why this reanalysis cannot be the sender's; also for a lease that is over."""
+    def _refusal_of_metrics(self, names: Set[str]) -> str | None:
+        unknown = sorted(names - self._metrics)
+        return f"it reports {unknown[0]!r}, which its algorithm does not declare" if unknown else None
+
+    def _refusal_of_reanalysis(self, message: Reanalyzed | NotReanalyzed, speaker: Speaker) -> str | None:
+        """Why this reanalysis cannot be the sender's; also for a closed lease."""
         if isinstance(message, NotReanalyzed):
             return None
         meta = message.meta
@@ -184,65 +167,46 @@ class Claims:
             return f"its reanalysis {meta.file} is of epoch {meta.target.epoch}, and the newest is {self._flow.epoch}"
         return None
 
-    def _of_metrics(self, names: Set[str]) -> str | None:
-        unknown = sorted(names - self._metrics)
-        return f"it reports {unknown[0]!r}, which its algorithm does not declare" if unknown else None
-
-    def _of_request(self, message: BatchRequest) -> str | None:
-        plan = self._replay.plan
+    def _refusal_of_request(self, message: BatchRequest) -> str | None:
+        plan, flow = self._plan, self._flow
         if (message.batches, message.batch_size) != (plan.batches_per_request, plan.rows_per_update):
             return (
                 f"it asks for {message.batches} batches of {message.batch_size} rows, and its config says "
                 f"{plan.batches_per_request} of {plan.rows_per_update}"
             )
-        if not self._flow.may_be_asked(message):
+        if not 1 <= message.oldest <= message.request < flow.first_refused_request(message.oldest):
             return f"its request {message.request} is far beyond those that were answered"
-        told_row = self._flow.told_row
-        if message.loaded_row > told_row:
-            return f"it has loaded the rows below {message.loaded_row}, and was told of those below {told_row}"
+        if message.loaded_row > flow.announced_row:
+            return (
+                f"it has loaded the rows below {message.loaded_row}, and was told of those below {flow.announced_row}"
+            )
         if message.loaded_reanalysis > self._reanalysis.accepted:
             return f"it has read reanalysis {message.loaded_reanalysis}, and there are {self._reanalysis.accepted}"
         return None
 
-    def _of_epoch(self, epoch: int) -> str | None:
-        mine = self._flow.epoch
-        return None if epoch == mine else f"it publishes under epoch {epoch}, and was given {mine}"
-
-    def _of_answer(self, message: CheckpointSaved | CallbacksDecided) -> str | None:
-        if isinstance(message, CallbacksDecided):
-            return self._callbacks.disbelief(message)
-        record = message.record
+    def _refusal_of_checkpoint(self, record: CheckpointRecord) -> str | None:
+        ledger = self._replay.ledger
         if record.file != f"iteration_{record.train_iter}.pth.tar":
             return f"its checkpoint of iteration {record.train_iter} is called {record.file}"
-        if record.env_step > self._replay.ledger.env_step or record.episode > self._replay.ledger.episode:
-            return f"its checkpoint is of env_step {record.env_step}, and {self._replay.ledger.env_step} were collected"
+        if record.env_step > ledger.env_step or record.episode > ledger.episode:
+            return f"its checkpoint is of env_step {record.env_step}, and {ledger.env_step} were collected"
         if record.policy.epoch > self._flow.epoch:
             return f"its checkpoint is of epoch {record.policy.epoch}, and it was given {self._flow.epoch}"
         return None
 
-
-class MessageHandlers:
-    """Passes each message on to the parts that it concerns."""
-
-    def __init__(self, parts: Parts, claims: Claims) -> None:
-        self._claims, self._id = claims, parts.identity.id
-        self._status, self._workers, self._dispatch = parts.status, parts.workers, parts.dispatch
-        self._replay, self._flow, self._reanalysis = parts.replay, parts.flow, parts.reanalysis
-        self._leases, self._failures, self._deaths = parts.leases, parts.failures, parts.deaths
-        self._progress, self._vitals, self._callbacks = parts.progress, parts.vitals, parts.callbacks
+    # --- handling ---
 
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
-        """Handle a message about one of its leases, open or over, that Claims.disbelief has accepted."""
-        lease = self._leases.find(getattr(message, "lease", 0))
+        """Handle a message about an open or closed lease, after `refusal` has accepted it."""
+        lease = self._leases.open_leases.get(getattr(message, "lease", 0))
         if lease is None:
             return self._late(message, speaker, now_s)
         match message:
             case ChunkReady():
-                return self._chunk(message, now_s)
+                return self._chunk(message, lease, now_s)
             case Ready():
                 return [] if lease.ready or lease.draining else self._ready(lease, message, now_s)
             case Drained():
-                self._deaths.ended(lease.number)
                 return self._workers.drained(lease)
             case WorkerFailed():
                 return self._failed(lease, message, now_s)
@@ -262,14 +226,14 @@ class MessageHandlers:
 
     def _late(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
         """Handle news about a lease that is over, if it comes from the worker that held it."""
-        its_own = self._leases.was_held_by(getattr(message, "lease", 0), speaker.worker, speaker.incarnation)
+        its_own = self._leases.was_held_by(getattr(message, "lease", 0), speaker)
         match message:
             case ChunkReady() if its_own:
-                why = self._claims.of_chunk(message, speaker)
-                return self._chunk(message, now_s) if why is None else [refused(message, why)]
+                why = self.refusal_of_chunk(message, speaker)
+                return self._chunk(message, None, now_s) if why is None else [refused(message, why)]
             case ChunkReady():
                 return [refused(message, "it is not a chunk of the worker that had this lease")]
-            case Reanalyzed() if its_own and self._claims.of_reanalysis(message, speaker) is None:
+            case Reanalyzed() if its_own and self._refusal_of_reanalysis(message, speaker) is None:
                 return self._reanalysis.came_late(message.meta)
             case WorkerFailed() if its_own:
                 return self._hung(message, now_s)
@@ -291,7 +255,7 @@ class MessageHandlers:
                 self._learned(lease, message, now_s)
                 return []
             case CheckpointSaved():
-                self._deaths.worked(lease.number, lease.role, now_s)
+                self._worked(lease, now_s)
                 self._flow.trained(message.record.train_iter)
                 return self._dispatch.saved(message, self._status.counters(now_s), now_s)
             case CallbacksDecided():
@@ -313,7 +277,7 @@ class MessageHandlers:
 
     def _ready(self, lease: Lease, message: Ready, now_s: float) -> list[Step]:
         self._leases.set_ready(lease)
-        self._deaths.ready(lease.number, now_s)
+        lease.ready_s = now_s
         said: list[Step] = [LogLine(self._id, text, "warning") for text in message.warnings]
         match lease.role:
             case "collector":
@@ -339,13 +303,16 @@ class MessageHandlers:
 
     # --- work is done ---
 
-    def _chunk(self, message: ChunkReady, now_s: float) -> list[Step]:
+    def _chunk(self, message: ChunkReady, lease: Lease | None, now_s: float) -> list[Step]:
+        """Count a chunk; `lease` is None if it is closed."""
         if self._status.over:
             return [self._flow.answer(message, rejected=f"the experiment is over ({self._status.state})")]
         accepted, steps = self._flow.chunk(message)
         if accepted.fresh:
-            self._failures.worked(message.meta.chunk.worker, counts=True)
-            self._deaths.worked(message.lease, "collector", now_s)
+            if lease is not None:
+                lease.worked_s = now_s
+            if not self._failures.none:
+                self._failures.worked(message.meta.chunk.worker, lease, counts=True)
             self._progress.chunk(message.meta)
             if self._callbacks.book.active:
                 self._callbacks.book.chunk(message.meta, self._replay.ledger.env_step)
@@ -356,8 +323,9 @@ class MessageHandlers:
 
     def _worked(self, lease: Lease, now_s: float, *, counts: bool = False) -> None:
         """A worker has done some work."""
-        self._failures.worked(lease.worker, counts=counts)
-        self._deaths.worked(lease.number, lease.role, now_s)
+        lease.worked_s = now_s
+        if not self._failures.none:
+            self._failures.worked(lease.worker, lease, counts=counts)
 
     def _learned(self, lease: Lease, message: LearnerReport, now_s: float) -> None:
         """Metrics of the algorithm; progress.txt shows some of them. No metrics: the learner has no batches left."""
@@ -385,7 +353,10 @@ class MessageHandlers:
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
         """A worker that was dropped reports where it hangs, or one that was replaced reports a failure."""
-        first = self._leases.last_word(message.lease)
+        lease = self._leases.known(message.lease)
+        first = lease is not None and not lease.failed
+        if lease is not None:
+            lease.failed = True
         if first and message.hung and not self._status.over:
             self._failures.counted(now_s)
             self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
@@ -399,11 +370,6 @@ class MessageHandlers:
 
     def _tell_of(self, which: str, failure: WorkerFailed) -> LogLine:
         return LogLine(self._id, f"{which}: {failure.error}\n{failure.traceback}", "error")
-
-
-def refused(message: ChunkReady, why: str) -> Reply:
-    """The answer to a chunk that is not counted."""
-    return Reply(ChunkAccepted(message.meta.chunk, 0, message.meta.policy, {}, rejected=why))
 
 
 def _collector_report(message: CollectorReport, worker: str, env_step: int) -> WorkerReport:

@@ -1,4 +1,4 @@
-"""Makes the parts of an experiment in the order in which they need each other; restores them from the journal."""
+"""The parts of one experiment: construction, journal rows, restart, and reports on their state."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import DeleteChunks, Step
 from remuda.coordinator.experiment.ending import CallbackDispatch, ExperimentShutdown
 from remuda.coordinator.experiment.evaluation import EvaluationDispatch
-from remuda.coordinator.experiment.failures import Deaths, Failures
 from remuda.coordinator.experiment.flow import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
-from remuda.coordinator.experiment.workers import ExperimentWorkers, WorkerDemand
+from remuda.coordinator.experiment.workers import ExperimentWorkers, Failures, WorkerDemand
 from remuda.coordinator.leases import LeaseBook
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander
+from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.effects import Emit, LogLine, WriteProgress, WriteTimers
 from remuda.training.identity import Identity
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.resume_point import ResumePoint
@@ -25,7 +26,7 @@ from remuda.training.run_snapshot import Changes, ExperimentSnapshot
 from remuda.training.snapshot import Rows
 from remuda.training.status import LiveStatus
 from remuda.training.vitals import Vitals
-from remuda.wire.messages import ChunkMeta, IndexedChunk
+from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk
 
 GENERATIONS_PER_RUN = 1_000
 """Distance between the generations of a run and of its resumed run, so that no worker gets random numbers that were
@@ -52,12 +53,11 @@ class Parts:
         self.commander = Commander(config, resumed)
         self.progress = ProgressRows(config, resumed, self.commander.curriculum)
         self.failures = Failures()
-        self.deaths = Deaths()
         # Decisions: these return messages to workers.
         self.reanalysis = ReanalysisBook(id, config, self.replay)
         self.flow = FlowControl(id, config, self.replay, self.reanalysis, self.commander.curriculum, resumed)
         self.leases = LeaseBook(first_generation, on_forget=self.flow.forget_lease)
-        self.vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: self.leases.find(lease) is not None)
+        self.vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: lease in self.leases.open_leases)
         callbacks = CallbackBook(id, active=bool(config.callbacks))
         self.callbacks = CallbackDispatch(experiment=id, book=callbacks, leases=self.leases, commander=self.commander)
         self.dispatch = EvaluationDispatch(id, self.commander, self.leases, self.progress, callbacks)
@@ -91,6 +91,52 @@ class Parts:
         self._rows_are_journaled = False
         self._left_over: tuple[str, ...] = ()
 
+    # --- reports: progress.txt, logs, curves, times ---
+
+    def last_reports(self, end: End, now_s: float) -> list[Step]:
+        """Return the reports that are left when the run is over."""
+        counters, dropped, id = self.status.counters(now_s), self.replay.dropped_rows, self.identity.id
+        return [
+            *self.progress_rows(counters, last=True),
+            *self.buffer_reports(counters, now_s, last=True),
+            *self.vital_signs(counters, now_s, last=True),
+            *([LogLine(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
+            *self._updates_owed(),
+            *self.reanalysis.summary(),
+            self.dispatch.outcomes.run_is_over(end, counters.wall_s),
+        ]
+
+    def _updates_owed(self) -> list[Step]:
+        """A line about updates that the learner did not do; readers who compare runs should know it."""
+        owed, per_insert = self.flow.updates_owed(), self.config.buffer.samples_per_insert
+        if not owed:
+            return []
+        if self.flow.owes == "batches":
+            return [LogLine(self.identity.id, f"batches that were collected and not learned from: {owed}")]
+        asked = f"buffer.samples_per_insert {per_insert:g} asks for {self.flow.train_iter + owed}"
+        return [LogLine(self.identity.id, f"{owed} updates are owed: {self.flow.train_iter} were done, and {asked}")]
+
+    def progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
+        """Return the rows of progress.txt that are due."""
+        awaited = self.commander.awaited(counters)
+        rows = self.progress.last(counters) if last else self.progress.due(counters, awaited)
+        return [WriteProgress(self.identity.id, row) for row in rows]
+
+    def buffer_reports(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Step]:
+        """Return the reports of the buffer that are due."""
+        if not counters.wall_s:
+            return []  # its time has not begun
+        reports = self.replay.reports(counters, now_s, newest=self.flow.policy, last=last)
+        return [Emit(self.identity.id, self.reanalysis.completed(report)) for report in reports] if reports else []
+
+    def vital_signs(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Step]:
+        """Return the report on how workers spent their time, if it is due."""
+        report = self.vitals.due(counters, now_s, last=last)
+        if report is None:
+            return []
+        document = self.vitals.document(report.wall_s)
+        return [Emit(self.identity.id, report), WriteTimers(self.identity.id, document)]
+
     # --- for the journal ---
 
     def snapshot(self, now_s: float) -> ExperimentSnapshot:
@@ -107,7 +153,7 @@ class Parts:
             dispatch=self.dispatch.snapshot(now_s),
             progress=self.progress.snapshot(),
             workers_failures=self.failures.snapshot(now_s),
-            deaths=self.deaths.snapshot(now_s),
+            deaths=self.failures.deaths(now_s),
             reanalysis=self.reanalysis.snapshot(),
             stage_left_s=self.shutdown.left_s(now_s),
             callbacks=self.callbacks.book.snapshot(),
@@ -151,13 +197,12 @@ class Parts:
         back."""
         self.status.restore(snapshot.state, snapshot.reason, snapshot.wall_s, now_s)
         self.shutdown.enter(snapshot.stage, now_s, snapshot.stage_left_s)
-        self.failures.restore(snapshot.workers_failures, snapshot.failures, now_s)
+        self.failures.restore(snapshot.workers_failures, snapshot.failures, snapshot.deaths, now_s)
         self.replay.restore(snapshot.replay, chunks, now_s)
         self.flow.restore(snapshot.flow)
         self.leases.restore(snapshot.leases)
-        self.deaths.restore(snapshot.deaths, now_s)
         for lease in self.leases:
-            self.deaths.taken_up(lease.number, now_s)
+            lease.recovered, lease.ready_s = True, now_s
         self.dispatch.restore(snapshot.dispatch, now_s)
         self.progress.restore(snapshot.progress)
         self.reanalysis.restore(snapshot.reanalysis, [lease.number for lease in self.leases])

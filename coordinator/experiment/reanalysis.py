@@ -242,7 +242,7 @@ class ReanalysisBook:
 
     # --- what can be true ---
 
-    def disbelief(self, message: Reanalyzed | NotReanalyzed) -> str | None:
+    def refusal(self, message: Reanalyzed | NotReanalyzed) -> str | None:
         """Why this cannot be true, whoever says it under its own lease; None if it can."""
         asking = self._asking.get(message.lease, _Asking())
         if not 1 <= message.request <= asking.requests:

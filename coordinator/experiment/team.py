@@ -23,11 +23,11 @@ from remuda.coordinator.effects import (
     RewindCurves,
     SendToLease,
     Step,
+    refused,
 )
-from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.failures import bulkhead
-from remuda.coordinator.experiment.messages import Speaker, refused
+from remuda.coordinator.experiment.experiment import Experiment, bulkhead
 from remuda.coordinator.hold import Hold
+from remuda.coordinator.leases import Speaker
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.reports import EventReport
 from remuda.logbook.tensorboard import results_of
@@ -223,15 +223,15 @@ class Team:
 
     # --- what happens ---
 
-    def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
+    def refusal(self, message: AnyMessage, speaker: Speaker) -> str | None:
         """A chunk is believed if all of it is."""
         match message:
             case ChunkReady():
-                return _chunk_disbelief(self.members, message, speaker)
+                return _chunk_refusal(self.members, message, speaker)
             case CollectorReport() | EvaluationDone() if message.place >= len(self.members):
                 return f"it speaks of policy {message.place}, and there are {len(self.members)}"
             case _:
-                each = (member.disbelief(message, speaker) for _, member in self._concerned(message))
+                each = (member.refusal(message, speaker) for _, member in self._concerned(message))
                 return next((why for why in each if why is not None), None)
 
     @bulkhead
@@ -293,7 +293,7 @@ class Team:
             return []
         speaker = Speaker(metas[0].chunk.worker, metas[0].chunk.incarnation)
         message = ChunkReady(lease, metas[0], list(metas[1:]))
-        why = self.disbelief(message, speaker)
+        why = self.refusal(message, speaker)
         if why is not None:
             return [LogLine(self.identity.id, f"payloads {metas[0].file} are left aside: {why}", "warning")]
         before = self._lead.replay.ledger.env_step
@@ -445,7 +445,7 @@ def _chunk_shares(members: Sequence[Experiment], message: ChunkReady) -> list[tu
     return list(zip(members, [message, *others], strict=True))
 
 
-def _chunk_disbelief(members: Sequence[Experiment], message: ChunkReady, speaker: Speaker) -> str | None:
+def _chunk_refusal(members: Sequence[Experiment], message: ChunkReady, speaker: Speaker) -> str | None:
     """Why a chunk cannot be what it says; None if all of it is believed."""
     metas = [message.meta, *message.others]
     if len(metas) != len(members):
@@ -453,20 +453,20 @@ def _chunk_disbelief(members: Sequence[Experiment], message: ChunkReady, speaker
     whole = (message.meta.chunk, message.meta.env_steps)
     if any((meta.chunk, meta.env_steps) != whole for meta in metas):
         return f"its chunk {message.meta.file} is not the same for all policies"
-    each = (member.disbelief(own, speaker) for member, own in _chunk_shares(members, message))
+    each = (member.refusal(own, speaker) for member, own in _chunk_shares(members, message))
     return next((why for why in each if why is not None), None)
 
 
 def _refusal_of_late(members: Sequence[Experiment], message: ChunkReady, speaker: Speaker) -> str | None:
     """Why a chunk is refused that comes after the lease of its collector; None if it is not late, or counts."""
     lead = members[0]
-    if lead.parts.leases.find(message.lease) is not None:
+    if message.lease in lead.parts.leases.open_leases:
         return None
-    if (why := _chunk_disbelief(members, message, speaker)) is not None:
+    if (why := _chunk_refusal(members, message, speaker)) is not None:
         return why
-    if not lead.parts.leases.was_held_by(message.lease, speaker.worker, speaker.incarnation):
+    if not lead.parts.leases.was_held_by(message.lease, speaker):
         return None  # each refuses it
-    each = (member.claims.of_chunk(own, speaker) for member, own in _chunk_shares(members, message))
+    each = (member.messages.refusal_of_chunk(own, speaker) for member, own in _chunk_shares(members, message))
     return next((why for why in each if why is not None), None)
 
 

@@ -106,7 +106,7 @@ class IndexAgainstModel(RuleBasedStateMachine):
         meta = meta_of(self.sequence, rows, payload_bytes=payload_bytes, train_iter=train_iter)
         if rows > self.model.capacity:
             with pytest.raises(ChunkTooLargeError):
-                self.index.insert(meta)
+                self.index.check_fits(meta)
             return
         self.sequence += 1
         result = self.index.insert(meta)
@@ -336,9 +336,9 @@ def test_a_learner_that_waits_for_rows_is_not_waited_for() -> None:
 def test_chunks_that_can_never_be_held_are_refused() -> None:
     index = index_of(10, quota_bytes=250)
     with pytest.raises(ChunkTooLargeError, match=r"has 11 rows and the buffer holds 10: raise buffer\.capacity"):
-        index.insert(meta_of(0, 11))
+        index.check_fits(meta_of(0, 11))
     with pytest.raises(ChunkTooLargeError, match=r"has 251 bytes and data/ may hold 250: raise buffer\.quota_bytes"):
-        index.insert(meta_of(0, 1, payload_bytes=251))
+        index.check_fits(meta_of(0, 1, payload_bytes=251))
     assert (index.rows, index.next_row) == (0, 0)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from remuda.client.stored_logs import NoSuchRunError, find_run, stored_logs
+from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.logbook.tail import NoSuchSourceError
 from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.tests.cli.terminal import Terminal

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from remuda.coordinator import effects as fx
-from remuda.coordinator.experiment.catalog import FinishedRun
+from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.team import Team
 from remuda.tests.coordinator.simulation import CollectorWork, World

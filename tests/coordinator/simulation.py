@@ -26,9 +26,9 @@ from remuda.buffer.reanalysis_file import reanalysis_name
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
+from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, RunPrepared, TakenUp, Tick
-from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.hold import Hold
 from remuda.coordinator.journaling import prepared_experiment, recovered_run
 from remuda.coordinator.limits import Limits

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.effects import Effect, Exit, Send
 from remuda.coordinator.events import Received, ShutdownRequested
-from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry

@@ -28,10 +28,10 @@ def test_indices_are_the_smallest_free_ones_per_role() -> None:
 def test_a_lease_is_closed_once() -> None:
     book = LeaseBook()
     lease = book.open(holder(1, "learner", "l"))
-    assert (book.find(1), book.learner, len(book)) == (lease, lease, 1)
+    assert (book.open_leases.get(1), book.learner, len(book)) == (lease, lease, 1)
     assert book.close(1) is lease
     assert book.close(1) is None
-    assert (book.find(1), book.learner, len(book)) == (None, None, 0)
+    assert (book.open_leases.get(1), book.learner, len(book)) == (None, None, 0)
 
 
 def test_ready_are_those_that_have_said_so_and_are_not_leaving() -> None:

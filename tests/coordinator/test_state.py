@@ -7,7 +7,7 @@ from itertools import groupby
 import pytest
 
 from remuda.coordinator.events import ShutdownRequested
-from remuda.coordinator.experiment import failures
+from remuda.coordinator.experiment import workers
 from remuda.logbook.episode_reports import EvaluationReport, WorkerReport
 from remuda.logbook.reports import BufferThroughputReport
 from remuda.tests.coordinator.configs import config
@@ -169,7 +169,7 @@ def test_lost_repeated_and_reordered_messages_change_no_counter(seed: int) -> No
 
 @pytest.mark.parametrize("seed", range(15 if LONG else 3))
 def test_workers_that_die_and_come_back_change_no_counter(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "FAILURES_IN_A_ROW", 10**6)  # they die every few seconds: no run is that unlucky
+    monkeypatch.setattr(workers, "FAILURES_IN_A_ROW", 10**6)  # they die every few seconds: no run is that unlucky
     world = World(
         config(collector={"count": 3, "chunk_env_steps": 64}, stop={"max_env_steps": 1_500}),
         seed=seed,

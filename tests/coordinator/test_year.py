@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.coordinator import assignments, connections, membership
+from remuda.coordinator import assignments, catalog, connections, membership
 from remuda.coordinator.disk import runs_folder
-from remuda.coordinator.experiment import catalog
 from remuda.tests.coordinator.year import Sizes, Year
 
 DEATHS_PER_STEP = 0.6

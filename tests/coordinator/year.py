@@ -17,9 +17,9 @@ from statistics import median
 from uuid import UUID
 
 from remuda.buffer.chunk import chunk_name
+from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.events import TakenUp
-from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.limits import Limits

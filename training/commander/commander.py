@@ -14,7 +14,7 @@ from msgspec import structs
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration
 from remuda.training.commander.curriculum import Curriculum
-from remuda.training.commander.end import STOP_VALUE, End, solved, used_up
+from remuda.training.commander.end import STOP_VALUE, End, solved
 from remuda.training.commander.evaluation import (
     Awaited,
     BestCheckpoint,
@@ -146,11 +146,12 @@ class Commander:
         end = self.reached(counters)
         if end is not None:
             return self.end(end)
-        if self.saving is not None or self._is_saved(counters.train_iter):
-            return []
+        last = self.last_record
+        if self.saving is not None or (last is not None and last.train_iter == counters.train_iter):
+            return []  # a save is under way, or nothing was learned since the last
         if counters.env_step >= self._cadence.next_evaluation and not self._busy_evaluating:
             return self._save("evaluation", counters.env_step)
-        if self._cadence.checkpoint_is_due(counters, self.last_record):
+        if self._cadence.checkpoint_is_due(counters, last):
             return self._save("interval", counters.env_step)
         return []
 
@@ -252,10 +253,14 @@ class Commander:
 
     def reached(self, counters: Counters) -> End | None:
         """The end, if the counters have reached a bound of `stop`, or the checkpoint of a resumed run had."""
-        end, record = used_up(self.config.stop, counters), self.last_record
-        if end is None and record is not None and record.reward is not None:
-            return self._solved_by(record, record.reward)
-        return end
+        stop, record = self.config.stop, self.last_record
+        if counters.env_step >= stop.max_env_steps:
+            return _reached("max_env_steps", stop.max_env_steps, "env_step", counters.env_step)
+        if stop.max_train_iters is not None and counters.train_iter >= stop.max_train_iters:
+            return _reached("max_train_iters", stop.max_train_iters, "train_iter", counters.train_iter)
+        if stop.max_wall_s is not None and counters.wall_s >= stop.max_wall_s:
+            return _reached("max_wall_s", stop.max_wall_s, "wall_s", counters.wall_s)
+        return None if record is None or record.reward is None else self._solved_by(record, record.reward)
 
     def may_solve(self, record: CheckpointRecord) -> bool:
         """Whether the evaluation of this checkpoint was at the last task, for which stop.stop_value is."""
@@ -383,3 +388,7 @@ class Commander:
         if self.skips_final_evaluation or self.ending is None or self.ending.reason == STOP_VALUE:
             return False
         return record.train_iter != self._evaluated_train_iter
+
+
+def _reached(reason: str, bound: float, counter: str, value: float) -> End:
+    return End(reason, f"{counter} {value:.10g} has reached {reason} {bound:.10g}")

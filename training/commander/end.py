@@ -52,17 +52,6 @@ class End:
         return "stopped" if self.on_request else "failed"
 
 
-def used_up(stop: StopConfig, counters: Counters) -> End | None:
-    """The end, if a budget has been reached."""
-    if counters.env_step >= stop.max_env_steps:
-        return _reached("max_env_steps", stop.max_env_steps, "env_step", counters.env_step)
-    if stop.max_train_iters is not None and counters.train_iter >= stop.max_train_iters:
-        return _reached("max_train_iters", stop.max_train_iters, "train_iter", counters.train_iter)
-    if stop.max_wall_s is not None and time_is_over(stop, counters):
-        return _reached("max_wall_s", stop.max_wall_s, "wall_s", counters.wall_s)
-    return None
-
-
 def time_is_over(stop: StopConfig, counters: Counters) -> bool:
     """Whether stop.max_wall_s has been reached."""
     return stop.max_wall_s is not None and counters.wall_s >= stop.max_wall_s
@@ -86,7 +75,3 @@ def evaluation_is_too_late(stop: StopConfig, *, wall_s: float, waited_s: float) 
     which the evaluation could not begin does not count."""
     bound_s = stop.max_wall_s
     return bound_s is not None and min(wall_s - bound_s, waited_s) >= longer_s(bound_s)
-
-
-def _reached(reason: str, bound: float, counter: str, value: float) -> End:
-    return End(reason, f"{counter} {value:.10g} has reached {reason} {bound:.10g}")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.disk import SLOW_S, Disk, Found
 from remuda.coordinator.disk.errands import Errands
 from remuda.coordinator.disk.holds import HELD_UP_S, PATIENCE_S
@@ -20,7 +21,6 @@ from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
 from remuda.coordinator.effects import Abandon, Asked, CloseRun, FindRoom, PrepareRun
 from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRecovered, RunRefused, TakenUp
-from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.hold import Hold
 from remuda.logbook.lines import TextLog

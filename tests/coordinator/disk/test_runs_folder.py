@@ -13,12 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import chunk_name, write_chunk
+from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk import runs_folder
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.effects import Asked, CloseRun, PrepareRun
 from remuda.coordinator.events import PreparedRun, TakenUp
-from remuda.coordinator.experiment.catalog import FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import recovered_run
 from remuda.logbook.progress import ProgressRow

@@ -17,9 +17,9 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.run_folder import write_turns
 from remuda.coordinator.effects import OfPolicy, Release, Reply, SendToLease, Step
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.messages import Speaker
 from remuda.coordinator.experiment.team import Team
 from remuda.coordinator.journaling import recovered_run
+from remuda.coordinator.leases import Speaker
 from remuda.environments.assignment import configs_of_policies
 from remuda.policy.row_plan import joint_plan, row_plan
 from remuda.training.effects import RecordCheckpoint
@@ -165,7 +165,7 @@ class World:
 
     def say(self, worker: Worker, message: AnyMessage) -> None:
         speaker = Speaker(worker.uuid, 1)
-        why = self.team.disbelief(message, speaker)
+        why = self.team.refusal(message, speaker)
         assert why is None, why
         self.do(self.team.receive(message, speaker, self.now_s), worker)
 

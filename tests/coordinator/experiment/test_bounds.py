@@ -12,7 +12,7 @@ from remuda.coordinator.experiment.ending import REPLACEMENT_S, STAGE_LONGEST_S
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.invariants import Invariants
 from remuda.tests.coordinator.simulation import World
-from remuda.training.commander.end import used_up
+from remuda.training.commander.commander import Commander
 from remuda.wire.messages import Counters, ExperimentStatus, Role
 
 MISSING: tuple[Role, ...] = ("learner", "collector", "evaluator")
@@ -111,7 +111,7 @@ def _bound_is_passed(world: World) -> bool:
     status, stop = world.experiment(), world.config.stop
     counters = Counters(env_step=status.env_step, train_iter=status.train_iter, wall_s=status.wall_s)
     solved = stop.stop_value is not None and (status.last_return or 0.0) >= stop.stop_value
-    return solved or used_up(stop, counters) is not None
+    return solved or Commander(world.config).reached(counters) is not None
 
 
 @pytest.mark.parametrize("number", [*range(8), *NEVER_ENDED])

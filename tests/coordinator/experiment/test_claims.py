@@ -15,7 +15,7 @@ from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
 from remuda.coordinator.experiment.credit import ANNOUNCED_AHEAD
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.messages import NOBODY, Speaker, speaker_at
+from remuda.coordinator.leases import NOBODY, Speaker, speaker_at
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import Worker, World

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
 
-from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, GOOD_LEASE_S, LEAST_S, Deaths
+from remuda.coordinator.experiment.workers import FAILURES_IN_A_ROW, GOOD_LEASE_S, LEAST_S, Failures
+from remuda.coordinator.leases import Lease
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, Worker, World
+from remuda.training.snapshot import FailuresSnapshot, LeaseHolder
 
 ABORTED = "signal 6 (SIGABRT)"
+
+
+def lease_of(worker: str, ready_s: float = math.inf) -> Lease:
+    lease = Lease(LeaseHolder(1, worker, 0, "collector", "host", 1), 0)
+    lease.ready_s = ready_s
+    return lease
 
 
 class Leases:
     """Leases of one role, one after the other."""
 
     def __init__(self) -> None:
-        self.deaths, self.now_s, self.number = Deaths(), 0.0, 0
+        self.failures, self.now_s = Failures(), 0.0
 
     def live(self, seconds: float, *, how: str = ABORTED, worker: str = "w") -> str | None:
-        """A lease whose worker hands in work every second and then dies; whether that is the end."""
-        self.number += 1
-        self.deaths.begun(self.number)
-        self.deaths.ready(self.number, self.now_s)
+        """A lease whose worker hands in work every second and then dies; returns the end that follows."""
+        lease = lease_of(worker, self.now_s)
         for _ in range(int(seconds)):
             self.now_s += 1.0
-            self.deaths.worked(self.number, "collector", self.now_s)
+            lease.worked_s = self.now_s
+            self.failures.worked(worker, lease)
         self.now_s += 1.0
-        self.deaths.died(self.number, "collector", worker, how, self.now_s)
+        self.failures.died(lease, how, self.now_s)
         self.now_s += 1.0
-        return self.deaths.hopeless(self.now_s)
+        return self.failures.hopeless_deaths(self.now_s)
 
 
 def test_work_of_short_leases_does_not_excuse_their_deaths() -> None:
@@ -52,52 +60,49 @@ def test_a_week_in_which_a_worker_is_lost_every_few_minutes_is_no_failure() -> N
 
 def test_deaths_on_one_bad_machine_do_not_count_while_others_of_the_role_work() -> None:
     leases = Leases()
-    leases.deaths.begun(999)
-    leases.deaths.ready(999, -GOOD_LEASE_S)
+    steady = lease_of("steady", -GOOD_LEASE_S)
     for _ in range(3 * FAILURES_IN_A_ROW):
         assert leases.live(2.0) is None
-        leases.deaths.worked(999, "collector", leases.now_s)
+        steady.worked_s = leases.now_s
+        leases.failures.worked("steady", steady)
 
 
 def test_many_that_die_at_the_same_moment_may_have_one_passing_cause() -> None:
-    deaths = Deaths()
-    for lease in range(64):
-        deaths.begun(lease)
-        deaths.died(lease, "collector", f"w{lease}", ABORTED, 100.0)
-    assert deaths.hopeless(100.0) is None
-    assert deaths.rest_s(100.0) == LEAST_S
-    deaths.begun(64)
-    deaths.died(64, "collector", "w64", ABORTED, 100.0 + LEAST_S)
-    assert deaths.hopeless(100.0 + LEAST_S) is not None
+    failures = Failures()
+    for number in range(64):
+        failures.died(lease_of(f"w{number}"), ABORTED, 100.0)
+    assert failures.hopeless_deaths(100.0) is None
+    assert failures.rest(100.0) == (LEAST_S, 64)
+    failures.died(lease_of("w64"), ABORTED, 100.0 + LEAST_S)
+    assert failures.hopeless_deaths(100.0 + LEAST_S) is not None
 
 
 def test_a_worker_that_was_lost_may_say_later_how_it_ended() -> None:
     leases = Leases()
     for number in range(FAILURES_IN_A_ROW - 1):
         leases.live(1.0, how="lost, silent for 10.1 s", worker=f"w{number}")
-        leases.deaths.explained(f"w{number}", ABORTED)
+        leases.failures.explained(f"w{number}", ABORTED)
     end = leases.live(1.0, how="lost, silent for 10.2 s")
     assert end is not None
     assert f"{ABORTED} (4 times), lost, silent for 10.2 s" in end
 
 
 def test_it_comes_back_over_a_restart() -> None:
-    leases, after = Leases(), Deaths()
+    leases, after = Leases(), Failures()
     for _ in range(FAILURES_IN_A_ROW - 1):
         leases.live(1.0)
-    after.restore(leases.deaths.snapshot(leases.now_s), 0.0)
-    after.begun(77)
-    after.died(77, "collector", "w", ABORTED, 1.0)
-    assert after.hopeless(1.0) is not None
+    after.restore(FailuresSnapshot(), 0, leases.failures.deaths(leases.now_s), 0.0)
+    after.died(lease_of("w"), ABORTED, 1.0)
+    assert after.hopeless_deaths(1.0) is not None
 
 
 def test_a_lease_that_was_taken_up_and_whose_worker_died_with_the_coordinator_does_not_count() -> None:
-    deaths = Deaths()
-    for lease in range(FAILURES_IN_A_ROW):
-        deaths.taken_up(lease, 0.0)
-    for lease in range(FAILURES_IN_A_ROW):
-        deaths.died(lease, "collector", "w", "lost", 10.0 + lease)
-    assert deaths.hopeless(20.0) is None
+    failures = Failures()
+    for number in range(FAILURES_IN_A_ROW):
+        lease = lease_of(f"w{number}", 0.0)
+        lease.recovered = True
+        failures.died(lease, "lost", 10.0 + number)
+    assert failures.hopeless_deaths(20.0) is None
 
 
 def collector_of(world: World) -> Worker:

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from remuda.coordinator import effects as fx
+from remuda.coordinator.catalog import FINISHED_KEPT, Catalog, FinishedRun
 from remuda.coordinator.events import Received
-from remuda.coordinator.experiment.catalog import FINISHED_KEPT, Catalog, FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import World

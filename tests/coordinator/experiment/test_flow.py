@@ -59,7 +59,7 @@ class Run:
     def request(self, train_iter: int) -> list[Step]:
         self.requests += 1
         nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)
-        loaded, rows = self.flow.told_row, self.plan.rows_per_update
+        loaded, rows = self.flow.announced_row, self.plan.rows_per_update
         return self.flow.requested(
             BatchRequest(LEARNER, self.requests, self.requests, 1, rows, train_iter, loaded, *nothing)
         )

@@ -9,7 +9,7 @@ import pytest
 from remuda.coordinator import assignments, leases
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
-from remuda.coordinator.experiment import failures
+from remuda.coordinator.experiment import workers
 from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import Worker, World
 from remuda.tests.keys import somebody_for
@@ -29,7 +29,7 @@ def few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def deaths_end_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Collectors die at once, again and again: that is not what these tests are about."""
-    monkeypatch.setattr(failures, "FAILURES_IN_A_ROW", 10**6)
+    monkeypatch.setattr(workers, "FAILURES_IN_A_ROW", 10**6)
 
 
 def said_by_somebody(world: World, message: AnyMessage, worker: Worker | None = None) -> list[fx.Effect]:

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, LEAST_S, LONGEST_REST_S, Failures
+from remuda.coordinator.experiment.workers import FAILURES_IN_A_ROW, LEAST_S, LONGEST_REST_S, Failures
 from remuda.training.snapshot import FailuresSnapshot
 
 A, B, C = "a", "b", "c"
@@ -23,7 +23,7 @@ def test_rests_double_up_to_a_limit_and_work_wipes_the_record() -> None:
         now_s = woken_s
     assert rests == [1, 2, 4, 8, 16, 32, 32, 32]
     assert LONGEST_REST_S == 32
-    failures.worked(A)
+    failures.worked(A, None)
     failures.failed(A, now_s)
     assert A in failures.resting(now_s + 0.5)
     assert A not in failures.resting(now_s + 1.0)
@@ -32,12 +32,12 @@ def test_rests_double_up_to_a_limit_and_work_wipes_the_record() -> None:
 def test_one_that_works_wipes_its_own_record_only() -> None:
     failures = Failures()
     assert [failures.failed(A, 0.0), failures.failed(B, 0.0), failures.failed(A, 1.0)] == [1, 1, 2]
-    failures.worked(B)
+    failures.worked(B, None)
     failures.failed(B, 10.0)
     failures.failed(A, 10.0)
     assert failures.resting(11.0) == {A}
     assert failures.in_a_row == 5, "of the experiment: nobody has moved it"
-    failures.worked(C, counts=True)
+    failures.worked(C, None, counts=True)
     assert failures.in_a_row == 0
     assert failures.resting(11.0) == {A}, "others' work does not mend it"
 
@@ -45,12 +45,12 @@ def test_one_that_works_wipes_its_own_record_only() -> None:
 def test_hopeless_takes_both_number_and_time() -> None:
     failures = Failures()
     for number in range(FAILURES_IN_A_ROW):
-        assert failures.rest_s(0.0) == 0.0
+        assert failures.rest(0.0)[0] == 0.0
         failures.failed(f"{number}", 0.0)
     assert not failures.hopeless(0.0)
     assert failures.hopeless(0.0, passing=False)
-    assert failures.rest_s(2.0) == LEAST_S - 2.0
-    assert failures.rest_s(LEAST_S) == 0.0
+    assert failures.rest(2.0)[0] == LEAST_S - 2.0
+    assert failures.rest(LEAST_S)[0] == 0.0
     failures.failed(A, LEAST_S)
     assert failures.hopeless(LEAST_S)
 
@@ -94,14 +94,14 @@ def test_over_a_restart_everything_stays_as_it_was(
         now_s = happen(one, event, now_s)
     snapshot = msgspec.msgpack.decode(msgspec.msgpack.encode(one.snapshot(now_s)), type=FailuresSnapshot)
     two, shift_s = Failures(), down_s
-    two.restore(snapshot, one.in_a_row, now_s + shift_s)
+    two.restore(snapshot, one.in_a_row, [], now_s + shift_s)
     for event in after:
         later_s = happen(one, event, now_s)
         happen(two, event, now_s + shift_s)
         now_s = later_s
         assert two.in_a_row == one.in_a_row
         for look_s in (now_s + 0.01, now_s + 3.3, now_s + 17.7):
-            assert abs(two.rest_s(look_s + shift_s) - one.rest_s(look_s)) < 1e-6
+            assert abs(two.rest(look_s + shift_s)[0] - one.rest(look_s)[0]) < 1e-6
 
 
 def happen(failures: Failures, event: tuple[str, str, float], now_s: float) -> float:
@@ -111,9 +111,9 @@ def happen(failures: Failures, event: tuple[str, str, float], now_s: float) -> f
         case "failed":
             failures.failed(worker, now_s)
         case "worked":
-            failures.worked(worker)
+            failures.worked(worker, None)
         case "moved":
-            failures.worked(C, counts=True)
+            failures.worked(C, None, counts=True)
         case _:
             failures.counted(now_s)
     return now_s
@@ -121,6 +121,6 @@ def happen(failures: Failures, event: tuple[str, str, float], now_s: float) -> f
 
 def test_an_older_journal_knows_of_no_rests() -> None:
     failures = Failures()
-    failures.restore(FailuresSnapshot(), 3, 10.0)
+    failures.restore(FailuresSnapshot(), 3, [], 10.0)
     assert failures.in_a_row == 3
     assert failures.resting(10.0) == frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.coordinator.experiment.ending import REPLACEMENT_S, STAGE_LONGEST_S, STOPPED_EVALUATION_S
-from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW
+from remuda.coordinator.experiment.workers import FAILURES_IN_A_ROW
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.experiment.test_failures import fail
 from remuda.tests.coordinator.simulation import STEP_S, WORK, EvaluatorWork, Worker, World

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.effects import CloseRun, OfPolicy, SendToLease
-from remuda.coordinator.experiment.messages import Speaker
+from remuda.coordinator.leases import Speaker
 from remuda.tests.coordinator.experiment.teams import AGENTS, COPIES, HORIZON, World, counters_of, team_config
 from remuda.wire.messages import ChunkReady, CollectorReport, Drain, StopExperiment
 
@@ -176,8 +176,8 @@ def test_a_chunk_counts_for_all_policies_or_for_none(worlds: Any) -> None:
     ]
     before = world.env_steps
     for lie in lies:
-        assert world.team.disbelief(lie, speaker) is not None
-    assert world.team.disbelief(CollectorReport(worker.lease, 0, 0, 0, 0.0, 0.0, 0.0, place=2), speaker) is not None
+        assert world.team.refusal(lie, speaker) is not None
+    assert world.team.refusal(CollectorReport(worker.lease, 0, 0, 0, 0.0, 0.0, 0.0, place=2), speaker) is not None
     assert world.env_steps == before
     world.say(worker, ready)
     assert world.env_steps == [before[0] + ready.meta.env_steps] * 2

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from remuda.config.recording import StopConfig
-from remuda.training.commander.end import End, evaluation_is_too_late, longer_s, used_up
+from remuda.tests.coordinator.configs import config
+from remuda.training.commander.commander import Commander
+from remuda.training.commander.end import End, evaluation_is_too_late, longer_s
 from remuda.wire.messages import Counters, ExperimentState
 
 
@@ -38,7 +40,8 @@ def test_each_reason_has_its_state(reason: str, state: ExperimentState) -> None:
     ],
 )
 def test_every_budget_that_is_used_up_ends_a_run(counters: Counters, reason: str | None) -> None:
-    end = used_up(StopConfig(max_env_steps=100, max_train_iters=10, max_wall_s=1.0), counters)
+    stop = {"max_env_steps": 100, "max_train_iters": 10, "max_wall_s": 1.0}
+    end = Commander(config(stop=stop)).reached(counters)
     assert (None if end is None else end.reason) == reason
 
 

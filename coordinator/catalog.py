@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.messages import refused
+from remuda.coordinator.effects import Step, refused
 from remuda.coordinator.experiment.team import Run
 from remuda.training.effects import LogLine
 from remuda.training.identity import Identity

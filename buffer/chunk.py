@@ -42,6 +42,8 @@ MUST_BE_FINITE = ("obs", "next_obs", "reward", "discount")
 _MAX_HEADER_BYTES = 16 << 20
 MOST_BYTES = 2 << 30
 """Of a payload file. What a chunk announces is believed up to here, since a reader takes as much memory."""
+NAME_FORMAT = "{}_{:06d}_{:09d}.safetensors"
+"""Of a payload file: worker, incarnation and sequence of its chunk."""
 _NAME = re.compile(
     r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6}|[1-9][0-9]{6,15})_([0-9]{9}|[1-9][0-9]{9,15})\.safetensors"
 )
@@ -75,7 +77,7 @@ class _Header(msgspec.Struct):
 
 def chunk_name(chunk: ChunkId) -> str:
     """Return the name of the chunk's payload file: worker, incarnation and sequence, so that names sort by age."""
-    return f"{chunk.worker}_{chunk.incarnation:06d}_{chunk.sequence:09d}.safetensors"
+    return NAME_FORMAT.format(chunk.worker, chunk.incarnation, chunk.sequence)
 
 
 def parse_name(name: str) -> ChunkId:

@@ -64,6 +64,7 @@ class FlowControl:
         self._curriculum = curriculum
         self._plan = replay.plan
         self._declaration = declaration(config)
+        self._budget_env_steps = config.stop.max_env_steps
         self.credit = CreditBook(self._plan.chunk_slots)
         self._together: tuple[FlowControl, ...] = (self,)
         self._joint = joint_plan([self._plan])
@@ -353,7 +354,7 @@ class FlowControl:
 
     def _grow_credit(self) -> list[int]:
         """Grant credit as far as each policy allows; return the leases whose grant grew."""
-        room = self._replay.env_steps_left()
+        room = self._budget_env_steps - self._replay.ledger.env_step
         for flow in self._together:
             if not flow.is_open:
                 return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from remuda.buffer.chunk import NAME_FORMAT
 from remuda.coordinator.effects import Step, refused
 from remuda.coordinator.experiment.parts import Parts
 from remuda.coordinator.experiment.reanalysis import is_its_own
@@ -133,7 +134,7 @@ class MessageHandlers:
         if message.others and len(message.others) != flow.others:
             return f"its chunk {meta.file} is of {1 + len(message.others)} policies"
         own = chunk.worker == speaker.worker and chunk.incarnation == speaker.incarnation
-        if not own or not meta.file.startswith(chunk.worker):
+        if not own or meta.file != NAME_FORMAT.format(chunk.worker, chunk.incarnation, chunk.sequence):
             return f"it announces {meta.file}, which is not the file of a chunk of its own"
         lane_steps = meta.env_steps * plan.agents
         most = 2 * (flow.chunk_slots + self._num_envs)  # it ends with a whole step of the vector, maybe late
@@ -148,7 +149,7 @@ class MessageHandlers:
             return f"its chunk {meta.file} is of task {meta.task}, and the newest is {self._curriculum.number}"
         if meta.metrics and any(metric.steps > lane_steps for metric in meta.metrics.values()):
             return f"its chunk {meta.file} has means over more than its {meta.env_steps} environment steps"
-        if flow.credit.is_beyond(message.lease, meta.env_steps):
+        if flow.credit.is_beyond(message.lease, plan.slots(meta)):
             return f"its chunk {meta.file} was collected far beyond its credit"
         return self._refusal_of_metrics(meta.metrics.keys()) if meta.metrics else None
 

@@ -27,7 +27,7 @@ from remuda.benchmarks.figure import Figure, Goal, main
 from remuda.benchmarks.herd import ROOT, until
 from remuda.benchmarks.served_herd import ServedHerd, served_herd
 from remuda.config.load import load_config
-from remuda.coordinator.turn_watch import LONG_TURN_S
+from remuda.coordinator.measuring import LONG_TURN_S
 from remuda.logbook.curve_file import CurveFile
 from remuda.logbook.event_file import scalar_event
 from remuda.training.run_snapshot import FinishedRunSnapshot

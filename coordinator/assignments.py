@@ -9,9 +9,8 @@ from remuda.coordinator.catalog import Catalog, FinishedRun
 from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment.team import Run
 from remuda.coordinator.journaling import Journaling
-from remuda.coordinator.registry import Registry
+from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.scheduler import Demand, Grant, Plan, Return, plan
-from remuda.coordinator.worker import Worker
 from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.messages import ROLES, Role
 

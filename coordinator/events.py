@@ -10,7 +10,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.effects import Asked, PrepareRun
 from remuda.coordinator.experiment.team import Run
-from remuda.coordinator.hold import Hold
+from remuda.coordinator.limits import Hold
 from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot

@@ -1,8 +1,10 @@
-"""What a coordinator measures of itself for its monitoring."""
+"""Measures the coordinator itself for status and monitoring: how long its turns take, and snapshots of its parts."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Callable
 from importlib.metadata import version
 
 import psutil
@@ -10,8 +12,87 @@ import psutil
 from remuda.coordinator.disk.disk import Disk
 from remuda.coordinator.monitoring.snapshot import RunMeasures, Snapshot
 from remuda.coordinator.state import Coordinator
-from remuda.coordinator.turn_watch import TurnWatch
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, RefusalCounts
+
+LONG_TURN_S = 0.05
+"""A turn that takes longer is logged, with the parts that took long."""
+WINDOW_S = 60.0
+"""`status` shows the longest turn in this time."""
+SAY_INTERVAL_S = 5.0
+"""Time between two lines in the log; a line names the longest turn since the last line."""
+_BUCKET_S = 5.0
+
+
+class TurnWatch:
+    """Measures turns in named parts, and keeps the longest of the last minute in memory that does not grow."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        processor_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """`say` gets a line about turns that took long. `processor_clock` is the processor time of this thread: if that
+        is much less than the turn took, the machine was busy with something else, or the process was stopped."""
+        self._say = say
+        self._clock = clock
+        self._processor_clock = processor_clock
+        self._buckets: deque[tuple[float, float]] = deque()
+        """Longest turn by span of _BUCKET_S, with its beginning."""
+        self.longest_ever_s = 0.0
+        self.turns = 0
+        self._worst: tuple[float, str] = (0.0, "")
+        """The longest turn that was not logged yet."""
+        self._say_due_s = 0.0
+        self._begun_s = self._part_s = clock()
+        self._processor_s = processor_clock()
+        self._parts: list[tuple[str, float]] = []
+
+    def begin(self) -> None:
+        """Begin a turn."""
+        self._begun_s = self._part_s = self._clock()
+        self._processor_s = self._processor_clock()
+        self._parts.clear()
+
+    def part(self, name: str) -> None:
+        """The part of this name is done."""
+        now_s = self._clock()
+        self._parts.append((name, now_s - self._part_s))
+        self._part_s = now_s
+
+    def end(self) -> None:
+        """End a turn."""
+        took_s = self._part_s - self._begun_s
+        self.turns += 1
+        self._note(took_s)
+        if took_s > LONG_TURN_S and took_s > self._worst[0]:
+            worked_s = self._processor_clock() - self._processor_s
+            name, part_s = max(self._parts, key=lambda part: part[1])
+            text = f"a turn of the coordinator's loop took {took_s:.3f} s ({worked_s:.3f} s of processor time)"
+            self._worst = took_s, f"{text}: {part_s:.3f} s to {name}"
+        if self._worst[1] and self._part_s >= self._say_due_s:
+            self._say(self._worst[1])
+            self._worst, self._say_due_s = (0.0, ""), self._part_s + SAY_INTERVAL_S
+
+    @property
+    def longest_s(self) -> float:
+        """The longest turn of the last minute."""
+        self._forget()
+        return max((longest_s for _, longest_s in self._buckets), default=0.0)
+
+    def _note(self, took_s: float) -> None:
+        self.longest_ever_s = max(self.longest_ever_s, took_s)
+        if self._buckets and self._part_s - self._buckets[-1][0] < _BUCKET_S:
+            begun_s, longest_s = self._buckets[-1]
+            if took_s > longest_s:
+                self._buckets[-1] = begun_s, took_s
+        else:
+            self._forget()
+            self._buckets.append((self._part_s, took_s))
+
+    def _forget(self) -> None:
+        while self._buckets and self._clock() - self._buckets[0][0] > WINDOW_S:
+            self._buckets.popleft()
 
 
 class Measuring:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from remuda.coordinator.assignments import Assignments
 from remuda.coordinator.effects import FindRoom, ForgetPeer, Release, Reply, SendToPeer, Step
 from remuda.coordinator.experiment.team import Run
-from remuda.coordinator.files_offer import FilesOffer
-from remuda.coordinator.registry import Registry
-from remuda.coordinator.worker import Worker
+from remuda.coordinator.registry import Registry, Worker
 from remuda.training.effects import Level, LogLine
+from remuda.wire.keys.authorized import Grants
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     ROLES,
+    Assign,
     Beat,
     BeatHeard,
+    Grant,
     Leave,
     Phase,
     Register,
@@ -25,6 +30,28 @@ from remuda.wire.messages import (
     WorkerState,
     WorkerStatus,
 )
+
+
+@dataclass(frozen=True)
+class FilesOffer:
+    """Where the runs folder is, by what a worker knows that it sees it, and where files travel by stream."""
+
+    runs_dir: str = ""
+    token: str = ""
+    token_there: bool = False
+    stream_port: int = 0
+    grants: Grants | None = None
+    """None: in tests without files."""
+
+    def granted(self, assign: Assign, worker: Worker) -> Assign:
+        """The same lease with the grant that its worker shows to the stream server, if it needs it."""
+        if self.grants is None or worker.role == "learner":
+            return assign
+        grant = Grant(
+            os.path.normpath(assign.run_dir), worker.role, worker.uuid, worker.incarnation, assign.policy_file
+        )
+        return replace(assign, grant=self.grants.seal(grant))
+
 
 LOOK_INTERVAL_S = 0.25
 """Time between two searches of the whole herd for workers that are lost or stuck."""

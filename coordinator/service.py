@@ -14,11 +14,10 @@ from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.complaints import Complaints
 from remuda.coordinator.disk.allowed_code import AllowedCode
 from remuda.coordinator.disk.disk import Disk, Found
-from remuda.coordinator.disk.key_watch import KeyWatch
+from remuda.coordinator.disk.errands import KeyWatch, Waker
 from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.disk.waker import Waker
 from remuda.coordinator.effects import DiskEffect, Effect, Exit, OfPolicy, PrepareRun, ReadLog, Send
 from remuda.coordinator.events import (
     Event,
@@ -31,19 +30,23 @@ from remuda.coordinator.events import (
     TakenUp,
     Tick,
 )
-from remuda.coordinator.files_offer import FilesOffer
-from remuda.coordinator.listening import CannotListenForStreamsError, listen, listen_again
-from remuda.coordinator.measuring import Measuring
+from remuda.coordinator.measuring import Measuring, TurnWatch
+from remuda.coordinator.membership import FilesOffer
 from remuda.coordinator.monitoring.address import is_loopback, url
 from remuda.coordinator.monitoring.address import listen as listen_for_http
 from remuda.coordinator.monitoring.process import MonitoringProcess
-from remuda.coordinator.presence import Presence
-from remuda.coordinator.reachable import host_and_port, reachable
+from remuda.coordinator.presence import (
+    CannotListenForStreamsError,
+    Presence,
+    host_and_port,
+    listen,
+    listen_again,
+    reachable,
+)
 from remuda.coordinator.settings import Settings
 from remuda.coordinator.state import UNKNOWN, Coordinator
 from remuda.coordinator.stream_server import StreamServerProcess
 from remuda.coordinator.stream_server import listen as listen_for_streams
-from remuda.coordinator.turn_watch import TurnWatch
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
 from remuda.storage.ownership import boot_id

@@ -1,4 +1,4 @@
-"""How a coordinator ends: it stops every run, then sends the workers home, and exits when they have left."""
+"""How a coordinator ends: it stops its runs and sends its workers away, or leaves the runs to its next start."""
 
 from __future__ import annotations
 
@@ -95,3 +95,30 @@ class CoordinatorShutdown:
     def _is_late(self, now_s: float) -> bool:
         """Whether a disk that does not answer is waited for no longer."""
         return now_s - self._begun_s > HELD_UP_S
+
+
+class Handover:
+    """Nothing happens until `begin`. Afterwards workers are served as before, until everything is saved.
+
+    They are not told to leave: they wait for the next coordinator, as after a crash.
+    """
+
+    def __init__(self, catalog: Catalog, journaling: Journaling) -> None:
+        self._catalog = catalog
+        self._journaling = journaling
+        self._begun = False
+
+    def begin(self, reason: str, now_s: float) -> list[Step]:
+        """Have every learner save what it has learned since its last checkpoint."""
+        self._begun = True
+        steps: list[Step] = [LogLine(None, f"handing over to the next start: {reason}")]
+        for experiment in self._catalog.active:
+            self._journaling.touched.add(experiment.identity.id)
+            steps += experiment.save_now(now_s)
+        return steps
+
+    def tick(self) -> list[Step]:
+        """End once nothing is being saved any more. A run whose disk accepts no writes is not waited for."""
+        if not self._begun or any(each.is_saving and each.held_up is None for each in self._catalog.active):
+            return []
+        return [Exit()]

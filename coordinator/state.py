@@ -49,17 +49,13 @@ from remuda.coordinator.events import (
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.messages import UNDER_A_LEASE
 from remuda.coordinator.experiment.team import Run, Team
-from remuda.coordinator.files_offer import FilesOffer
-from remuda.coordinator.handover import Handover
-from remuda.coordinator.hold import Hold
 from remuda.coordinator.journaling import MAY_BE_SOFT, Journaling
 from remuda.coordinator.leases import Speaker, speaker_at
-from remuda.coordinator.limits import Limits
-from remuda.coordinator.membership import Membership
-from remuda.coordinator.registry import Registry
+from remuda.coordinator.limits import Hold, Limits
+from remuda.coordinator.membership import FilesOffer, Membership
+from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.rights import MAY_SAY, forbidden
-from remuda.coordinator.shutdown import CoordinatorShutdown
-from remuda.coordinator.worker import Worker
+from remuda.coordinator.shutdown import CoordinatorShutdown, Handover
 from remuda.training.effects import Emit, Happened, LogLine
 from remuda.training.journal_entry import JournalEntry
 from remuda.wire.codec import Envelope

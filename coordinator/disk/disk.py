@@ -22,8 +22,7 @@ from remuda.coordinator.disk.lane import CONFIRM_S, HerdLogLine, Journaled, Lane
 from remuda.coordinator.disk.log_reader import read_log
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder
-from remuda.coordinator.disk.unrecoverable import unrecoverable_run
+from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder, unrecoverable_run
 from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, FindRoom, PrepareRun, ReadLog
 from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused, TakenUp
 from remuda.coordinator.journaling import prepared_experiment

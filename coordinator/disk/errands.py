@@ -1,10 +1,18 @@
-"""Work that may take long, done by threads: calls with the same key run one after the other."""
+"""Threads beside the coordinator's loop: calls that may take long, a watch over keys, and how both wake the loop."""
 
 from __future__ import annotations
 
+import contextlib
+import select
+import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+
+from remuda.logbook.lines import unforgeable
+from remuda.wire.keys.authorized import AuthorizedKeys
+from remuda.wire.keys.secret_file import KeyFileError
 
 WAITING_AT_MOST = 64
 """The most calls of one kind that may wait: with more, requests come faster than the disk answers."""
@@ -60,3 +68,76 @@ class Errands:
             del self._waiting[key]
             self._all_done.notify_all()
             return None
+
+
+LOOK_INTERVAL_S = 0.5
+"""Between two looks at the file."""
+_KEY = "authorized keys"
+
+
+class KeyWatch:
+    """Looks at the file from time to time, in the background."""
+
+    def __init__(self, authorized: AuthorizedKeys) -> None:
+        self._authorized = authorized
+        self._errands = Errands()
+        self._lock = threading.Lock()
+        self._changed: set[str] = set()
+        self._looking = False
+        self._due_s = 0.0
+
+    def changed(self, now_s: float) -> set[str]:
+        """The names whose key or right has changed since the last call: their connections have to be made again."""
+        with self._lock:
+            if now_s >= self._due_s and not self._looking:
+                self._looking, self._due_s = True, now_s + LOOK_INTERVAL_S
+                self._errands.put(_KEY, self._look)
+            changed, self._changed = self._changed, set()
+        return changed
+
+    def _look(self) -> None:
+        changed: frozenset[str] = frozenset()
+        try:
+            changed = self._authorized.look()
+        except KeyFileError as error:
+            print(unforgeable(f"the former list of keys is still used: {error}"), file=sys.stderr, flush=True)
+        finally:
+            with self._lock:
+                self._changed |= changed
+                self._looking = False
+
+
+class Waker:
+    """A pair of sockets: `fileno` becomes readable when a thread has called `wake`."""
+
+    def __init__(self) -> None:
+        self._receiver, self._sender = socket.socketpair()
+        self._receiver.setblocking(False)
+        self._sender.setblocking(False)
+
+    def fileno(self) -> int:
+        """The descriptor to wait for."""
+        return self._receiver.fileno()
+
+    def wake(self) -> None:
+        """Wake the thread that waits. For any thread; harmless after `close`."""
+        with contextlib.suppress(OSError):  # there are plenty of reasons to wake up already
+            self._sender.send(b"\0")
+
+    def clear(self) -> None:
+        """Clear the signal, to wait for the next one."""
+        with contextlib.suppress(BlockingIOError):
+            while self._receiver.recv(4_096):
+                pass
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until `wake` is called, or the time is over."""
+        poll = select.poll()  # select() itself takes no descriptor above 1,023
+        poll.register(self._receiver, select.POLLIN)
+        poll.poll(1_000 * timeout_s)
+        self.clear()
+
+    def close(self) -> None:
+        """Close both ends."""
+        self._receiver.close()
+        self._sender.close()

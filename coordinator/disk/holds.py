@@ -8,7 +8,7 @@ from pathlib import Path
 
 from remuda.coordinator.disk.lane import Lane
 from remuda.coordinator.events import HeldUp, RunBroken
-from remuda.coordinator.hold import Hold
+from remuda.coordinator.limits import Hold
 from remuda.training.next_command import resume_command
 
 HELD_UP_S = 2.0

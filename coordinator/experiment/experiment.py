@@ -15,8 +15,8 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Broken, CloseRun, Reply, Step
 from remuda.coordinator.experiment.messages import MessageHandlers
 from remuda.coordinator.experiment.parts import Parts
-from remuda.coordinator.hold import Hold
 from remuda.coordinator.leases import Speaker
+from remuda.coordinator.limits import Hold
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.environments.assignment import config_of_policy
 from remuda.logbook.reports import EventReport

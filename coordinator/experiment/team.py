@@ -26,8 +26,8 @@ from remuda.coordinator.effects import (
     refused,
 )
 from remuda.coordinator.experiment.experiment import Experiment, bulkhead
-from remuda.coordinator.hold import Hold
 from remuda.coordinator.leases import Speaker
+from remuda.coordinator.limits import Hold
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.reports import EventReport
 from remuda.logbook.tensorboard import results_of

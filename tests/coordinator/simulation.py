@@ -29,9 +29,8 @@ from remuda.coordinator import effects as fx
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, RunPrepared, TakenUp, Tick
-from remuda.coordinator.hold import Hold
 from remuda.coordinator.journaling import prepared_experiment, recovered_run
-from remuda.coordinator.limits import Limits
+from remuda.coordinator.limits import Hold, Limits
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
 from remuda.environments.assignment import config_of_policy

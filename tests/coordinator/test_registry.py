@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.limits import Limits
-from remuda.coordinator.registry import Registry
-from remuda.coordinator.worker import Worker
+from remuda.coordinator.registry import Registry, Worker
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, Phase, Register
 

@@ -24,8 +24,7 @@ from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
 from remuda.config.readers import parse_override
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.disk.runs_folder import RunsFolder, known_runs
-from remuda.coordinator.disk.unrecoverable import unrecoverable_run
+from remuda.coordinator.disk.runs_folder import RunsFolder, known_runs, unrecoverable_run
 from remuda.learner.ranks import parts
 from remuda.logbook.series import SeriesError, read_series
 from remuda.logbook.tables import JsonLinesSink

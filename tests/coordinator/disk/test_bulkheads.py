@@ -9,8 +9,7 @@ import pytest
 from remuda.coordinator.effects import Abandon, FindRoom
 from remuda.coordinator.events import HeldUp, RunBroken, ShutdownRequested, Tick
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.hold import Hold
-from remuda.coordinator.limits import Limits
+from remuda.coordinator.limits import Hold, Limits
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.training.replay.accounting import ReplayAccounting

@@ -12,17 +12,16 @@ from msgspec.structs import replace
 
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.disk import SLOW_S, Disk, Found
-from remuda.coordinator.disk.errands import Errands
+from remuda.coordinator.disk.errands import Errands, Waker
 from remuda.coordinator.disk.holds import HELD_UP_S, PATIENCE_S
 from remuda.coordinator.disk.lane import Lane
 from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.disk.waker import Waker
 from remuda.coordinator.effects import Abandon, Asked, CloseRun, FindRoom, PrepareRun
 from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRecovered, RunRefused, TakenUp
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.hold import Hold
+from remuda.coordinator.limits import Hold
 from remuda.logbook.lines import TextLog
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.disk.test_lane import Clock

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from remuda.coordinator.disk.unrecoverable import unrecoverable_run
+from remuda.coordinator.disk.runs_folder import unrecoverable_run
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
 from remuda.storage.checkpoint_index import CheckpointIndex

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda.coordinator.events import HeldUp
-from remuda.coordinator.hold import Hold
+from remuda.coordinator.limits import Hold
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.reports import EventReport
 from remuda.tests.coordinator.experiment.test_failures import fail, of, running

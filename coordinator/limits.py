@@ -9,6 +9,11 @@ from typing import TypeAlias
 
 from remuda.wire.messages import Phase
 
+BEATS_PER_S = 200
+"""Beats per second of the whole herd. In a larger herd each worker beats less often, and may be silent for longer by as
+much."""
+LONGEST_BEAT_INTERVAL_S = 5.0
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -52,10 +57,6 @@ def _seconds(setting: str, number: str) -> float:
     return seconds
 
 
-BEATS_PER_S = 200
-"""Beats per second of the whole herd. In a larger herd each worker beats less often, and may be silent for longer by as
-much."""
-LONGEST_BEAT_INTERVAL_S = 5.0
 LongestWithoutProgress: TypeAlias = Mapping[Phase, float]
 """How long a worker may be without progress in the activities for which a run has its own limits. In all others it is
 stuck and hopeless as Limits says."""

@@ -31,6 +31,20 @@ from remuda.wire.messages import (
     WorkerStatus,
 )
 
+LOOK_INTERVAL_S = 0.25
+"""Time between two searches of the whole herd for workers that are lost or stuck."""
+ROOM_AGAIN_S = 1.0
+"""Time between two orders to look for room on the disk of a run that is not held up."""
+LOST_KEPT = 1_000
+"""Lost workers that are kept in mind, since they may come back in another incarnation."""
+_LIMITS: Mapping[Phase, str] = {"preparing": "prepare_s", "saving": "save_s"}
+"""The settings by which a run says how long its workers may take for these activities."""
+_STATES: tuple[WorkerState, ...] = ("idle", "busy", "stuck", "draining")
+"""Of a worker that is registered."""
+AWAY_S = 3.0
+"""A search that comes this much later than planned shows that this process stood still: it was stopped, or its disk
+hung. Messages that were sent during that time have yet to be read."""
+
 
 @dataclass(frozen=True)
 class FilesOffer:
@@ -51,21 +65,6 @@ class FilesOffer:
             os.path.normpath(assign.run_dir), worker.role, worker.uuid, worker.incarnation, assign.policy_file
         )
         return replace(assign, grant=self.grants.seal(grant))
-
-
-LOOK_INTERVAL_S = 0.25
-"""Time between two searches of the whole herd for workers that are lost or stuck."""
-ROOM_AGAIN_S = 1.0
-"""Time between two orders to look for room on the disk of a run that is not held up."""
-LOST_KEPT = 1_000
-"""Lost workers that are kept in mind, since they may come back in another incarnation."""
-_LIMITS: Mapping[Phase, str] = {"preparing": "prepare_s", "saving": "save_s"}
-"""The settings by which a run says how long its workers may take for these activities."""
-_STATES: tuple[WorkerState, ...] = ("idle", "busy", "stuck", "draining")
-"""Of a worker that is registered."""
-AWAY_S = 3.0
-"""A search that comes this much later than planned shows that this process stood still: it was stopped, or its disk
-hung. Messages that were sent during that time have yet to be read."""
 
 
 class Membership:

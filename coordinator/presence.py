@@ -22,6 +22,8 @@ from remuda.wire.router import RouterSocket
 
 LOOPBACK = "tcp://127."
 ANY_ADDRESS = "tcp://127.0.0.1:0"
+ELSEWHERE = ("192.0.2.1", 9)
+"""An address that no machine has (RFC 5737). The route to it is the route to other machines."""
 
 
 class CannotListenError(Exception):
@@ -97,10 +99,6 @@ class Presence:
         with contextlib.suppress(ConnectionFileError):
             if connection_file.read(path).coordinator == self._id:
                 path.unlink(missing_ok=True)
-
-
-ELSEWHERE = ("192.0.2.1", 9)
-"""An address that no machine has (RFC 5737). The route to it is the route to other machines."""
 
 
 def reachable(address: str, advertised: str | None = None) -> str:

@@ -12,6 +12,9 @@ from remuda.coordinator.limits import BEATS_PER_S, LONGEST_BEAT_INTERVAL_S, Limi
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import ROLES, Beat, Phase, Register, Role, WorkerState, WorkerStatus
 
+SHORTEST_RATE_S = 0.5
+"""Beats that follow each other faster than this, after a break, say little about a rate."""
+
 
 @dataclass
 class Worker:
@@ -83,10 +86,6 @@ class Worker:
             cpus=self.cpus,
             memory_bytes=self.memory_bytes,
         )
-
-
-SHORTEST_RATE_S = 0.5
-"""Beats that follow each other faster than this, after a break, say little about a rate."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ from remuda.wire.keys.secret_file import KeyFileError
 
 WAITING_AT_MOST = 64
 """The most calls of one kind that may wait: with more, requests come faster than the disk answers."""
+LOOK_INTERVAL_S = 0.5
+"""Between two looks at the file."""
+_KEY = "authorized keys"
 
 
 class BusyError(Exception):
@@ -68,11 +71,6 @@ class Errands:
             del self._waiting[key]
             self._all_done.notify_all()
             return None
-
-
-LOOK_INTERVAL_S = 0.5
-"""Between two looks at the file."""
-_KEY = "authorized keys"
 
 
 class KeyWatch:

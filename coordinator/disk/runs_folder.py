@@ -48,6 +48,7 @@ create table if not exists start
 """
 _STARTS_KEPT = 100
 _FINISHED = msgspec.msgpack.Decoder(FinishedRunSnapshot)
+_MOST_CONFIG_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -246,9 +247,6 @@ def _add_missing_column(db: sqlite3.Connection) -> None:
         db.execute("alter table run add column last blob")
 
 
-_MOST_CONFIG_BYTES = 16 << 20
-
-
 def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> FinishedRun:
     """The run that cannot be recovered because of `error`: shown as failed, as far as its last checkpoint."""
     folder = RunFolder(run_dir)
@@ -258,12 +256,12 @@ def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> Finis
     except (CheckpointIndexError, OSError):
         last = best = None
     way_out = "" if last is None else f"; to go on from {last.file}, type: {resume_command('submit', run_dir)}"
-    identity = Identity(experiment, _name(folder), str(run_dir), policy_file="", priority=0, submitted=0)
+    identity = Identity(experiment, _name_of(folder), str(run_dir), policy_file="", priority=0, submitted=0)
     reason = f"{run_dir} cannot be taken up: {error}{way_out}"
     return FinishedRun(identity, failed_status(identity, reason, last, best), unrecoverable=True)
 
 
-def _name(folder: RunFolder) -> str:
+def _name_of(folder: RunFolder) -> str:
     try:
         content = json_of(read_bounded(folder.config_json, most_bytes=_MOST_CONFIG_BYTES))
     except (OSError, ValueError):

@@ -16,6 +16,8 @@ from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.wire.messages import CoordinatorLoad, RefusalCounts
 
+WATCH = TurnWatch(lambda text: None)
+
 
 class Scene:
     def __init__(self) -> None:
@@ -77,9 +79,6 @@ def test_the_longest_turn_of_the_last_minute_is_forgotten_and_the_longest_ever_i
     assert round(scene.watch.longest_s, 6) == 0.001
     assert scene.watch.longest_ever_s == 2.0
     assert len(scene.watch._buckets) <= 14, "memory that does not grow"  # pyright: ignore[reportPrivateUsage]
-
-
-WATCH = TurnWatch(lambda text: None)
 
 
 @pytest.fixture

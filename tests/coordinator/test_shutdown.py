@@ -18,6 +18,9 @@ from remuda.training.effects import LogLine
 from remuda.wire.codec import Envelope
 from remuda.wire.messages import Bye, Leave, Shutdown, StopExperiment
 
+ENDLESS = {"max_env_steps": 10**9}
+RARELY = {"interval_env_steps": 10**8}
+
 
 def shut_down(world: World) -> None:
     world.apply(world.coordinator.handle(ShutdownRequested("test"), world.now_s))
@@ -157,10 +160,6 @@ def stepping(world: World) -> Iterator[None]:
     for _ in range(600):
         world.step()
         yield
-
-
-ENDLESS = {"max_env_steps": 10**9}
-RARELY = {"interval_env_steps": 10**8}
 
 
 def working_world() -> World:

@@ -133,15 +133,20 @@ def _section(loc: Loc, kind: str | None = None) -> list[str]:
             lines.append(f"| {name} | section: {links} | | {meaning} |")
             inner += [line for kind in kinds for line in _section(here, kind)]
         elif section_at(here):
-            lines.append(f"| [{name}](#{dotted(here)}) | section | | {meaning} |")
+            lines.append(f"| [{name}](#{_anchor(here)}) | section | | {meaning} |")
             inner += _section(here)
         elif section_at((*here, NAME)):
-            lines.append(f"| [{name}](#{dotted((*here, NAME))}) | mapping of names to sections | `{{}}` | {meaning} |")
+            lines.append(f"| [{name}](#{_anchor((*here, NAME))}) | mapping of names to sections | `{{}}` | {meaning} |")
             inner += _section((*here, NAME))
         else:
             default = f"`{json.dumps(schema['default'])}`" if "default" in schema else "required"
             lines.append(f"| `{name}` | {_type(schema)} | {default} | {meaning} |")
     return [*lines, "", *inner]
+
+
+def _anchor(loc: Loc) -> str:
+    """Returns the name by which a link finds the heading of a section."""
+    return dotted(loc).replace(".", "").lower()
 
 
 def _one_line(text: str) -> str:

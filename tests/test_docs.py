@@ -105,6 +105,22 @@ def test_every_example_is_on_the_page_of_examples() -> None:
         assert f"](../examples/{example.name})" in page, "make docs"
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them, and its explicit anchors."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    slugs = {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r'<a id="([\w.-]+)">', text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_heading_finds_it(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([\w./-]*)#([\w.-]+)\)", page.read_text(encoding="utf-8")):
+        file = (page.parent / target).resolve() if target else page
+        if file.suffix == ".md" and file.parent.name != "api":  # mkdocs writes the headings of api/
+            assert anchor in anchors(file), f"{target}#{anchor}"
+
+
 def test_what_is_not_there_is_noticed() -> None:
     assert is_there("remuda.wire")
     assert is_there("remuda.train")

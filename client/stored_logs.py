@@ -34,7 +34,7 @@ def stored_logs(run: RunFolder, source: str, last_lines: int | None) -> Iterator
     for found in tail.find(run.log, source):
         place = tail.begin(run.log, found.file, last_lines)
         while (piece := tail.read(run.log, place, to_the_end=True)).text:
-            place = piece.place
+            place = piece.position
             yield LogPiece(LogPlace(place.file, place.inode, place.offset), tail.label(found.file), piece.text)
 
 

@@ -14,9 +14,9 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
-from remuda.logbook.lines import LEVELS, Place, TextLog
+from remuda.logbook.lines import LEVELS, SourceLine, TextLog
 from remuda.logbook.progress import ProgressFile, ProgressRow
-from remuda.logbook.reports import CallbackReport, Report, Topic, View, Written
+from remuda.logbook.reports import CallbackReport, LogTarget, Report, Topic, View
 from remuda.logbook.series_file import SeriesFile
 from remuda.logbook.tensorboard import EventWriter, as_markdown, hyperparameters
 from remuda.logbook.timers import write_timers
@@ -57,7 +57,7 @@ class _Outage:
 
 
 @dataclass(frozen=True)
-class News:
+class OutageNotice:
     """A change in the state of a file, for people."""
 
     text: str
@@ -73,12 +73,12 @@ class Outages:
         self._clock = clock
         self._outages: dict[int, _Outage] = {}
 
-    def attempt(self, file: Written, action: Callable[[], None], *, at_once: bool = False) -> News | None:
+    def attempt(self, file: LogTarget, action: Callable[[], None], *, at_once: bool = False) -> OutageNotice | None:
         """Write a piece, unless the file failed and it is too early to try again; `at_once`: try in any case.
 
         Returns what people should know: that it can no longer be written, or that it is again."""
         outage = self._outages.get(id(file))
-        if outage is not None and self._is_passed_over(outage, at_once):
+        if outage is not None and self._is_paused(outage, at_once):
             outage.missing += 1
             return None
         try:
@@ -87,30 +87,30 @@ class Outages:
             return self._failed(file, outage, error)
         except Exception as error:
             self._outages[id(file)] = _Outage(str(error), for_good=True)
-            return News(f"{file.path} is given up, and the run goes on: {error}", works=False)
+            return OutageNotice(f"{file.path} is given up, and the run goes on: {error}", works=False)
         return None if outage is None else self._worked(file, outage)
 
-    def _is_passed_over(self, outage: _Outage, at_once: bool) -> bool:
+    def _is_paused(self, outage: _Outage, at_once: bool) -> bool:
         if outage.works_since_s is not None:
             return False
         return outage.for_good or (self._clock() < outage.next_try_s and not at_once)
 
-    def _failed(self, file: Written, known: _Outage | None, error: OSError) -> News | None:
+    def _failed(self, file: LogTarget, known: _Outage | None, error: OSError) -> OutageNotice | None:
         outage = None if known is None or self._is_calm(known) else known
         if outage is None:
             outage = self._outages[id(file)] = _Outage(str(error))
             text = f"{file.path} cannot be written, which is tried again, and the run goes on: {error}"
-            news = News(text, works=False)
+            notice = OutageNotice(text, works=False)
         else:
-            news = None
+            notice = None
             outage.again = outage.again or outage.works_since_s is not None
         outage.error, outage.works_since_s = str(error), None
         outage.next_try_s = self._clock() + RETRY_S[min(outage.attempts, len(RETRY_S) - 1)]
         outage.attempts += 1
         outage.missing += 1
-        return news
+        return notice
 
-    def _worked(self, file: Written, outage: _Outage) -> News | None:
+    def _worked(self, file: LogTarget, outage: _Outage) -> OutageNotice | None:
         """Report that the file works: at once for the first time, and later if it has worked for a while."""
         begins = outage.works_since_s is None
         if outage.works_since_s is None:
@@ -122,12 +122,12 @@ class Outages:
             return None
         text = f"{file.path} is written again; {outage.missing} records before this are missing: {outage.error}"
         outage.missing = 0
-        return News(text, works=True)
+        return OutageNotice(text, works=True)
 
     def _is_calm(self, outage: _Outage) -> bool:
         return outage.works_since_s is not None and self._clock() - outage.works_since_s >= CALM_S
 
-    def end(self, file: Written) -> str | None:
+    def end(self, file: LogTarget) -> str | None:
         """Note that nothing more is written; returns a text about missing records at its end."""
         outage = self._outages.pop(id(file), None)
         if outage is None or outage.for_good or not outage.missing:
@@ -197,7 +197,7 @@ class Logbook:
         text: str,
         *,
         level: Literal["info", "warning", "error"] = "info",
-        at: Place | None = None,
+        at: SourceLine | None = None,
     ) -> None:
         """Write a plain record to the log of a source. `at` is the place that speaks; None for the caller. Raises
         KeyError if this role does not open that log."""
@@ -242,11 +242,11 @@ class Logbook:
         """Close every file, and report those whose last records are missing. May be called again."""
         others = (file for file in (self.progress_file, self.series) if file is not None)
         for file in (*self.sinks, *self.logs.values(), *self.writers, *others):
-            self._tell(self._outages.end(file))
+            self._report(self._outages.end(file))
             try:
                 file.close()
             except Exception as error:  # a sink may raise anything
-                self._tell(f"{file.path} cannot be closed: {error}")
+                self._report(f"{file.path} cannot be closed: {error}")
 
     @property
     def busy(self) -> bool:
@@ -268,18 +268,18 @@ class Logbook:
         self.close()
         self.finish(time.monotonic() + SERVICES_END_S)
 
-    def _attempt(self, file: Written, action: Callable[[], None], *, at_once: bool = False) -> None:
-        news = self._outages.attempt(file, action, at_once=at_once)
-        if news is None:
+    def _attempt(self, file: LogTarget, action: Callable[[], None], *, at_once: bool = False) -> None:
+        notice = self._outages.attempt(file, action, at_once=at_once)
+        if notice is None:
             return
-        self._tell(news.text)
+        self._report(notice.text)
         if not isinstance(file, TextLog):
             log = self.logs.get("commander", next(iter(self.logs.values())))
-            self._attempt(log, partial(log.warning, news.text))
-        elif news.works:
-            self._outages.attempt(file, partial(file.warning, news.text))
+            self._attempt(log, partial(log.warning, notice.text))
+        elif notice.works:
+            self._outages.attempt(file, partial(file.warning, notice.text))
 
-    def _tell(self, news: str | None) -> None:
-        if news is not None:
+    def _report(self, notice: str | None) -> None:
+        if notice is not None:
             with contextlib.suppress(OSError, ValueError):  # nobody reads it
-                print(f"remuda: {news}", file=sys.stderr)
+                print(f"remuda: {notice}", file=sys.stderr)

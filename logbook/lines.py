@@ -24,7 +24,7 @@ Value = float | int | str | Sequence[float]
 _VALUES_PER_BLOCK = 4
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a source file."""
 
     file: str
@@ -55,7 +55,7 @@ class TextLog:
         """Write a record of level ERROR."""
         self.write(logging.ERROR, text)
 
-    def write(self, level: int, text: str, at: Place | None = None) -> None:
+    def write(self, level: int, text: str, at: SourceLine | None = None) -> None:
         """Write one record of a `logging` level; control characters are escaped (see `unforgeable`)."""
         file, line = at or caller(_HERE)
         record = logging.LogRecord("", level, file, line, unforgeable(text), None, None)
@@ -82,14 +82,14 @@ def one_line(text: str) -> str:
     return unforgeable(text.replace("\n", r"\n").replace("\t", r"\t"))
 
 
-def caller(inside: str) -> Place:
+def caller(inside: str) -> SourceLine:
     """Find the nearest caller outside the folder `inside`, in a source file, that speaks for itself."""
     frame = inspect.currentframe()
     while frame is not None and (
         os.path.dirname(frame.f_code.co_filename) in ("", _HERE, inside) or frame.f_code.co_name in _PASS_ON
     ):
         frame = frame.f_back
-    return Place("unknown", 0) if frame is None else Place(frame.f_code.co_filename, frame.f_lineno)
+    return SourceLine("unknown", 0) if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno)
 
 
 def _end_torn_line(path: Path) -> None:

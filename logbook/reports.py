@@ -59,7 +59,7 @@ class Report(ABC):
         """Write it for a text log."""
 
 
-class Written(Protocol):
+class LogTarget(Protocol):
     """Something that is written piece by piece."""
 
     @property
@@ -72,7 +72,7 @@ class View(Protocol):
     """Shows reports in one file."""
 
     @property
-    def file(self) -> Written:
+    def file(self) -> LogTarget:
         """Path of the file."""
         ...
 

@@ -12,11 +12,11 @@ from remuda.logbook.reports import (
     BufferThroughputReport,
     FilmReport,
     HistogramReport,
+    LogTarget,
     Report,
     Topic,
     View,
     VitalsReport,
-    Written,
 )
 from remuda.logbook.series_file import SeriesFile, SeriesView
 from remuda.logbook.tensorboard import EventWriter
@@ -31,7 +31,7 @@ class TextView:
     log: TextLog
 
     @property
-    def file(self) -> Written:
+    def file(self) -> LogTarget:
         """Path of the file."""
         return self.log
 
@@ -48,7 +48,7 @@ class CurveView:
     prefix: str
 
     @property
-    def file(self) -> Written:
+    def file(self) -> LogTarget:
         """Path of the file."""
         return self.writer
 
@@ -67,7 +67,7 @@ class PageView:
     writer: EventWriter
 
     @property
-    def file(self) -> Written:
+    def file(self) -> LogTarget:
         """Path of the file."""
         return self.writer
 

@@ -202,7 +202,7 @@ def read_series(path: Path) -> Iterator[Moment]:
 
 
 @dataclass(frozen=True)
-class Whole:
+class PlacedRecord:
     """A record, and the bytes of the file that hold it: from `begin` up to `end`."""
 
     record: Begin | Moment | None
@@ -213,16 +213,16 @@ class Whole:
     end: int
 
 
-def read_whole(path: Path, *, begin: int = 0) -> Iterator[Whole]:
+def read_whole(path: Path, *, begin: int = 0) -> Iterator[PlacedRecord]:
     """Yield the records from the byte `begin` on, where one begins, and their positions, up to the first damaged one.
     Raises OSError."""
     for found in read_records(path, begin=begin):
         try:
-            place = msgspec.convert(found.value, _Place)
+            place = msgspec.convert(found.value, _RecordHead)
             record = msgspec.convert(found.value, _ANY) if place.kind in _KINDS else None
         except msgspec.ValidationError:
             return
-        yield Whole(record, place.wall_s, found.begin, found.end)
+        yield PlacedRecord(record, place.wall_s, found.begin, found.end)
 
 
 def decode_records(data: bytes) -> tuple[list[Begin | Moment], int]:
@@ -256,7 +256,7 @@ def _one_by_one(data: bytes, ends: Sequence[int]) -> tuple[list[Begin | Moment],
     for end in ends:
         body = data[begin:end]
         try:
-            if _PLACE.decode(body).kind in _KINDS:
+            if _HEAD.decode(body).kind in _KINDS:
                 records.append(_ONE.decode(body))
         except _REFUSED:
             break
@@ -264,7 +264,7 @@ def _one_by_one(data: bytes, ends: Sequence[int]) -> tuple[list[Begin | Moment],
     return records, begin
 
 
-class _Place(Struct, frozen=True):
+class _RecordHead(Struct, frozen=True):
     """What every record has."""
 
     kind: str
@@ -275,7 +275,7 @@ _REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
 """What decoding raises for bytes that are no record."""
 
 
-_PLACE = msgspec.msgpack.Decoder(_Place)
+_HEAD = msgspec.msgpack.Decoder(_RecordHead)
 
 
 _ONE: msgspec.msgpack.Decoder[Begin | Moment] = msgspec.msgpack.Decoder(_ANY)

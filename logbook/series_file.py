@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
-from remuda.logbook.reports import BufferThroughputReport, CallbackReport, EventReport, Report, VitalsReport, Written
+from remuda.logbook.reports import BufferThroughputReport, CallbackReport, EventReport, LogTarget, Report, VitalsReport
 from remuda.logbook.series import (
     FORMAT,
     Begin,
@@ -148,7 +148,7 @@ class SeriesView:
         """The newest table of the replay index."""
 
     @property
-    def file(self) -> Written:
+    def file(self) -> LogTarget:
         """Which file."""
         return self._series
 

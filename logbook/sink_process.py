@@ -58,8 +58,8 @@ class ProcessService:
                 stderr=output,
                 start_new_session=True,  # Ctrl-C is for the run, whose end is the end of the rows
             )
-        told = {"reference": reference, "source_dir": source_dir, "folder": str(folder), "name": name}
-        self._send({**told, "settings": dict(settings), "end_deadline_s": end_deadline_s})
+        start = {"reference": reference, "source_dir": source_dir, "folder": str(folder), "name": name}
+        self._send({**start, "settings": dict(settings), "end_deadline_s": end_deadline_s})
 
     def log(self, record: Mapping[str, float]) -> None:
         """Pass a row on. Raises SinkError if the process has ended."""
@@ -110,14 +110,14 @@ def main() -> None:
     reader = threading.Thread(target=_read, args=(queue,), daemon=True)
     reader.start()
     lines = _lines(queue)
-    told = next(lines)
-    threading.Thread(target=_end_late, args=(reader, told["end_deadline_s"]), daemon=True).start()
-    source_dir = told["source_dir"]
+    start = next(lines)
+    threading.Thread(target=_end_late, args=(reader, start["end_deadline_s"]), daemon=True).start()
+    source_dir = start["source_dir"]
     assert source_dir is None or isinstance(source_dir, str)
-    found = user_object(str(told["reference"]), setting="log.sinks", source_dir=source_dir, kind="class")
+    found = user_object(str(start["reference"]), setting="log.sinks", source_dir=source_dir, kind="class")
     with NoExit():
         make = cast("Callable[[Path, str, Mapping[str, JsonValue]], Service]", found)
-        sink = make(Path(str(told["folder"])), str(told["name"]), cast("Mapping[str, JsonValue]", told["settings"]))
+        sink = make(Path(str(start["folder"])), str(start["name"]), cast("Mapping[str, JsonValue]", start["settings"]))
         for row in lines:
             sink.log(cast("Mapping[str, float]", row))
         sink.finish()

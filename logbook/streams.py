@@ -106,9 +106,9 @@ class PrintedStream(ForwardingStream):
         """An unfinished line."""
         self._lines: deque[str] | None = None
         """None while there is no log to write to."""
-        self._say: Callable[[str], None] | None = None
+        self._log: Callable[[str], None] | None = None
         self._thread = 0
-        self._telling = False
+        self._logging = False
 
     def write(self, text: str) -> int:
         """Write to the stream, ignoring its errors, and keep whole lines for the log."""
@@ -120,42 +120,42 @@ class PrintedStream(ForwardingStream):
                 if len(self._begun) > LONGEST:
                     whole, self._begun = [*whole, self._begun], ""
                 self._lines.extend(whole)
-        self._tell()
+        self._write_log()
         return len(text)
 
     def begin(self) -> None:
         """Keep what is printed from now on."""
         with self._lock:
-            self._lines, self._begun, self._say = deque(maxlen=KEPT_AT_MOST), "", None
+            self._lines, self._begun, self._log = deque(maxlen=KEPT_AT_MOST), "", None
 
     def into(self, say: Callable[[str], None]) -> None:
         """Write kept lines, and what is printed from now on, to this log of the calling thread."""
         with self._lock:
-            self._say, self._thread = say, threading.get_ident()
-        self._tell()
+            self._log, self._thread = say, threading.get_ident()
+        self._write_log()
 
     def end(self) -> None:
         """Write the remaining lines to the log, and nothing after that."""
         with self._lock:
             if self._lines is not None and self._begun:
                 self._lines.append(self._begun)
-        self._tell()
+        self._write_log()
         with self._lock:
-            self._lines, self._say = None, None
+            self._lines, self._log = None, None
 
-    def _tell(self) -> None:
+    def _write_log(self) -> None:
         """Write kept lines to the log; what this prints itself is not logged again."""
         with self._lock:
-            if self._telling or self._say is None or not self._lines or self._thread != threading.get_ident():
+            if self._logging or self._log is None or not self._lines or self._thread != threading.get_ident():
                 return
             text = "\n".join(self._lines).strip("\n")
             self._lines.clear()
-            say, self._telling = self._say, True
+            say, self._logging = self._log, True
         try:
             if text:
                 say(text)
         finally:
-            self._telling = False
+            self._logging = False
 
     def flush(self) -> None:
         """Flush the stream behind it, ignoring its errors."""

@@ -1,6 +1,6 @@
 """Reads text logs while other processes write them: from any byte, across rotation and truncation, in bounded memory.
 
-Control characters are removed, so that the text cannot harm a terminal. A link in the place of a log is not followed.
+Control characters are removed, so that the text cannot harm a terminal. A link in place of a log is not followed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NoSuchSourceError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class LogPosition:
     """How far a log has been read. The inode shows whether the file was replaced by another."""
 
     file: str
@@ -58,14 +58,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some lines, and the place after them."""
+    """Some lines, and the position after them."""
 
-    place: Place
+    position: LogPosition
     text: str
 
 
 @dataclass(frozen=True)
-class Found:
+class LogEntry:
     """A log, as its folder shows it."""
 
     file: str
@@ -73,12 +73,12 @@ class Found:
     inode: int
     size: int
 
-    def has_news(self, place: Place) -> bool:
-        """Whether there may be something to read after this place."""
-        return (self.inode, self.size) != (place.inode, place.offset)
+    def has_news(self, position: LogPosition) -> bool:
+        """Whether there may be something to read after this position."""
+        return (self.inode, self.size) != (position.inode, position.offset)
 
 
-def find(log: Path, source: str) -> list[Found]:
+def find(log: Path, source: str) -> list[LogEntry]:
     """The files of a source: by name, or by the beginning of a worker's UUID. At most MOST_LOGS, the newest names.
 
     Each of several policies has logs of its own: those of all, or those of one, as `<policy>/learner`. A log without a
@@ -119,51 +119,53 @@ def label(file: str) -> str:
     return f"{role} {match[1]}.{int(match[2])}" if match else role or name
 
 
-def begin(log: Path, file: str, last_lines: int | None) -> Place:
-    """The place to read from to get the last `last_lines` lines; None: the beginning."""
+def begin(log: Path, file: str, last_lines: int | None) -> LogPosition:
+    """The position to read from to get the last `last_lines` lines; None: the beginning."""
     with open_regular(log / file, follow_link=False) as opened:
         status = os.fstat(opened.fileno())
         if last_lines is None:
-            return Place(file, status.st_ino, 0)
-        return Place(file, status.st_ino, _before_last(opened.fileno(), status.st_size, last_lines))
+            return LogPosition(file, status.st_ino, 0)
+        return LogPosition(file, status.st_ino, _before_last(opened.fileno(), status.st_size, last_lines))
 
 
-def read(log: Path, place: Place, *, to_the_end: bool = False) -> Piece:
-    """The next whole lines from `place` on; an empty text if there are none.
+def read(log: Path, position: LogPosition, *, to_the_end: bool = False) -> Piece:
+    """The next whole lines from `position` on; an empty text if there are none.
 
     An unfinished line is not returned, unless it is longer than a piece or nobody writes any more (`to_the_end`). If
     the file was renamed and replaced by another (rotated), its rest comes first; a file that was truncated is read from
     its beginning."""
-    renamed = _renamed(log, place)
+    renamed = _renamed(log, position)
     if renamed is not None:
-        rest = _read(renamed, place, to_the_end=True)
-        if rest.text or not (log / place.file).exists():
+        rest = _read(renamed, position, to_the_end=True)
+        if rest.text or not (log / position.file).exists():
             return rest
-    return _read(log / place.file, place, to_the_end=to_the_end)
+    return _read(log / position.file, position, to_the_end=to_the_end)
 
 
-def _read(path: Path, place: Place, *, to_the_end: bool) -> Piece:
+def _read(path: Path, position: LogPosition, *, to_the_end: bool) -> Piece:
     with open_regular(path, follow_link=False) as opened:
         status = os.fstat(opened.fileno())
-        replaced = status.st_ino != place.inode or status.st_size < place.offset
-        offset = 0 if replaced else place.offset
+        replaced = status.st_ino != position.inode or status.st_size < position.offset
+        offset = 0 if replaced else position.offset
         block = os.pread(opened.fileno(), PIECE_BYTES, offset)
     whole = block.rfind(b"\n") + 1
     if not whole and len(block) == PIECE_BYTES:
         whole = whole_characters(block)
     elif not whole and to_the_end:
         whole = len(block)
-    return Piece(Place(place.file, status.st_ino, offset + whole), harmless(block[:whole].decode(errors="replace")))
+    return Piece(
+        LogPosition(position.file, status.st_ino, offset + whole), harmless(block[:whole].decode(errors="replace"))
+    )
 
 
-def _renamed(log: Path, place: Place) -> Path | None:
+def _renamed(log: Path, position: LogPosition) -> Path | None:
     """The new path of the file that was read so far, if another file has its name now: for instance `x.txt.1`."""
-    path = log / place.file
-    if not place.inode or (path.exists() and path.stat().st_ino == place.inode):
+    path = log / position.file
+    if not position.inode or (path.exists() and path.stat().st_ino == position.inode):
         return None
     with os.scandir(path.parent) as entries:
         found = (entry for entry in entries if entry.name.startswith(f"{path.name}."))
-        return next((Path(entry) for entry in found if entry.inode() == place.inode), None)
+        return next((Path(entry) for entry in found if entry.inode() == position.inode), None)
 
 
 def harmless(text: str) -> str:
@@ -171,15 +173,15 @@ def harmless(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _logs(log: Path, role: str, beginning: str) -> list[Found]:
+def _logs(log: Path, role: str, beginning: str) -> list[LogEntry]:
     """The logs of a role's workers in order of name: one look at the folder, and none into the files."""
-    found: list[Found] = []
+    found: list[LogEntry] = []
     try:
         with os.scandir(log / role) as entries:
             for entry in entries:
                 if entry.name.endswith("_logger.txt") and entry.name.startswith(beginning) and _is_log(entry):
                     status = entry.stat()
-                    found.append(Found(f"{role}/{entry.name}", status.st_ino, status.st_size))
+                    found.append(LogEntry(f"{role}/{entry.name}", status.st_ino, status.st_size))
     except FileNotFoundError:
         return found
     return sorted(found, key=lambda each: each.file)
@@ -190,13 +192,13 @@ def _is_log(entry: os.DirEntry[str]) -> bool:
     return entry.is_file(follow_symlinks=False)
 
 
-def _found(log: Path, files: Sequence[str]) -> list[Found]:
-    found: list[Found] = []
+def _found(log: Path, files: Sequence[str]) -> list[LogEntry]:
+    found: list[LogEntry] = []
     for file in files:
         with contextlib.suppress(FileNotFoundError):
             status = os.lstat(log / file)
             if stat.S_ISREG(status.st_mode):
-                found.append(Found(file, status.st_ino, status.st_size))
+                found.append(LogEntry(file, status.st_ino, status.st_size))
     return found
 
 

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, load_text
 from remuda.coordinator.rights import MAY_SAY
-from remuda.page.commands import AskedEvaluation, BrokenOffError, Commands
+from remuda.page.commands import BrokenOffError, Commands, RequestedEvaluation
 from remuda.page.coordinator_link import NoCoordinatorError
 from remuda.page.process import PageRight
 from remuda.page.run_ids import whole_run
@@ -77,7 +77,7 @@ class Problem(Struct, frozen=True):
     message: str
 
 
-class Checked(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """Whether a config can be submitted."""
 
     valid: bool
@@ -93,13 +93,13 @@ class ConfigProblemsError(Exception):
         self.problems = list(problems)
 
 
-def checked(text: str, sets: Sequence[str], folder: Path) -> Checked:
+def checked(text: str, sets: Sequence[str], folder: Path) -> CheckResult:
     """Check a config as YAML, with settings that beat it; relative paths begin in `folder`."""
     try:
         loaded = valid(text, sets, folder)
     except ConfigProblemsError as error:
-        return Checked(False, None, error.problems)
-    return Checked(True, loaded.config.name, [])
+        return CheckResult(False, None, error.problems)
+    return CheckResult(True, loaded.config.name, [])
 
 
 def valid(text: str, sets: Sequence[str], folder: Path) -> LoadedConfig:
@@ -177,14 +177,14 @@ class NoteBody(Struct, frozen=True, forbid_unknown_fields=True):
     tags: Annotated[list[_Short], Meta(max_length=100)]
 
 
-class Submitted(Struct, frozen=True):
+class Submission(Struct, frozen=True):
     """The answer to a submission."""
 
     experiment: str
     run: str | None
 
 
-class Done(Struct, frozen=True):
+class Accepted(Struct, frozen=True):
     """The answer to what is carried out."""
 
 
@@ -221,11 +221,11 @@ class Actions:
         there = _LOCAL if self._connection_file is None else frozenset(NEEDS)
         return [name for name in NEEDS if name in allowed(right) & there]
 
-    def check(self, body: Check) -> Checked:
+    def check(self, body: Check) -> CheckResult:
         """Check a config as typed."""
         return checked(body.text, body.set, self._folder)
 
-    def submit(self, body: SubmitBody) -> Submitted:
+    def submit(self, body: SubmitBody) -> Submission:
         """Raises ConfigProblemsError, RefusedByCommandError, NoCoordinatorError, BusyError, BrokenOffError."""
         loaded = valid(body.text, body.set, self._folder)
         options = [f"--priority={body.priority}", f"--on-exists={body.on_exists}"]
@@ -236,23 +236,23 @@ class Actions:
             # what the text does not say is meant from here, and not from the temporary folder
             return self._submitted(config, [*body.set, f"source_dir={json.dumps(loaded.config.source_dir)}"], options)
 
-    def resume(self, body: ResumeBody) -> Submitted:
+    def resume(self, body: ResumeBody) -> Submission:
         """Raises as `submit`, and UnknownRunError."""
         folder = self._views.ids.folder(body.run)
         options = [f"--priority={body.priority}", "--resume", f"--run-dir={folder.root}"]
         return self._submitted(folder.config_json, body.set, options)
 
-    def stop(self, body: StopBody) -> Done:
+    def stop(self, body: StopBody) -> Accepted:
         """Raises RefusedError, NoCoordinatorError."""
         self._views.link.do(lambda client: client.stop(body.experiment, now=body.now))
-        return Done()
+        return Accepted()
 
-    def prioritize(self, body: PriorityBody) -> Done:
+    def prioritize(self, body: PriorityBody) -> Accepted:
         """Raises RefusedError, NoCoordinatorError."""
         self._views.link.do(lambda client: client.prioritize(body.experiment, body.priority))
-        return Done()
+        return Accepted()
 
-    def evaluate(self, body: EvaluateBody) -> AskedEvaluation:
+    def evaluate(self, body: EvaluateBody) -> RequestedEvaluation:
         """Begin to play a policy. Raises UnknownRunError, BusyError."""
         folder = self._views.ids.folder(body.run)
         which = "-1" if body.train_iter == "last" else str(body.train_iter)
@@ -278,7 +278,7 @@ class Actions:
             raise NotesError(f"{folder.notes.name} cannot be written: {error.strerror}") from error
         return notes
 
-    def _submitted(self, config: Path, sets: Sequence[str], options: Sequence[str]) -> Submitted:
+    def _submitted(self, config: Path, sets: Sequence[str], options: Sequence[str]) -> Submission:
         if self._connection_file is None:
             raise NoCoordinatorError("this page shows stored runs: it belongs to no coordinator")
         if not self._submissions.acquire(blocking=False):
@@ -298,11 +298,11 @@ class Actions:
             self._submissions.release()
         return self._outcome(ended, config)
 
-    def _outcome(self, ended: subprocess.CompletedProcess[str], config: Path) -> Submitted:
+    def _outcome(self, ended: subprocess.CompletedProcess[str], config: Path) -> Submission:
         said = ended.stderr.strip().replace(str(config), NAME)
         if ended.returncode == 0:
             folder = re.search(r"^run folder: (.*)$", said, re.MULTILINE)
-            return Submitted(ended.stdout.strip(), None if folder is None else self._views.ids.id_of(folder[1]))
+            return Submission(ended.stdout.strip(), None if folder is None else self._views.ids.id_of(folder[1]))
         lines = said.splitlines() or [f"the command ended with {ended.returncode}"]
         if ended.returncode == _WRONG_INPUT and all(line.startswith(f"{NAME}:") for line in lines):
             raise ConfigProblemsError([problem(line) for line in lines])

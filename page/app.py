@@ -25,9 +25,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from remuda.page.actions import LONGEST_BODY_BYTES, Actions, allowed
 from remuda.page.curves import Quantity
 from remuda.page.process import PageRight, Tokens
-from remuda.page.requests import READS, WRITES, Query, Read, Write, failure, json, told
+from remuda.page.requests import READS, WRITES, Query, Read, Write, error_answer, failure, json
 from remuda.page.run_ids import UnknownRunError
-from remuda.page.stream import Follower, Position, Wishes, batch
+from remuda.page.stream import Follower, Position, StreamOptions, batch
 from remuda.page.views import MOST_CURVES, Session, Views
 
 API = "/api/"
@@ -198,12 +198,12 @@ class Page:
         position = Position.of(request.headers.get("last-event-id"))
 
         def begun() -> Response:
-            follower = Follower(self._views, _wishes(query), partial(self.session, right), position)
-            return StreamingResponse(self._told(follower), media_type="text/event-stream")
+            follower = Follower(self._views, _stream_options(query), partial(self.session, right), position)
+            return StreamingResponse(self._event_bytes(follower), media_type="text/event-stream")
 
         return await self._answered(begun)
 
-    async def _told(self, follower: Follower) -> AsyncGenerator[bytes]:
+    async def _event_bytes(self, follower: Follower) -> AsyncGenerator[bytes]:
         """What there is to tell, round by round, until the reader goes away or the server ends."""
         self._streams += 1
         try:
@@ -218,7 +218,7 @@ class Page:
                 with anyio.move_on_after(self._round_s):
                     await self._ending.wait()
         except (UnknownRunError, OSError):
-            return  # the run was removed: whoever asks again is told
+            return  # the run was removed: whoever asks again is error_answer
         finally:
             self._streams -= 1
 
@@ -227,7 +227,7 @@ class Page:
         try:
             return await self._in_thread(make)
         except Exception as error:
-            answer = told(error)
+            answer = error_answer(error)
             if answer is None:
                 traceback.print_exc(file=sys.stderr)
                 text = "the page's server failed; the terminal of the command that serves it says why"
@@ -272,8 +272,8 @@ def _query(request: Request) -> Query:
     return Query(request.query_params.multi_items())
 
 
-def _wishes(query: Query) -> Wishes:
-    return Wishes(
+def _stream_options(query: Query) -> StreamOptions:
+    return StreamOptions(
         run=query.optional("run"),
         log=query.optional("log"),
         after=query.offset("after"),

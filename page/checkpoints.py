@@ -11,8 +11,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from remuda.logbook.event_file import film_in
-from remuda.page.commands import AskedEvaluation
-from remuda.page.growing import Mark, finite, look, moved
+from remuda.page.commands import RequestedEvaluation
+from remuda.page.growing import ReadPosition, finite, look, moved
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import open_regular
@@ -40,7 +40,7 @@ class FilmView(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class _Place:
+class _FilmPosition:
     path: Path
     begin: int
     size: int
@@ -53,8 +53,8 @@ class Films:
         self._folder = folder
         self._lock = threading.Lock()
         self._path: Path | None = None
-        self._mark = Mark()
-        self._found: dict[int, _Place] = {}
+        self._mark = ReadPosition()
+        self._found: dict[int, _FilmPosition] = {}
 
     def all(self) -> list[FilmView]:
         """All films, in order of their checkpoints. Raises OSError."""
@@ -66,11 +66,11 @@ class Films:
         """The film of a checkpoint. Raises NoFilmError, OSError."""
         with self._lock:
             self._read_on()
-            place = self._found.get(train_iter)
-        if place is None:
+            position = self._found.get(train_iter)
+        if position is None:
             raise NoFilmError(f"there is no film of iteration {train_iter}")
-        with open_regular(place.path, follow_link=False) as file:
-            content = os.pread(file.fileno(), place.size, place.begin)
+        with open_regular(position.path, follow_link=False) as file:
+            content = os.pread(file.fileno(), position.size, position.begin)
         gif = _gif(content, train_iter)
         if gif is None:  # the file was written again meanwhile
             raise NoFilmError(f"there is no film of iteration {train_iter} any more")
@@ -80,7 +80,7 @@ class Films:
         path = _event_file(self._folder)
         if path is None:
             return
-        now = look(path, self._mark if path == self._path else Mark())
+        now = look(path, self._mark if path == self._path else ReadPosition())
         if not now.is_same:
             self._path, self._mark, self._found = path, now.mark, {}
         offset = self._mark.offset
@@ -95,7 +95,7 @@ class Films:
             self._mark = moved(path, self._mark, offset)
 
     def _read_block(self, path: Path, descriptor: int, offset: int) -> int:
-        """Look through whole records from there on; returns how many bytes they have."""
+        """FileState through whole records from there on; returns how many bytes they have."""
         block, position = os.pread(descriptor, _BLOCK_BYTES, offset), 0
         while position + _HEADER_BYTES <= len(block):
             length = int.from_bytes(block[position : position + 8], "little")
@@ -117,7 +117,7 @@ class Films:
     def _note(self, path: Path, begin: int, content: bytes) -> None:
         film = film_in(content)
         if film is not None and len(self._found) < MOST_FILMS:
-            self._found[film[0]] = _Place(path, begin, len(content))
+            self._found[film[0]] = _FilmPosition(path, begin, len(content))
 
 
 def _gif(content: bytes, train_iter: int) -> bytes | None:
@@ -159,13 +159,13 @@ class Checkpoints(Struct, frozen=True):
 
     checkpoints: list[CheckpointView]
     films: list[FilmView]
-    evaluations: list[AskedEvaluation]
+    evaluations: list[RequestedEvaluation]
     """Those that operators asked for, the newest first."""
     problem: str | None = None
     """Why the list cannot be read."""
 
 
-def checkpoints(folder: RunFolder, films: Films, evaluations: Sequence[AskedEvaluation] = ()) -> Checkpoints:
+def checkpoints(folder: RunFolder, films: Films, evaluations: Sequence[RequestedEvaluation] = ()) -> Checkpoints:
     """Those that index.json lists, in order of train_iter. Raises OSError."""
     filmed = films.all()
     try:

@@ -91,7 +91,7 @@ def kill_group(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None
         os.killpg(process.pid, signal.SIGKILL)
 
 
-class AskedEvaluation(Struct, frozen=True, kw_only=True):
+class RequestedEvaluation(Struct, frozen=True, kw_only=True):
     """One of them."""
 
     id: str
@@ -114,30 +114,30 @@ class Evaluations:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._all: OrderedDict[str, AskedEvaluation] = OrderedDict()
+        self._all: OrderedDict[str, RequestedEvaluation] = OrderedDict()
         self._going_on: dict[str, tuple[subprocess.Popen[bytes], threading.Thread]] = {}
         self._count = 0
         self._closed = False
 
     @property
-    def all(self) -> list[AskedEvaluation]:
+    def all(self) -> list[RequestedEvaluation]:
         """The newest first."""
         with self._lock:
             return list(reversed(self._all.values()))
 
-    def of(self, run: str) -> list[AskedEvaluation]:
+    def of(self, run: str) -> list[RequestedEvaluation]:
         """Those of one run, the newest first."""
         return [each for each in self.all if each.run == run]
 
     def begin(
         self, run: str, train_iter: int | str, episodes: int, deterministic: bool, command: Sequence[str]
-    ) -> AskedEvaluation | None:
+    ) -> RequestedEvaluation | None:
         """Start one; None if too many go on, or if this is closed. Raises OSError if it cannot be started."""
         with self._lock, ExitStack() as opened:
             if len(self._going_on) >= AT_ONCE or self._closed:
                 return None
             self._count += 1
-            found = AskedEvaluation(
+            found = RequestedEvaluation(
                 id=f"e{self._count}",
                 run=run,
                 train_iter=train_iter,
@@ -175,7 +175,7 @@ class Evaluations:
 
     def _wait_for(
         self,
-        evaluation: AskedEvaluation,
+        evaluation: RequestedEvaluation,
         process: subprocess.Popen[bytes],
         output: IO[bytes],
         errors: IO[bytes],
@@ -195,7 +195,7 @@ class Evaluations:
                 self._all[evaluation.id] = found
 
 
-def _outcome(evaluation: AskedEvaluation, code: int, output: IO[bytes], errors: IO[bytes]) -> AskedEvaluation:
+def _outcome(evaluation: RequestedEvaluation, code: int, output: IO[bytes], errors: IO[bytes]) -> RequestedEvaluation:
     if output.seek(0, os.SEEK_END) > MOST_OUTPUT_BYTES:
         text = f"the command printed more than {MOST_OUTPUT_BYTES >> 20} MiB"
         return structs.replace(evaluation, state="failed", message=text)
@@ -204,7 +204,7 @@ def _outcome(evaluation: AskedEvaluation, code: int, output: IO[bytes], errors: 
     return outcome(evaluation, code, output.read().decode("utf-8", "replace"), errors.read().decode("utf-8", "replace"))
 
 
-def outcome(evaluation: AskedEvaluation, code: int, output: str, errors: str) -> AskedEvaluation:
+def outcome(evaluation: RequestedEvaluation, code: int, output: str, errors: str) -> RequestedEvaluation:
     """The evaluation with what `remuda evaluate --json` has printed."""
     try:
         content = json_of(output) if code == 0 else None
@@ -213,24 +213,24 @@ def outcome(evaluation: AskedEvaluation, code: int, output: str, errors: str) ->
     if not isinstance(content, dict):
         tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:]) or f"the command ended with {code}"
         return structs.replace(evaluation, state="failed", message=tail)
-    told = cast("dict[str, object]", content)
-    if isinstance(told.get("policies"), dict):
-        return _of_policies(evaluation, cast("dict[str, dict[str, object]]", told["policies"]))
-    each = [cast("dict[str, object]", one) for one in _list(told.get("each")) if isinstance(one, dict)]
+    result = cast("dict[str, object]", content)
+    if isinstance(result.get("policies"), dict):
+        return _of_policies(evaluation, cast("dict[str, dict[str, object]]", result["policies"]))
+    each = [cast("dict[str, object]", one) for one in _list(result.get("each")) if isinstance(one, dict)]
     returns = [_number(one.get("return")) for one in each]
     return structs.replace(
         evaluation,
         state="done",
-        return_mean=_number(told.get("reward_mean")),
-        return_std=_number(told.get("reward_std")),
+        return_mean=_number(result.get("reward_mean")),
+        return_std=_number(result.get("reward_std")),
         returns=returns[:MOST_RETURNS],
-        length_mean=_number(told.get("avg_envstep_per_episode")),
+        length_mean=_number(result.get("avg_envstep_per_episode")),
     )
 
 
-def _of_policies(evaluation: AskedEvaluation, told: Mapping[str, Mapping[str, object]]) -> AskedEvaluation:
+def _of_policies(evaluation: RequestedEvaluation, result: Mapping[str, Mapping[str, object]]) -> RequestedEvaluation:
     """Of several policies that have played together: the mean of their returns, and each in words."""
-    means = {name: _number(its.get("reward_mean")) for name, its in told.items()}
+    means = {name: _number(its.get("reward_mean")) for name, its in result.items()}
     text = ", ".join(f"{name} {'–' if mean is None else format(mean, '.4g')}" for name, mean in means.items())
     known = [mean for mean in means.values() if mean is not None]
     return structs.replace(

@@ -37,7 +37,7 @@ class NoCoordinatorError(Exception):
 
 
 @dataclass(frozen=True)
-class Seen:
+class LastStatus:
     """The newest that is known of the coordinator."""
 
     presence: Presence
@@ -65,7 +65,7 @@ class CoordinatorLink:
         self._make_client = make_client or _client
         self._clock = clock
         self._changed = threading.Condition()
-        self._seen = Seen("none" if connection_file is None else "silent", None, 0, "it was not asked yet")
+        self._seen = LastStatus("none" if connection_file is None else "silent", None, 0, "it was not asked yet")
         self._silent_from_s: float | None = None
         """By its clock."""
         self._wanted_until_s = -1e9
@@ -79,7 +79,7 @@ class CoordinatorLink:
         """Of the coordinator; None if there is none."""
         return self._connection_file
 
-    def look(self) -> Seen:
+    def look(self) -> LastStatus:
         """The newest; keeps the status up to date for some seconds. The first look waits for the first answer."""
         if self._connection_file is None:
             return self._seen
@@ -170,7 +170,7 @@ class CoordinatorLink:
         before, from_s = self._seen, self._silent_from_s
         self._silent_from_s = None if presence == "up" else self._clock() if from_s is None else from_s
         since_s = None if presence == "up" else before.silent_since_s or time.time()
-        self._seen = Seen(presence, status or before.status, before.number + 1, why, since_s)
+        self._seen = LastStatus(presence, status or before.status, before.number + 1, why, since_s)
         self._asked_once.set()
 
 

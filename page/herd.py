@@ -75,7 +75,7 @@ def words(role: str) -> dict[str, tuple[str, str]]:
     return {**_WORDS, **_WORDS_OF.get(role, {})}
 
 
-class Lack(Struct, frozen=True):
+class MissingWorkers(Struct, frozen=True):
     """Workers of one role that an experiment needs to begin."""
 
     role: Role
@@ -98,7 +98,7 @@ class Holder(Struct, frozen=True):
     workers: int
 
 
-class Queued(Struct, frozen=True):
+class QueueEntry(Struct, frozen=True):
     """One experiment that is not over."""
 
     id: str
@@ -110,14 +110,14 @@ class Queued(Struct, frozen=True):
     """Its place among those that wait for workers, from 1; None for others."""
     wall_s: float
     why: str | None
-    waits_for: list[Lack]
+    waits_for: list[MissingWorkers]
     held_by: list[Holder]
 
 
 class Queue(Struct, frozen=True):
     """The whole view."""
 
-    experiments: list[Queued]
+    experiments: list[QueueEntry]
     free: dict[Role, int]
 
 
@@ -137,15 +137,15 @@ def queue(status: Status, runs: Mapping[str, str]) -> Queue:
     )
 
 
-def lacks(why: str | None) -> list[Lack]:
+def lacks(why: str | None) -> list[MissingWorkers]:
     """The parts of the coordinator's sentence `waits for 1 learner (0 free) and 2 collectors (1 free)`."""
     if why is None or not why.startswith("waits for "):
         return []
-    found: list[Lack] = []
+    found: list[MissingWorkers] = []
     for count, name, free, note in _PART.findall(why):
         role = _BY_NAME[name]
         needs, there = int(count), int(free)
-        found.append(Lack(role, max(needs - there, 0), needs, there, note.removeprefix(", ")))
+        found.append(MissingWorkers(role, max(needs - there, 0), needs, there, note.removeprefix(", ")))
     return found
 
 
@@ -155,9 +155,9 @@ def _queued(
     runs: Mapping[str, str],
     names: Mapping[str, str],
     held: Mapping[tuple[str, Role], int],
-) -> Queued:
+) -> QueueEntry:
     lacking = lacks(status.waiting_for)
-    return Queued(
+    return QueueEntry(
         id=status.id,
         run=runs.get(status.id),
         name=status.name,

@@ -41,7 +41,7 @@ class Budget:
 
 
 @dataclass
-class _Kept(Generic[_R]):
+class _Entry(Generic[_R]):
     reader: _R
     lock: threading.Lock = field(default_factory=threading.Lock)
     waits: bool = False
@@ -57,9 +57,9 @@ class Library:
         self._ids = ids
         self._most_bytes = most_bytes
         self._lock = threading.Condition()
-        self._series: OrderedDict[str, _Kept[SeriesReader]] = OrderedDict()
-        self._progress: OrderedDict[str, _Kept[ProgressReader]] = OrderedDict()
-        self._unread: deque[tuple[str, _Kept[Any]]] = deque()
+        self._series: OrderedDict[str, _Entry[SeriesReader]] = OrderedDict()
+        self._progress: OrderedDict[str, _Entry[ProgressReader]] = OrderedDict()
+        self._unread: deque[tuple[str, _Entry[Any]]] = deque()
         self.whole: dict[str, int] = {}
         """By run, how often the thread has come to the end of a file: when this grows, there is more to show."""
         self._answering = 0
@@ -123,15 +123,15 @@ class Library:
         if self._thread is not None:
             self._thread.join()
 
-    def _of(self, shelf: OrderedDict[str, _Kept[_R]], run: str, make: Callable[[], _R]) -> _Kept[_R]:
+    def _of(self, shelf: OrderedDict[str, _Entry[_R]], run: str, make: Callable[[], _R]) -> _Entry[_R]:
         with self._lock:
             kept = shelf.get(run)
             if kept is None:
-                kept = shelf[run] = _Kept(make())
+                kept = shelf[run] = _Entry(make())
             shelf.move_to_end(run)
             return kept
 
-    def _read_on(self, run: str, kept: _Kept[_R], budget: Callable[[], bool], in_part: bool) -> None:
+    def _read_on(self, run: str, kept: _Entry[_R], budget: Callable[[], bool], in_part: bool) -> None:
         """Read a piece at least, unless only the whole helps and that takes too long; the rest is left to the thread.
         Its lock is held."""
         if kept.waits and not in_part:
@@ -166,7 +166,7 @@ class Library:
                     self._unread.append((run, kept))  # the others have their turn
             time.sleep(_PAUSE_S)
 
-    def _read_piece(self, kept: _Kept[Any]) -> bool:
+    def _read_piece(self, kept: _Entry[Any]) -> bool:
         """Read some of a file; whether it is read whole, or cannot be read, or need not be."""
         with kept.lock:
             try:

@@ -68,7 +68,7 @@ class Match(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class SearchResult(Struct, frozen=True, kw_only=True):
     """What a search found, the last lines first."""
 
     file: str
@@ -144,7 +144,7 @@ def read_part(
 
 def search(
     log: Path, file: str, text: str, *, before: int | None = None, case: bool = False, most: int = MOST_MATCHES
-) -> Found:
+) -> SearchResult:
     """The lines of a log with this text, back from the byte `before` (None: the end). Reads SEARCHED_BYTES at most.
     Raises UnknownLogError, OSError."""
     path = known_log(log, file)
@@ -163,7 +163,7 @@ def search(
             room = most - len(matches)
             matches += found[:room]
             end = found[room - 1].begin if len(found) >= room else start + skipped
-    return Found(file=file, matches=matches, next_before=end, more_before=end > 0, size_bytes=size)
+    return SearchResult(file=file, matches=matches, next_before=end, more_before=end > 0, size_bytes=size)
 
 
 def _sources(log: Path) -> dict[str, str]:
@@ -237,7 +237,7 @@ def _listed(folder: Path) -> list[str]:
         return []
 
 
-def search_all(log: Path, text: str, *, case: bool = False) -> Found:
+def search_all(log: Path, text: str, *, case: bool = False) -> SearchResult:
     """The lines of all logs with this text: those of the log that changed last come first; reads SEARCHED_BYTES of each
     log at most, and of all together four times as much. One that cannot be read is left out."""
     matches: list[Match] = []
@@ -259,4 +259,4 @@ def search_all(log: Path, text: str, *, case: bool = False) -> Found:
         whole = whole and not found.more_before
         left -= max(found.size_bytes - found.next_before, 1)
     size = sum(file.size_bytes for file in files)
-    return Found(file="*", matches=matches, next_before=0, more_before=not whole, size_bytes=size)
+    return SearchResult(file="*", matches=matches, next_before=0, more_before=not whole, size_bytes=size)

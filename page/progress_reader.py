@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from remuda.page.growing import FloatArray, Mark, Pyramid, Reduction, look, moved
+from remuda.page.growing import FloatArray, Pyramid, ReadPosition, Reduction, look, moved
 from remuda.storage.untrusted import open_regular
 
 X_COLUMNS = {"env_step": "TotalEnvInteracts", "wall_s": "Time"}
@@ -35,7 +35,7 @@ class ProgressReader:
         self._forget()
 
     def _forget(self) -> None:
-        self._mark = Mark()
+        self._mark = ReadPosition()
         self.size_bytes = 0
         self.names: tuple[str, ...] = ()
         """Columns of the file; empty before its first line is there."""
@@ -61,7 +61,7 @@ class ProgressReader:
         try:
             now = look(self._path, self._mark)
         except FileNotFoundError:
-            if self._mark != Mark():
+            if self._mark != ReadPosition():
                 self._forget()
             return
         if not now.is_same:

@@ -157,7 +157,7 @@ def failure(status: HTTPStatus, code: str, message: str, problems: Sequence[obje
     return json(_Error(Failure(code, message, problems)), status)
 
 
-def told(error: Exception) -> Response | None:
+def error_answer(error: Exception) -> Response | None:
     """The answer to an error that somebody may see; None for a fault of this program."""
     if isinstance(error, ConfigProblemsError):
         return failure(HTTPStatus.UNPROCESSABLE_ENTITY, "config", str(error), error.problems)

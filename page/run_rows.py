@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from remuda.page.growing import finite
-from remuda.page.herd import Lack, Queued, words
+from remuda.page.herd import MissingWorkers, QueueEntry, words
 from remuda.page.run_ids import RunIds, of_policy
 from remuda.page.stored_run import PolicyRow, StoredRun, StoredState
 from remuda.training.commander.together import mean_return
@@ -38,27 +38,12 @@ class Headline(Struct, frozen=True):
     text: str
 
 
-class Told(Protocol):
-    """What a sentence needs to know of a run."""
-
-    @property
-    def state(self) -> str:
-        """A state of an experiment, or unknown."""
-        ...
-
-    @property
-    def reason(self) -> str | None:
-        """Of its end."""
-        ...
-
-    @property
-    def why(self) -> str | None:
-        """It waits, as its coordinator says."""
-        ...
-
-
 def headline(
-    run: Told, *, queued: Queued | None = None, recent: Shares | None = None, stop: Mapping[str, object] | None = None
+    run: RunRow,
+    *,
+    queued: QueueEntry | None = None,
+    recent: Shares | None = None,
+    stop: Mapping[str, object] | None = None,
 ) -> Headline:
     """`queued`: its entry in the queue; `recent`: where the time goes now; `stop`: the bounds of its config. Each may
     be missing."""
@@ -79,7 +64,7 @@ def headline(
     return Headline(tone, _sentence(f"{run.state}: {_end(run.reason, stop or {})}"))
 
 
-def _queued(queued: Queued | None, why: str | None) -> str:
+def _queued(queued: QueueEntry | None, why: str | None) -> str:
     """`waits for 1 learner and 1 collector: low has them; it is number 1 in the queue`."""
     if queued is None:
         return why or "it waits for workers"
@@ -94,7 +79,7 @@ def _queued(queued: Queued | None, why: str | None) -> str:
     return f"waits for {lacks}: {have if runs else 'the herd has too few'}{place}"
 
 
-def _lack(lack: Lack) -> str:
+def _lack(lack: MissingWorkers) -> str:
     """`2 collectors (1 free)`."""
     many = lack.missing or lack.needs
     more = ", ".join(filter(None, [f"{lack.free} free" if lack.free else "", lack.note]))
@@ -217,7 +202,7 @@ def run_rows(stored: Iterable[StoredRun], status: Status | None, ids: RunIds) ->
     return sorted([*new, *rows], key=lambda row: row.state in (*OVER, "unknown"))
 
 
-def with_headline(row: RunRow, queued: Queued | None, recent: Shares, stop: Mapping[str, object]) -> RunRow:
+def with_headline(row: RunRow, queued: QueueEntry | None, recent: Shares, stop: Mapping[str, object]) -> RunRow:
     """The row with its sentence."""
     said: Headline = headline(row, queued=queued, recent=recent, stop=stop)
     return replace(row, tone=said.tone, says=said.text)

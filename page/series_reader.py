@@ -23,7 +23,7 @@ from remuda.logbook.series import (
     decode_records,
     marker,
 )
-from remuda.page.growing import FloatArray, Mark, Pyramid, Reduction, look, moved
+from remuda.page.growing import FloatArray, Pyramid, ReadPosition, Reduction, look, moved
 from remuda.storage.record_file import LONGEST_BYTES
 from remuda.storage.untrusted import open_regular
 from remuda.training.vitals import ROLES
@@ -215,7 +215,7 @@ class SeriesReader:
         self._forget()
 
     def _forget(self) -> None:
-        self._mark = Mark()
+        self._mark = ReadPosition()
         self.size_bytes = 0
         self.intervals = Pyramid(_INTERVAL)
         self.evaluations = Pyramid(_EVALUATION)
@@ -252,7 +252,7 @@ class SeriesReader:
         try:
             now = look(self._path, self._mark)
         except FileNotFoundError:
-            if self._mark != Mark():
+            if self._mark != ReadPosition():
                 self._forget()
             return
         if not now.is_same:

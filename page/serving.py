@@ -40,7 +40,7 @@ _Token = Annotated[str, Meta(min_length=20, max_length=200)]
 
 
 @dataclass
-class Visits:
+class Connections:
     """The limits of one server, and its open connections."""
 
     most_open: int = 192
@@ -49,17 +49,17 @@ class Visits:
     """From a connection's beginning until its first request is whole; without a token, until it is answered."""
     next_request_s: float = 30.0
     """The same, from one answer to the next: how long a connection is kept for a next request."""
-    oldest_first: dict[Visit, None] = field(default_factory=dict["Visit", None])
+    oldest_first: dict[Connection, None] = field(default_factory=dict["Connection", None])
 
     def protocol(self) -> type[H11Protocol]:
         """What uvicorn makes for each connection."""
 
-        class OneOfThese(Visit):
+        class ThisConnection(Connection):
             visits = self
 
-        return OneOfThese
+        return ThisConnection
 
-    def make_room(self, newest: Visit) -> None:
+    def make_room(self, newest: Connection) -> None:
         """Close one connection if there are too many."""
         if len(self.oldest_first) <= self.most_open:
             return
@@ -69,10 +69,10 @@ class Visits:
                 return
 
 
-class Visit(H11Protocol):
+class Connection(H11Protocol):
     """One connection. It stays as long as an answer to a request with a token takes, which may be an endless stream."""
 
-    visits: ClassVar[Visits]
+    visits: ClassVar[Connections]
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -155,7 +155,7 @@ def main() -> None:
 class Server(uvicorn.Server):
     """Uvicorn, with what the page needs of it."""
 
-    def __init__(self, app: ASGIApp, visits: Visits) -> None:
+    def __init__(self, app: ASGIApp, visits: Connections) -> None:
         config = uvicorn.Config(
             app,
             http=visits.protocol(),
@@ -183,7 +183,7 @@ class Server(uvicorn.Server):
 async def _serve(app: Guard, listener: socket.socket, ending: asyncio.Event, break_off: Callable[[], None]) -> None:
     """Serve until the parent has ended. Then listen no more, so that the next page can have the port; set `ending`; and
     call `break_off` in a thread: what goes on, such as a submission, may take longer than the parent waits."""
-    server, loop = Server(app, Visits()), asyncio.get_running_loop()
+    server, loop = Server(app, Connections()), asyncio.get_running_loop()
 
     def parent_has_ended() -> None:
         if not os.read(sys.stdin.fileno(), _LONGEST_LINE_BYTES):

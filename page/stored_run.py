@@ -45,8 +45,8 @@ def ended(tail: str) -> tuple[ExperimentState, str] | None:
         if found is not None:
             reason = _reason(found[1].strip())
             because = found[1].strip().removeprefix(f"{ON_REQUEST}; ")
-            told = because if reason == ON_REQUEST and not because.startswith(_BY_HAND) else reason
-            return End(reason, "").state, told
+            shown = because if reason == ON_REQUEST and not because.startswith(_BY_HAND) else reason
+            return End(reason, "").state, shown
     return None
 
 
@@ -112,7 +112,7 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     """The tasks of its evaluations, each where it began: more than one where it was resumed with another."""
 
 
-class FolderRead(Struct, frozen=True, kw_only=True):
+class FolderFacts(Struct, frozen=True, kw_only=True):
     """A folder, without what follows from the others."""
 
     run: str
@@ -121,13 +121,13 @@ class FolderRead(Struct, frozen=True, kw_only=True):
     mode: Literal["serial", "parallel"]
     experiment: str | None
     end: tuple[ExperimentState, str] | None
-    learned: Mapping[str, _Learned]
+    learned: Mapping[str, _PolicyFacts]
     """By the names of its policies; the only one has no name."""
     changed_s: float
     notes: Notes
 
 
-class _Learned(Struct, frozen=True, kw_only=True):
+class _PolicyFacts(Struct, frozen=True, kw_only=True):
     """What the checkpoints of one policy say."""
 
     last: CheckpointRecord | None
@@ -164,12 +164,12 @@ def stamp_of(folder: RunFolder) -> tuple[Stamp, float]:
     return tuple(stamps), newest_ns / 1e9
 
 
-def read_folder(run: str, folder: RunFolder, changed_s: float) -> FolderRead:
+def read_folder(run: str, folder: RunFolder, changed_s: float) -> FolderFacts:
     """Read the folder of the run with this id."""
     settings, members = _settings(folder), _policies(folder)
     lead = members[0]
     serial = not lead.commander_log.exists() and lead.serial_tb.exists()
-    return FolderRead(
+    return FolderFacts(
         run=run,
         settings=settings,
         described=described(folder.root, settings, {}),
@@ -182,14 +182,14 @@ def read_folder(run: str, folder: RunFolder, changed_s: float) -> FolderRead:
     )
 
 
-def _learned(folder: RunFolder) -> _Learned:
+def _learned(folder: RunFolder) -> _PolicyFacts:
     try:
         index = CheckpointIndex(folder.ckpt, follow_link=False)
         records, best, tasks = index.records, index.best, index.tasks
     except (CheckpointIndexError, OSError):
         records, best, tasks = (), None, ()
     evaluated = [record for record in records if record.reward is not None]
-    return _Learned(
+    return _PolicyFacts(
         last=max(records, key=lambda record: (record.env_step, record.train_iter), default=None),
         last_return=None if not evaluated else finite(evaluated[-1].reward),
         best_return=None if best is None else finite(best.reward),
@@ -197,7 +197,7 @@ def _learned(folder: RunFolder) -> _Learned:
     )
 
 
-def _policy_row(run: str, name: str, learned: _Learned) -> PolicyRow:
+def _policy_row(run: str, name: str, learned: _PolicyFacts) -> PolicyRow:
     last = learned.last
     return PolicyRow(
         name=name,
@@ -210,7 +210,7 @@ def _policy_row(run: str, name: str, learned: _Learned) -> PolicyRow:
     )
 
 
-def stored_run(read: FolderRead, group: str, sweep: str | None) -> StoredRun:
+def stored_run(read: FolderFacts, group: str, sweep: str | None) -> StoredRun:
     """What was read, with what follows from other folders."""
     settings, learned = read.settings, read.learned.values()
     last = [each.last for each in learned if each.last is not None]

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from remuda.client.plots.panels import by_experiment
 from remuda.client.sweeps.record import FILE as SWEEP_FILE
 from remuda.page.run_ids import RunIds, UnknownRunError, whole_run
-from remuda.page.stored_run import FolderRead, Stamp, StoredRun, read_folder, stamp_of, stored_run
+from remuda.page.stored_run import FolderFacts, Stamp, StoredRun, read_folder, stamp_of, stored_run
 from remuda.storage.run_folder import policy_of
 
 REFRESH_S = 2.0
@@ -29,7 +29,7 @@ class StoredRuns:
         self._ids = ids
         self._clock = clock
         self._listing = threading.Lock()
-        self._known: dict[str, tuple[Stamp, FolderRead]] = {}
+        self._known: dict[str, tuple[Stamp, FolderFacts]] = {}
         self._listed: list[StoredRun] = []
         self._good_until_s = -1e9
         self._began = False
@@ -91,7 +91,7 @@ class StoredRuns:
         listed = [stored_run(each, groups[each.run], sweeps.of(each.run)) for each in reads]
         return sorted(listed, key=lambda each: each.changed_s, reverse=True)
 
-    def _look(self, run: str) -> FolderRead | None:
+    def _look(self, run: str) -> FolderFacts | None:
         try:
             folder = self._ids.folder(run)
             stamp, changed_s = stamp_of(folder)
@@ -105,7 +105,7 @@ class StoredRuns:
         return read
 
 
-def _groups(reads: Sequence[FolderRead]) -> dict[str, str]:
+def _groups(reads: Sequence[FolderFacts]) -> dict[str, str]:
     """The label of each run's group, by its id."""
     of_root = {each.described.root: each.run for each in reads}
     groups = by_experiment([each.described for each in reads])

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from remuda.logbook import tail
-from remuda.page.commands import AskedEvaluation
-from remuda.page.coordinator_link import Presence, Seen
+from remuda.page.commands import RequestedEvaluation
+from remuda.page.coordinator_link import LastStatus, Presence
 from remuda.page.herd import CoordinatorView, HostView, Queue, WorkerView, coordinator_view, hosts, queue, worker_view
 from remuda.page.log_files import known_log
 from remuda.page.run_ids import whole_run
@@ -33,26 +33,26 @@ _ID = re.compile(r"2\.(\d{1,20})\.(\d{1,20})")
 
 
 class Changes(Generic[_Item]):
-    """Remembers, for each key, a summary of what was told; an item is told again when its summary is another."""
+    """Remembers, for each key, a summary of what was sent; an item is sent again when its summary is another."""
 
     def __init__(self, key: Callable[[_Item], str], summary: Callable[[_Item], Hashable]) -> None:
         self._key = key
         self._summary = summary
-        self._told: Mapping[str, Hashable] = {}
+        self._sent: Mapping[str, Hashable] = {}
         self.began = False
-        """Whether anything was told."""
+        """Whether anything was sent."""
 
     def take(self, items: Iterable[_Item]) -> tuple[list[_Item], list[str]]:
-        """The items that are new or have changed, and the keys that are gone; then all count as told."""
-        told: dict[str, Hashable] = {}
+        """The items that are new or have changed, and the keys that are gone; then all count as sent."""
+        sent: dict[str, Hashable] = {}
         changed: list[_Item] = []
         for item in items:
             key, summary = self._key(item), self._summary(item)
-            told[key] = summary
-            if key not in self._told or self._told[key] != summary:
+            sent[key] = summary
+            if key not in self._sent or self._sent[key] != summary:
                 changed.append(item)
-        gone = [key for key in self._told if key not in told]
-        self._told, self.began = told, True
+        gone = [key for key in self._sent if key not in sent]
+        self._sent, self.began = sent, True
         return changed, gone
 
 
@@ -170,7 +170,7 @@ def batch(messages: Sequence[Message]) -> bytes:
 
 @dataclass(frozen=True)
 class Position:
-    """How far the log was told: this is what the id of a message holds."""
+    """How far the log was sent: this is what the id of a message holds."""
 
     log_inode: int = 0
     log_offset: int = 0
@@ -186,13 +186,13 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class StreamOptions:
     """What one stream is about."""
 
     run: str | None = None
     log: str | None = None
     after: int | None = None
-    """The byte of the log from which on its lines are told; None: its present end."""
+    """The byte of the log from which on its lines are sent; None: its present end."""
     runs: bool = False
     herd: bool = False
 
@@ -201,18 +201,18 @@ class Follower:
     """One stream: `news` says what there is to tell since its last call. Not for several threads at once."""
 
     def __init__(
-        self, views: Views, wishes: Wishes, session: Callable[[], Session], position: Position | None = None
+        self, views: Views, options: StreamOptions, session: Callable[[], Session], position: Position | None = None
     ) -> None:
         """`position`: that of the last message that the reader has got. Raises UnknownRunError, UnknownLogError,
         OSError."""
         self._views = views
-        self._wishes = wishes
+        self._stream_options = options
         self._session = session
-        self._folder = None if wishes.run is None else views.ids.folder(views.ids.each_policy(wishes.run)[0])
+        self._folder = None if options.run is None else views.ids.folder(views.ids.each_policy(options.run)[0])
         """Of the policy, where a run has several."""
-        self._log = None if wishes.run is None else views.ids.folder(whole_run(wishes.run)).log
-        if self._log is not None and wishes.log is not None:
-            known_log(self._log, wishes.log)
+        self._log = None if options.run is None else views.ids.folder(whole_run(options.run)).log
+        if self._log is not None and options.log is not None:
+            known_log(self._log, options.log)
         self._position: Position = self._end() if position is None else position
         self._presence: Presence | None = None
         self._number = -1
@@ -220,7 +220,7 @@ class Follower:
         self._workers = Changes[WorkerView](lambda worker: worker.uuid, worker_summary)
         self._runs = Changes[RunRow](row_key, row_summary)
         self._row = Changes[RunRow](row_key, row_summary)
-        self._evaluations = Changes[AskedEvaluation](lambda each: each.id, lambda each: each.state)
+        self._evaluations = Changes[RequestedEvaluation](lambda each: each.id, lambda each: each.state)
         if position is None:
             self._evaluations.take(views.evaluations.all)
         self._began = False
@@ -231,10 +231,10 @@ class Follower:
         """What has changed. The first call says everything, since what the reader has asked for before may be old."""
         seen = self._views.link.look()
         yield from self._of_coordinator(seen)
-        if self._wishes.runs:
+        if self._stream_options.runs:
             yield from self._of_runs()
-        if self._folder is not None and self._wishes.run is not None:
-            yield from self._of_run(self._wishes.run, self._folder)
+        if self._folder is not None and self._stream_options.run is not None:
+            yield from self._of_run(self._stream_options.run, self._folder)
         for evaluation in self._evaluations.take(self._views.evaluations.all)[0]:
             yield self._message("evaluation", evaluation)
         for run, times in dict(self._views.library.whole).items():
@@ -246,7 +246,7 @@ class Follower:
     def _message(self, event: str, data: object) -> Message:
         return Message(str(self._position), event, data)
 
-    def _of_coordinator(self, seen: Seen) -> Iterator[Message]:
+    def _of_coordinator(self, seen: LastStatus) -> Iterator[Message]:
         if not self._began:
             yield self._message("hello", {"session": self._session()})
         elif seen.presence != self._presence:
@@ -261,7 +261,7 @@ class Follower:
         if still != self._queue:
             self._queue = still
             yield self._message("queue", now)
-        if self._wishes.herd:
+        if self._stream_options.herd:
             workers = [worker_view(worker, runs) for worker in status.workers]
             first = not self._workers.began
             changed, gone = self._workers.take(workers)
@@ -285,8 +285,8 @@ class Follower:
             if stamp != self._stamps.get(event):
                 self._stamps[event] = stamp
                 yield self._message(event, OfRun(run))
-        if self._wishes.log is not None:
-            for lines in self._lines(self._wishes.log):
+        if self._stream_options.log is not None:
+            for lines in self._lines(self._stream_options.log):
                 yield self._message("log", lines)
 
     def _lines(self, file: str) -> Iterator[LogLines]:
@@ -295,10 +295,10 @@ class Follower:
         for _ in range(_PIECES):
             before = self._position
             try:
-                piece = tail.read(self._log, tail.Place(file, before.log_inode, before.log_offset))
+                piece = tail.read(self._log, tail.LogPosition(file, before.log_inode, before.log_offset))
             except OSError:
                 return  # it is not there yet
-            inode, end = piece.place.inode, piece.place.offset
+            inode, end = piece.position.inode, piece.position.offset
             reset = bool(before.log_inode) and (inode != before.log_inode or end < before.log_offset)
             if not piece.text and not reset:
                 return
@@ -308,13 +308,13 @@ class Follower:
 
     def _end(self) -> Position:
         """Where the log ends, or `after`, if that was asked for."""
-        if self._log is None or self._wishes.log is None:
+        if self._log is None or self._stream_options.log is None:
             return Position()
         try:
-            status = os.stat(known_log(self._log, self._wishes.log))
+            status = os.stat(known_log(self._log, self._stream_options.log))
         except OSError:
             return Position()
-        after = self._wishes.after
+        after = self._stream_options.after
         return Position(status.st_ino, status.st_size if after is None else min(after, status.st_size))
 
 

@@ -218,7 +218,7 @@ def _merged(rows: FloatArray, most: int) -> FloatArray:
     return found
 
 
-class GoingOn:
+class RecentShares:
     """For any thread."""
 
     def __init__(self, library: Library, ids: RunIds, clock: Callable[[], float] = time.monotonic) -> None:

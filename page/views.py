@@ -28,7 +28,7 @@ from remuda.page.run_ids import MOST_DEPTH, RunIds, UnknownRunError, whole_run
 from remuda.page.run_rows import RunRow, run_ids, run_rows, with_headline
 from remuda.page.series_reader import EVALUATION_NAMES, INTERVAL_NAMES, newest_interval
 from remuda.page.stored_runs import StoredRuns
-from remuda.page.timeline import GoingOn, Timeline, timeline
+from remuda.page.timeline import RecentShares, Timeline, timeline
 from remuda.storage.untrusted import json_of, read_bounded
 from remuda.wire.messages import OVER, Status
 
@@ -110,7 +110,7 @@ class Views:
         self.stored = StoredRuns(self.ids)
         self.library = Library(self.ids)
         self.evaluations = Evaluations()
-        self._going_on = GoingOn(self.library, self.ids)
+        self._going_on = RecentShares(self.library, self.ids)
         self._films: OrderedDict[str, Films] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -174,7 +174,7 @@ class Views:
 
     def runs(self) -> RunList:
         """All of them."""
-        rows = self._told(run_rows(self.stored.all(), self.link.recent_status(), self.ids))
+        rows = self._with_headlines(run_rows(self.stored.all(), self.link.recent_status(), self.ids))
         sweeps = [SweepView(name, count) for name, count in sorted(self.stored.sweeps().items())]
         return RunList(rows, self.stored.complete, sweeps)
 
@@ -183,9 +183,9 @@ class Views:
         run = whole_run(run)
         stored = self.stored.one(run)
         row = next(row for row in run_rows([stored], self._status_of(run), self.ids) if row.run == run)
-        return self._told([row], self._stop(run))[0]
+        return self._with_headlines([row], self._stop(run))[0]
 
-    def _told(self, rows: Sequence[RunRow], stop: Mapping[str, object] | None = None) -> list[RunRow]:
+    def _with_headlines(self, rows: Sequence[RunRow], stop: Mapping[str, object] | None = None) -> list[RunRow]:
         """The rows with a sentence each. Of many that run, the first ones say what they wait for."""
         status = self.link.recent_status()
         waiting = [] if status is None else queue(status, run_ids(status, self.ids)).experiments
@@ -284,9 +284,11 @@ class Views:
     def settings(self, runs: Sequence[str]) -> Settings:
         """Side by side. Raises UnknownRunError."""
         folders = [self.ids.folder(run) for run in runs]
-        told = [origins_and_text(folder) for folder in folders]
-        texts = [text for _, text in told if text is not None and len(runs) == 1]
-        return side_by_side(runs, [self.stored.settings(run) for run in runs], [origins for origins, _ in told], texts)
+        loaded = [origins_and_text(folder) for folder in folders]
+        texts = [text for _, text in loaded if text is not None and len(runs) == 1]
+        return side_by_side(
+            runs, [self.stored.settings(run) for run in runs], [origins for origins, _ in loaded], texts
+        )
 
     def compared(self, runs: Sequence[str], sweep: str | None) -> Comparison:
         """A table of these runs; of a sweep's, or of all, if none is named."""

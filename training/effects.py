@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from remuda.logbook.lines import Place, caller
+from remuda.logbook.lines import SourceLine, caller
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import EventReport, Report
 from remuda.logbook.series import EventKind
@@ -78,7 +78,7 @@ class LogLine:
     experiment: str | None
     text: str
     level: Level = "info"
-    at: Place = field(default_factory=lambda: caller(_HERE), compare=False, repr=False)
+    at: SourceLine = field(default_factory=lambda: caller(_HERE), compare=False, repr=False)
     """The place that speaks, which the log shows."""
 
 

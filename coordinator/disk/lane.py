@@ -15,7 +15,7 @@ from typing import Protocol
 from remuda.coordinator.disk.room import AGAIN_S, Room
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.effects import DeleteChunks, OfPolicy, RewindCurves
-from remuda.logbook.lines import Place
+from remuda.logbook.lines import SourceLine
 from remuda.training.effects import Level, LogLine
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
@@ -34,7 +34,7 @@ class HerdLogLine:
 
     text: str
     level: Level
-    at: Place
+    at: SourceLine
     """The place that speaks."""
 
 

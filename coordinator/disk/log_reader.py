@@ -10,7 +10,7 @@ from pathlib import Path
 from remuda.coordinator.effects import ReadLog
 from remuda.coordinator.events import LogRead
 from remuda.logbook import tail
-from remuda.logbook.tail import Found, NoSuchSourceError, Place
+from remuda.logbook.tail import LogEntry, LogPosition, NoSuchSourceError
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import LogPiece, LogPlace, LogText, Rejected
 
@@ -21,7 +21,7 @@ PIECES = 16
 def read_log(effect: ReadLog) -> LogRead:
     """Read on from the client's position."""
     log, request = RunFolder(Path(effect.run_dir)).log, effect.request
-    known = {place.file: Place(place.file, place.inode, place.offset) for place in request.places}
+    known = {place.file: LogPosition(place.file, place.inode, place.offset) for place in request.places}
     try:
         found = {each.file: each for each in tail.find(log, request.source)}
         waiting = _waiting(found, known)
@@ -35,14 +35,14 @@ def read_log(effect: ReadLog) -> LogRead:
     return LogRead(effect.asked, LogText(told, over, more))
 
 
-def _waiting(found: dict[str, Found], known: dict[str, Place]) -> list[str]:
+def _waiting(found: dict[str, LogEntry], known: dict[str, LogPosition]) -> list[str]:
     """Files that the client has not begun, then those that have grown. The client lists the files in the order of its
     last answers, so the one that it read last comes last."""
     begun = [file for file, place in known.items() if file in found and found[file].has_news(place)]
     return [*(file for file in found if file not in known), *begun]
 
 
-def _piece(log: Path, file: str, known: Place | None, last_lines: int | None, is_over: bool) -> LogPiece:
+def _piece(log: Path, file: str, known: LogPosition | None, last_lines: int | None, is_over: bool) -> LogPiece:
     piece = tail.read(log, known or tail.begin(log, file, last_lines), to_the_end=is_over)
-    place = LogPlace(piece.place.file, piece.place.inode, piece.place.offset)
+    place = LogPlace(piece.position.file, piece.position.inode, piece.position.offset)
     return LogPiece(place, tail.label(file), piece.text)

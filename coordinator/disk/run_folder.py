@@ -12,7 +12,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, OfPolicy, RewindCurves
 from remuda.logbook.book import Logbook
-from remuda.logbook.lines import LEVELS, Place, TextLog
+from remuda.logbook.lines import LEVELS, SourceLine, TextLog
 from remuda.logbook.role_logbooks import commander_logbook
 from remuda.logbook.row_sinks import settings_of
 from remuda.storage.atomic import sweep_temporaries
@@ -136,7 +136,7 @@ class RunFiles:
             if self.folder.commander_log.parent.is_dir():
                 self._say(text, "error")
 
-    def say_of_herd(self, text: str, level: Level, at: Place) -> None:
+    def say_of_herd(self, text: str, level: Level, at: SourceLine) -> None:
         """A line about the whole herd, for the coordinator's log of each active run."""
         if self._files is not None:
             self._files.log.say("coordinator", text, level=level, at=at)
@@ -246,7 +246,7 @@ class RunFiles:
             raise
         return files
 
-    def _say(self, text: str, level: Level, at: Place | None = None) -> None:
+    def _say(self, text: str, level: Level, at: SourceLine | None = None) -> None:
         if self._files is not None:
             self._files.log.say("commander", text, level=level, at=at)
             return

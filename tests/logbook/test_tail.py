@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.logbook import tail
-from remuda.logbook.tail import PIECE_BYTES, NoSuchSourceError, Place, begin, find, label, read
+from remuda.logbook.tail import PIECE_BYTES, LogPosition, NoSuchSourceError, begin, find, label, read
 
 FILE = "coordinator_logger.txt"
 WORKER = "01234567-89ab-4def-8123-456789abcdef"
@@ -28,12 +28,12 @@ def write(log: Path, content: bytes, *, file: str = FILE) -> None:
         opened.write(content)
 
 
-def everything(log: Path, place: Place, *, to_the_end: bool = False) -> tuple[str, Place]:
+def everything(log: Path, place: LogPosition, *, to_the_end: bool = False) -> tuple[str, LogPosition]:
     text = ""
     while (piece := read(log, place, to_the_end=to_the_end)).text:
         text += piece.text
-        place = piece.place
-    return text, piece.place
+        place = piece.position
+    return text, piece.position
 
 
 @settings(deadline=None)  # the disk decides how long it takes
@@ -48,7 +48,7 @@ def test_every_byte_is_read_once_however_it_was_written(
         write(log, chunk)
         piece = read(log, place)
         assert piece.text == "" or piece.text.endswith("\n")
-        text, place = text + piece.text, piece.place
+        text, place = text + piece.text, piece.position
     rest, _ = everything(log, place, to_the_end=True)
     assert text + rest == tail.harmless(b"".join(chunks).decode(errors="replace"))
 
@@ -57,9 +57,9 @@ def test_a_line_that_is_still_being_written_waits(log: Path) -> None:
     write(log, b"whole\nhalf")
     piece = read(log, begin(log, FILE, None))
     assert piece.text == "whole\n"
-    assert read(log, piece.place).text == ""
+    assert read(log, piece.position).text == ""
     write(log, b" of it\n")
-    assert read(log, piece.place).text == "half of it\n"
+    assert read(log, piece.position).text == "half of it\n"
 
 
 def test_what_a_dead_writer_left_is_shown_at_the_end(log: Path) -> None:
@@ -90,12 +90,12 @@ def test_only_the_end_of_a_long_log_is_looked_through(log: Path, monkeypatch: py
 def test_a_log_has_news_when_it_has_grown_or_was_replaced(log: Path) -> None:
     write(log, b"one\n")
     [before] = find(log, "coordinator")
-    place = read(log, begin(log, FILE, None)).place
+    place = read(log, begin(log, FILE, None)).position
     assert not before.has_news(place)
     write(log, b"two\n")
     [after] = find(log, "coordinator")
     assert after.has_news(place)
-    assert after.has_news(Place(FILE))
+    assert after.has_news(LogPosition(FILE))
 
 
 def test_a_line_longer_than_a_piece_comes_in_pieces_ofwhole_characters(log: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_line_longer_than_a_piece_comes_in_pieces_ofwhole_characters(log: Path
     place, text = begin(log, FILE, None), ""
     while (piece := read(log, place)).text:
         assert len(piece.text.encode()) <= PIECE_BYTES
-        text, place = text + piece.text, piece.place
+        text, place = text + piece.text, piece.position
     assert text == line
 
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from remuda.page.actions import LONGEST_BODY_BYTES, NEEDS, Actions, Problem, allowed, checked, problem
 from remuda.page.app import make_app
-from remuda.page.commands import AskedEvaluation, outcome
+from remuda.page.commands import RequestedEvaluation, outcome
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.process import Tokens
 from remuda.page.requests import WRITES
@@ -155,7 +155,7 @@ def test_the_parts_of_a_problem() -> None:
 
 
 def test_an_evaluation_is_what_the_command_says() -> None:
-    begun = AskedEvaluation(id="e1", run="a", train_iter="best", episodes=2, deterministic=True, began_s=0.0)
+    begun = RequestedEvaluation(id="e1", run="a", train_iter="best", episodes=2, deterministic=True, began_s=0.0)
     each = '[{"return": 1}, {"return": 3.0}]'
     text = f'{{"reward_mean": 2.0, "reward_std": NaN, "avg_envstep_per_episode": 5, "each": {each}}}'
     done = outcome(begun, 0, text, "")

@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from remuda.page import commands as module
-from remuda.page.commands import AskedEvaluation, Evaluations
+from remuda.page.commands import Evaluations, RequestedEvaluation
 from remuda.tests.patience import until
 
 pytestmark = pytest.mark.processes
@@ -21,11 +21,11 @@ def evaluations() -> Generator[Evaluations]:
     made.close()
 
 
-def begin(evaluations: Evaluations, code: str) -> AskedEvaluation | None:
+def begin(evaluations: Evaluations, code: str) -> RequestedEvaluation | None:
     return evaluations.begin("a", "best", 1, True, [sys.executable, "-S", "-c", code])
 
 
-def ended(evaluations: Evaluations) -> AskedEvaluation:
+def ended(evaluations: Evaluations) -> RequestedEvaluation:
     until(lambda: evaluations.all[0].state != "running", "its end")
     return evaluations.all[0]
 

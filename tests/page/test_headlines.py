@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from msgspec import Struct
 from msgspec.structs import replace
 
-from remuda.page.herd import Holder, Lack, Queued
-from remuda.page.run_rows import headline
+from remuda.page.herd import Holder, MissingWorkers, QueueEntry
+from remuda.page.run_rows import RunRow, headline
+from remuda.page.stored_run import StoredState
 
 
-class Run(Struct, frozen=True):
-    """What a sentence needs to know of a run."""
-
-    state: str
-    reason: str | None = None
-    why: str | None = None
+def run_row(state: StoredState, reason: str | None = None, why: str | None = None) -> RunRow:
+    return RunRow(run="r", name="r", group="r", state=state, reason=reason, why=why)
 
 
 LOW = [Holder("x", "low", "low", "learner", 1), Holder("x", "low", "low", "collector", 2)]
-QUEUED = Queued(
+QUEUED = QueueEntry(
     id="1", run="a", name="a", state="queued", priority=0, place=2, wall_s=0.0, why="waits for 1 learner (0 free)",
-    waits_for=[Lack("learner", 1, 1, 0, ""), Lack("collector", 2, 3, 1, "")], held_by=LOW,
+    waits_for=[MissingWorkers("learner", 1, 1, 0, ""), MissingWorkers("collector", 2, 3, 1, "")], held_by=LOW,
 )  # fmt: skip
 
 
@@ -44,7 +40,9 @@ QUEUED = Queued(
             "Waits for 1 learner and 2 collectors (1 free): a, b and 2 other runs have them.",
         ),
         (
-            replace(QUEUED, waits_for=[Lack("learner", 0, 1, 1, "kept for those before it")], held_by=[], place=2),
+            replace(
+                QUEUED, waits_for=[MissingWorkers("learner", 0, 1, 1, "kept for those before it")], held_by=[], place=2
+            ),
             "Waits for 1 learner (1 free, kept for those before it): the herd has too few; "
             "it is number 2 in the queue.",
         ),
@@ -55,8 +53,8 @@ QUEUED = Queued(
         (None, "It waits for workers."),
     ],
 )
-def test_a_run_in_the_queue_says_what_it_lacks_and_who_has_that(queued: Queued | None, text: str) -> None:
-    said = headline(Run("queued"), queued=queued)
+def test_a_run_in_the_queue_says_what_it_lacks_and_who_has_that(queued: QueueEntry | None, text: str) -> None:
+    said = headline(run_row("queued"), queued=queued)
     assert (said.tone, said.text) == ("wait", text)
 
 
@@ -66,25 +64,25 @@ STOP = {"stop_value": 475, "max_env_steps": 120_000}
 @pytest.mark.parametrize(
     ("run", "tone", "text"),
     [
-        (Run("starting"), "wait", "It has its workers, and waits until its learner is ready."),
-        (Run("running", why="held up: the disk is full"), "wait", "Held up: the disk is full."),
-        (Run("running"), "good", "It runs."),
-        (Run("stopping"), "wait", "It ends: the last checkpoint is saved and evaluated."),
-        (Run("finished", "stop_value"), "still", "Finished: its return reached the stop value 475."),
-        (Run("finished", "max_env_steps"), "still", "Finished: it has made 120,000 environment steps."),
-        (Run("finished", "max_train_iters"), "still", "Finished: it has made all its updates."),
-        (Run("finished", "max_wall_s"), "still", "Finished: its time was over."),
-        (Run("stopped", "stopped"), "still", "Stopped: somebody asked for it."),
-        (Run("failed", "the horse has bolted. "), "bad", "Failed: the horse has bolted."),
-        (Run("failed"), "bad", "Failed: nobody has written why."),
+        (run_row("starting"), "wait", "It has its workers, and waits until its learner is ready."),
+        (run_row("running", why="held up: the disk is full"), "wait", "Held up: the disk is full."),
+        (run_row("running"), "good", "It runs."),
+        (run_row("stopping"), "wait", "It ends: the last checkpoint is saved and evaluated."),
+        (run_row("finished", "stop_value"), "still", "Finished: its return reached the stop value 475."),
+        (run_row("finished", "max_env_steps"), "still", "Finished: it has made 120,000 environment steps."),
+        (run_row("finished", "max_train_iters"), "still", "Finished: it has made all its updates."),
+        (run_row("finished", "max_wall_s"), "still", "Finished: its time was over."),
+        (run_row("stopped", "stopped"), "still", "Stopped: somebody asked for it."),
+        (run_row("failed", "the horse has bolted. "), "bad", "Failed: the horse has bolted."),
+        (run_row("failed"), "bad", "Failed: nobody has written why."),
         (
-            Run("unknown"),
+            run_row("unknown"),
             "still",
             "Nobody has written how it ended: its process was killed, or another coordinator has it.",
         ),
     ],
 )
-def test_a_run_says_in_one_sentence_how_it_is(run: Run, tone: str, text: str) -> None:
+def test_a_run_says_in_one_sentence_how_it_is(run: RunRow, tone: str, text: str) -> None:
     said = headline(run, stop=STOP)
     assert (said.tone, said.text) == (tone, text)
 
@@ -129,5 +127,5 @@ def test_a_run_says_in_one_sentence_how_it_is(run: Run, tone: str, text: str) ->
 def test_a_run_that_goes_on_names_the_wait_that_costs_most(
     learner: Mapping[str, float], collector: Mapping[str, float], tone: str, text: str
 ) -> None:
-    said = headline(Run("running"), recent={"learner": learner, "collector": collector})
+    said = headline(run_row("running"), recent={"learner": learner, "collector": collector})
     assert (said.tone, said.text) == (tone, text)

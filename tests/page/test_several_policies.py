@@ -10,14 +10,14 @@ import pytest
 
 from remuda.config.dump import write_configs
 from remuda.config.load import load_settings
-from remuda.page.commands import AskedEvaluation, outcome
+from remuda.page.commands import RequestedEvaluation, outcome
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.curves import Quantity
 from remuda.page.log_files import log_files, read_part
 from remuda.page.run_ids import UnknownRunError
 from remuda.page.run_rows import live_row
 from remuda.page.stored_runs import StoredRuns
-from remuda.page.stream import Follower, Wishes
+from remuda.page.stream import Follower, StreamOptions
 from remuda.page.views import Views
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import PolicyFolder
@@ -124,7 +124,7 @@ def test_the_logs_of_all_are_there(views: Views) -> None:
 
 
 def test_a_stream_tells_of_one_policy_and_of_any_log(views: Views) -> None:
-    wishes = Wishes(run="pong//hunter", log="hunted/commander/commander_logger.txt")
+    wishes = StreamOptions(run="pong//hunter", log="hunted/commander/commander_logger.txt")
     follower = Follower(views, wishes, lambda: views.session("viewer", []))
     assert [message.event for message in follower.news()] == ["hello", "run", "points", "checkpoints"]
     say(PolicyFolder(views.ids.runs_dir / "pong", "hunted").commander_log, "one more line")
@@ -135,7 +135,7 @@ def test_a_stream_tells_of_one_policy_and_of_any_log(views: Views) -> None:
 
 
 def test_an_evaluation_of_all_together_names_each() -> None:
-    asked = AskedEvaluation(id="e1", run="pong", train_iter="best", episodes=3, deterministic=True, began_s=0.0)
+    asked = RequestedEvaluation(id="e1", run="pong", train_iter="best", episodes=3, deterministic=True, began_s=0.0)
     told = '{"policies": {"hunted": {"reward_mean": 1.0}, "hunter": {"reward_mean": 4.0}}, "each": []}'
     found = outcome(asked, 0, told, "")
     assert (found.state, found.return_mean, found.message) == ("done", 2.5, "returns: hunted 1, hunter 4")

@@ -10,7 +10,7 @@ import pytest
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.log_files import UnknownLogError
 from remuda.page.run_ids import UnknownRunError
-from remuda.page.stream import Follower, LogLines, Message, Position, RunsNews, Wishes
+from remuda.page.stream import Follower, LogLines, Message, Position, RunsNews, StreamOptions
 from remuda.page.views import Session, Views
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import (
@@ -39,7 +39,7 @@ def folder(views: Views) -> RunFolder:
     return views.ids.folder("a")
 
 
-def follower(views: Views, wishes: Wishes, id: str | None = None) -> Follower:
+def follower(views: Views, wishes: StreamOptions, id: str | None = None) -> Follower:
     def session() -> Session:
         return views.session("viewer", ())
 
@@ -55,7 +55,7 @@ def lines(messages: list[Message]) -> str:
 
 
 def test_it_begins_with_what_this_is_and_then_is_quiet(views: Views) -> None:
-    stream = follower(views, Wishes(run="a", log=LOG, runs=True))
+    stream = follower(views, StreamOptions(run="a", log=LOG, runs=True))
     told = list(stream.news())
     assert events(told) == ["hello", "runs", "run", "points", "checkpoints"]
     (runs,) = (message.data for message in told if isinstance(message.data, RunsNews))
@@ -66,7 +66,7 @@ def test_it_begins_with_what_this_is_and_then_is_quiet(views: Views) -> None:
 
 
 def test_new_records_checkpoints_and_lines(views: Views, folder: RunFolder) -> None:
-    stream = follower(views, Wishes(run="a", log=LOG))
+    stream = follower(views, StreamOptions(run="a", log=LOG))
     list(stream.news())
     write_series(folder, [evaluation(240.0, 7.0), interval(240.0)])
     write_checkpoints(folder, [9.0, 100.0, 50.0])
@@ -79,7 +79,7 @@ def test_new_records_checkpoints_and_lines(views: Views, folder: RunFolder) -> N
 
 
 def test_an_id_is_enough_to_go_on(views: Views, folder: RunFolder) -> None:
-    wishes = Wishes(run="a", log=LOG)
+    wishes = StreamOptions(run="a", log=LOG)
     stream = follower(views, wishes)
     list(stream.news())
     say(folder.commander_log, "one")
@@ -94,18 +94,18 @@ def test_an_id_is_enough_to_go_on(views: Views, folder: RunFolder) -> None:
 
 @pytest.mark.parametrize("id", [None, "", "x", "1.1.1.1.1", "2.1", "2.-1.0"])
 def test_without_an_id_it_begins_at_the_end(views: Views, id: str | None) -> None:
-    assert lines(list(follower(views, Wishes(run="a", log=LOG), id).news())) == ""
+    assert lines(list(follower(views, StreamOptions(run="a", log=LOG), id).news())) == ""
 
 
 def test_a_log_can_be_followed_from_a_place(views: Views, folder: RunFolder) -> None:
-    told = list(follower(views, Wishes(run="a", log=LOG, after=0)).news())
+    told = list(follower(views, StreamOptions(run="a", log=LOG, after=0)).news())
     assert lines(told) == folder.commander_log.read_text()
 
 
 def test_a_log_that_comes_later_is_told_from_its_beginning(views: Views, tmp_path: Path) -> None:
     new = run_folder(tmp_path / "runs", "b")
     new.commander_log.unlink()
-    stream = follower(views, Wishes(run="b", log=LOG))
+    stream = follower(views, StreamOptions(run="b", log=LOG))
     list(stream.news())
     say(new.commander_log, "first")
     write_series(new, [interval(60.0)])
@@ -115,7 +115,7 @@ def test_a_log_that_comes_later_is_told_from_its_beginning(views: Views, tmp_pat
 
 
 def test_a_log_that_was_replaced_is_told_so(views: Views, folder: RunFolder) -> None:
-    stream = follower(views, Wishes(run="a", log=LOG))
+    stream = follower(views, StreamOptions(run="a", log=LOG))
     list(stream.news())
     folder.commander_log.rename(folder.root / "old")
     say(folder.commander_log, "new")
@@ -125,7 +125,7 @@ def test_a_log_that_was_replaced_is_told_so(views: Views, folder: RunFolder) -> 
 
 
 def test_a_series_that_was_written_again_has_news(views: Views, folder: RunFolder) -> None:
-    stream = follower(views, Wishes(run="a"))
+    stream = follower(views, StreamOptions(run="a"))
     list(stream.news())
     folder.series.unlink()
     write_series(folder, [interval(60.0)])
@@ -141,6 +141,6 @@ def test_it_is_written_as_event_streams_are() -> None:
 def test_an_id_is_no_way_to_another_file(views: Views) -> None:
     for id in (None, "2.1.1"):
         with pytest.raises(UnknownLogError):
-            follower(views, Wishes(run="a", log="../config.json"), id)
+            follower(views, StreamOptions(run="a", log="../config.json"), id)
         with pytest.raises(UnknownRunError):
-            follower(views, Wishes(run="../a"), id)
+            follower(views, StreamOptions(run="../a"), id)

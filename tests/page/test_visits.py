@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from remuda.coordinator.monitoring.address import listen
 from remuda.page.app import Guard
 from remuda.page.process import Tokens
-from remuda.page.serving import Server, Visits
+from remuda.page.serving import Connections, Server
 from remuda.tests.patience import HANG_S
 
 TOKENS = Tokens.fresh()
@@ -39,7 +39,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 def served(
     test: Callable[[Server, Connect], Awaitable[None]],
-    visits: Visits | None = None,
+    visits: Connections | None = None,
     *,
     before: Callable[[int], None] = lambda port: None,
 ) -> None:
@@ -50,7 +50,7 @@ def served(
         with listen("0") as listener:
             port = listener.getsockname()[1]
             before(port)
-            server = Server(Guard(app, TOKENS), visits or Visits())
+            server = Server(Guard(app, TOKENS), visits or Connections())
             serving = asyncio.create_task(server.serve([listener]))
 
             async def connect() -> Stream:
@@ -100,11 +100,11 @@ def test_many_that_ask_for_nothing_make_room(first: bytes) -> None:
     async def test(server: Server, connect: Connect) -> None:
         endless = await connect()
         assert b" 200 " in await answer(endless, ENDLESS)
-        for _ in range(2 * Visits.most_open):
+        for _ in range(2 * Connections.most_open):
             _, writer = await connect()
             writer.write(first)
         assert b" 200 " in await answer(await connect())
-        await until(lambda: connections(server) <= Visits.most_open)
+        await until(lambda: connections(server) <= Connections.most_open)
         assert not endless[0].at_eof(), "who has a token stays"
 
     served(test)
@@ -124,7 +124,7 @@ def test_one_that_came_amid_many_is_answered() -> None:
         assert b" 200 " in await asyncio.get_running_loop().sock_recv(waiting[50], 1_000)
 
     try:
-        served(test, Visits(first_request_s=HANG_S), before=before)
+        served(test, Connections(first_request_s=HANG_S), before=before)
     finally:
         for each in waiting:
             each.close()
@@ -136,7 +136,7 @@ def test_a_first_request_that_does_not_come_is_not_waited_for() -> None:
         await ended(reader)
         await until(lambda: connections(server) == 0)
 
-    served(test, Visits(first_request_s=0.05))
+    served(test, Connections(first_request_s=0.05))
 
 
 @pytest.mark.parametrize("begun", [b"GET /", b"POST /api/x HTTP/1.1\r\nHost: page\r\nContent-Length: 9000\r\n\r\n"])
@@ -152,11 +152,11 @@ def test_a_request_that_comes_byte_by_byte_is_not_waited_for(begun: bytes) -> No
             await asyncio.sleep(0.005)
         await until(lambda: connections(server) == 0)
 
-    served(test, Visits(first_request_s=0.1, next_request_s=0.1))
+    served(test, Connections(first_request_s=0.1, next_request_s=0.1))
 
 
 def test_a_next_request_is_waited_for_a_while() -> None:
-    visits = Visits(next_request_s=HANG_S)
+    visits = Connections(next_request_s=HANG_S)
 
     async def test(server: Server, connect: Connect) -> None:
         stream = await connect()
@@ -176,7 +176,7 @@ def test_a_stranger_that_does_not_read_is_let_go() -> None:
         await until(lambda: server.server_state.total_requests == 1)
         await until(lambda: connections(server) == 0)
 
-    served(test, Visits(first_request_s=0.5, next_request_s=0.5))
+    served(test, Connections(first_request_s=0.5, next_request_s=0.5))
 
 
 @pytest.mark.parametrize("path", [b"endless", b"large"])
@@ -196,4 +196,4 @@ def test_an_answer_to_a_token_may_take_longer(path: bytes) -> None:
         if path == b"large":
             await streams[0][0].readexactly(len(LARGE))
 
-    served(test, Visits(first_request_s=0.2, next_request_s=0.2))
+    served(test, Connections(first_request_s=0.2, next_request_s=0.2))

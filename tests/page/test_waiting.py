@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.coordinator.scheduler import Demand, Holding, plan
-from remuda.page.herd import Lack, lacks, queue
+from remuda.page.herd import MissingWorkers, lacks, queue
 from remuda.tests.page.statuses import experiment, status, uuid, worker
 
 WHY = "waits for 1 learner (0 free) and 2 collectors (1 free) and 1 evaluator (0 free)"
@@ -13,9 +13,9 @@ WHY = "waits for 1 learner (0 free) and 2 collectors (1 free) and 1 evaluator (0
 
 def test_the_coordinator_s_sentence_in_parts() -> None:
     assert lacks(WHY) == [
-        Lack("learner", 1, 1, 0, ""),
-        Lack("collector", 1, 2, 1, ""),
-        Lack("evaluator", 1, 1, 0, ""),
+        MissingWorkers("learner", 1, 1, 0, ""),
+        MissingWorkers("collector", 1, 2, 1, ""),
+        MissingWorkers("evaluator", 1, 1, 0, ""),
     ]
 
 

@@ -101,9 +101,9 @@ def test_who_has_read_everything_opens_no_file(tmp_path: Path, monkeypatch: pyte
     reading = Reading(tmp_path)
     reader = reader_of(reading, None)
     read_all(reader)
-    opened: list[tail.Place] = []
+    opened: list[tail.LogPosition] = []
 
-    def note(log: Path, place: tail.Place, *, to_the_end: bool) -> None:
+    def note(log: Path, place: tail.LogPosition, *, to_the_end: bool) -> None:
         opened.append(place)
 
     monkeypatch.setattr(tail, "read", note)

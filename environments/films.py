@@ -1,4 +1,4 @@
-"""Films of episodes: an MP4 file for each, written while it is played, and animated GIFs that browsers play."""
+"""Films of episodes: an MP4 file each, written during the episode, and animated GIFs for browsers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from remuda.environments.spaces import Array
 from remuda.wire.child_end import KILLED_S
 
 _USUAL_FPS = 30
-"""Pictures per second if the environment's metadata does not say."""
+"""Pictures per second of environments without a rate in their metadata."""
 _UNSEEN = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
 MOST_SIDE_PIXELS = 320
 """Pixels per side; a larger picture is made smaller by a whole number."""
 LEAST_FPS, MOST_FPS = 10.0, 50.0
-"""Pictures per second: a film of every n-th step plays faster than the episode rather than more slowly than this, and
-browsers slow down what plays faster."""
+"""Pictures per second. A film of every n-th step plays faster than the episode instead of below the minimum; browsers
+slow down films above the maximum."""
 _FEWEST_PICTURES = 8
-"""With this number of pictures or fewer, if their film is still too large, there is no film."""
+"""Least number of pictures; a film that is still too large is dropped."""
 _ENCODING_S = 20.0
 
 
@@ -44,9 +44,9 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         self._folder = folder
         self._film: subprocess.Popen[bytes] | None = None
         self.title = "policy"
-        """The title of the next files, which names the policy."""
+        """Title of the next files, with the name of the policy."""
         self.written: list[Path] = []
-        """All files, in the order of their episodes."""
+        """All files, in order of episodes."""
         self._episode = 0
 
     def begin(self, title: str) -> None:
@@ -61,7 +61,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Array, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take one step and one picture; the end of the episode is that of its file."""
+        """Take one step and one picture; the end of the episode finishes the file."""
         outcome = super().step(action)
         self._shoot()
         if outcome[2] or outcome[3]:
@@ -74,7 +74,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         super().close()
 
     def cut(self) -> None:
-        """Finish the file of the episode under way, which does not continue. Raises OSError if it cannot be written."""
+        """Finish the file of the current episode. Raises OSError if writing failed."""
         film = self._film
         if film is None:
             return
@@ -84,7 +84,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             raise OSError(f"{self.written[-1]} cannot be written: {complaint.decode(errors='replace').strip()}")
 
     def drop(self) -> None:
-        """Stop the episode under way and remove its file."""
+        """Stop the current episode and remove its file."""
         film, self._film = self._film, None
         if film is not None:
             film.kill()
@@ -122,7 +122,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
 
 
 def picture(env: SingleEnv) -> Array:
-    """Render an environment: [height, width, 3]. Raises EnvironmentBuildError if that gives no picture."""
+    """Render an environment: [height, width, 3]. Raises EnvironmentBuildError for anything but a picture."""
     seen: object = env.render()
     if not (isinstance(seen, np.ndarray) and seen.ndim == 3 and seen.shape[2] == 3):
         found = getattr(seen, "shape", type(seen).__name__)
@@ -137,14 +137,15 @@ def frames_per_s(env: SingleEnv) -> float:
 
 
 def draw_unseen() -> None:
-    """Set SDL for a process that shows and plays nothing: it then prints no complaint and no greeting."""
+    """Set SDL for a process without display and sound, which silences its complaints and its greeting."""
     for name, value in _UNSEEN.items():
         os.environ.setdefault(name, value)
 
 
 @contextmanager
 def drawn_unseen() -> Generator[None]:
-    """The same while the body runs, which draws the first picture; the process may show other environments later."""
+    """Set SDL like `draw_unseen` while the body draws the first picture; later the process may show other environments.
+    """
     added = _UNSEEN.keys() - os.environ.keys()
     draw_unseen()
     try:
@@ -166,7 +167,7 @@ def encoder() -> str:
 
 
 class FilmError(Exception):
-    """The pictures could not be encoded; the text says why."""
+    """Failure to encode the pictures; the text gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -175,17 +176,17 @@ class Gif:
 
     data: bytes
     height: int
-    """Pixels; so is the width."""
+    """Pixels, like the width."""
     width: int
 
 
 class PicturedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
-    """Keeps pictures of the episode under way: of its reset, of every n-th step, and of its end."""
+    """Keeps pictures of the current episode: of its reset, of every n-th step, and of its end."""
 
     def __init__(self, env: SingleEnv) -> None:
         super().__init__(env)
         self.pictures: list[Array] = []
-        """The pictures, uint8 [height, width, 3] each."""
+        """Pictures, uint8 [height, width, 3]."""
         self._every = 1
         self._steps = 0
 
@@ -195,7 +196,7 @@ class PicturedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
 
     @property
     def fps(self) -> float:
-        """Pictures per second at which a film of them plays at the environment's own pace, within the bounds."""
+        """Pictures per second for playing at the environment's own pace, within the bounds."""
         return min(max(frames_per_s(self) / self._every, LEAST_FPS), MOST_FPS)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
@@ -214,13 +215,13 @@ class PicturedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         return outcome
 
     def shoot(self) -> None:
-        """Keep a picture of the present state. Raises EnvironmentBuildError, and what the environment raises."""
+        """Keep a picture of the current state. Raises EnvironmentBuildError, and errors of the environment."""
         self.pictures.append(smaller(picture(self.env), MOST_SIDE_PIXELS))
 
 
 def smaller(picture: Array, most_pixels: int) -> Array:
-    """Make a picture [height, width, 3] smaller by the least whole number that brings both sides to `most_pixels`: a
-    pixel becomes the mean of a square of them; the remainder at the lower and the right edge is left out."""
+    """Reduce a picture [height, width, 3] by the least whole number that brings both sides to `most_pixels`: a pixel
+    becomes the mean of a square. The remainder at the lower and the right edge is dropped."""
     height, width = picture.shape[:2]
     times = -(-max(height, width) // most_pixels)
     if times == 1:
@@ -235,8 +236,8 @@ def smaller(picture: Array, most_pixels: int) -> Array:
 
 
 def gif_of(pictures: list[Array], fps: float, *, most_bytes: int) -> Gif:
-    """Encode pictures uint8 [height, width, 3] of the same size, at least one. If that takes too many bytes, every
-    second one is left out, and the film still plays for the same time. Raises FilmError."""
+    """Encode pictures uint8 [height, width, 3] of the same size, at least one. Above `most_bytes` every second picture
+    is dropped, and the duration stays. Raises FilmError."""
     height, width = pictures[0].shape[:2]
     if any(each.shape != pictures[0].shape for each in pictures):
         raise FilmError("the pictures change their size")

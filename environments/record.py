@@ -1,4 +1,4 @@
-"""Writes the description of the environment into the run folder: env_spec.json, and vars.pkl if it can be pickled."""
+"""Writes the description of the environment into the run folder: env_spec.json, and vars.pkl if pickling works."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from remuda.storage.run_folder import RunFolder
 
 
 def record_environment(run: RunFolder, config: ExperimentConfig, vector: Vector) -> list[str]:
-    """Write both files; return warnings for the log about files that could not be written.
+    """Write both files; return warnings for the log about failures.
 
-    A run does not end because of them, whether the disk or the environment's own code fails. The pickled environment is
-    a single one that was just built: not the vector, and not one in which something was played.
+    A failure of the disk or of the environment's code does not end the run. The pickled environment is a new single
+    environment, not the vector.
     """
     told = (_describe(run, config, vector), _keep_copy(run, config))
     return [warning for warning in told if warning is not None]
@@ -32,8 +32,8 @@ def record_environment(run: RunFolder, config: ExperimentConfig, vector: Vector)
 def record_agents(
     run: RunFolder, *, config: ExperimentConfig, vector: AgentsVector, policies: Sequence[str]
 ) -> list[str]:
-    """Write env_spec.json of an environment with several agents, whose groups are those of these policies. Returns
-    warnings as record_environment does. There is no pickled copy of it."""
+    """Write env_spec.json of an environment with several agents, in groups by policy. Returns warnings like
+    record_environment. There is no pickled copy."""
     spec = agents_spec(config.env, vector, policies)
     return [warning for warning in (_written(run, spec),) if warning is not None]
 

@@ -1,4 +1,4 @@
-"""The logbook of a role: shows each report in all its views, and goes on where a file cannot be written."""
+"""The logbook of a role: shows each report in all views, and continues while a file cannot be written."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from remuda.logbook.timers import write_timers
 from remuda.logbook.trackers import BackgroundSink
 
 CALM_S = 60.0
-"""A file that fails again within this time after it worked is still in the same outage: on a disk with hardly any room
-short records find some and long ones do not."""
+"""A file that fails again within this time is still in the same outage: on a nearly full disk short records succeed and
+long records fail."""
 RETRY_S = (1.0, 2.0, 5.0, 10.0)
-"""Pauses before a file is tried again; the last one repeats."""
+"""Pauses before a failed file is tried again; the last value repeats."""
 Source = Literal[
     "coordinator",
     "commander",
@@ -38,9 +38,9 @@ Source = Literal[
     "learner",
     "buffer",
 ]
-"""Where a plain line comes from; the names that `remuda logs --source` takes."""
+"""Source of a plain line; `remuda logs --source` takes the same names."""
 SERVICES_END_S = 30.0
-"""How long the services of sinks may take to end."""
+"""Most seconds that the services of sinks take to end."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class _Outage:
     next_try_s: float = 0.0
     works_since_s: float | None = None
     again: bool = False
-    """It has failed again after it was reported to work."""
+    """True after a failure that followed a report of success."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class OutageNotice:
 
     text: str
     works: bool
-    """It is written again."""
+    """True if the file is written again."""
 
 
 class Outages:
-    """Tries to write, and remembers which files cannot be written now."""
+    """Writes to files, and remembers the files with an outage."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: seconds."""
@@ -74,9 +74,10 @@ class Outages:
         self._outages: dict[int, _Outage] = {}
 
     def attempt(self, file: LogTarget, action: Callable[[], None], *, at_once: bool = False) -> OutageNotice | None:
-        """Write a piece, unless the file failed and it is too early to try again; `at_once`: try in any case.
+        """Write a piece, unless the file failed and its pause is not over; `at_once` ignores the pause.
 
-        Returns what people should know: that it can no longer be written, or that it is again."""
+        Returns a notice when an outage of the file begins or ends.
+        """
         outage = self._outages.get(id(file))
         if outage is not None and self._is_paused(outage, at_once):
             outage.missing += 1
@@ -111,7 +112,7 @@ class Outages:
         return notice
 
     def _worked(self, file: LogTarget, outage: _Outage) -> OutageNotice | None:
-        """Report that the file works: at once for the first time, and later if it has worked for a while."""
+        """Report that the file works: at once after the first outage, after CALM_S following a repeated outage."""
         begins = outage.works_since_s is None
         if outage.works_since_s is None:
             outage.works_since_s = self._clock()
@@ -128,7 +129,7 @@ class Outages:
         return outage.works_since_s is not None and self._clock() - outage.works_since_s >= CALM_S
 
     def end(self, file: LogTarget) -> str | None:
-        """Note that nothing more is written; returns a text about missing records at its end."""
+        """End the use of a file; return a text if records are missing at its end."""
         outage = self._outages.pop(id(file), None)
         if outage is None or outage.for_good or not outage.missing:
             return None
@@ -137,19 +138,19 @@ class Outages:
 
 
 class RowSink(Protocol):
-    """Takes the rows of progress.txt, as ProgressRow.record has them."""
+    """Receives the rows of progress.txt, in the form of ProgressRow.record."""
 
     @property
     def path(self) -> Path:
-        """Its file or folder."""
+        """File or folder of the sink."""
         ...
 
     def row(self, record: Mapping[str, float]) -> None:
-        """Take a row. If it raises, the run continues without this sink."""
+        """Receive a row. After an exception the run continues without this sink."""
         ...
 
     def close(self) -> None:
-        """Note that no more rows come."""
+        """Close after the last row."""
         ...
 
 
@@ -162,9 +163,8 @@ class _Timers:
 class Logbook:
     """Shows each report in the views of its topic, and writes plain lines to the log of their source.
 
-    A run never fails because of it: a file that cannot be written is reported and tried again after a pause; when it
-    works again, that is reported with the number of missing records. The other files are written as usual. Not
-    thread-safe.
+    A file that cannot be written never ends a run. It is reported and tried again after a pause. When the file works
+    again, the number of missing records is reported. Not thread-safe.
     """
 
     logs: Mapping[Source, TextLog]
@@ -174,7 +174,7 @@ class Logbook:
     timers_file: Path | None = None
     series: SeriesFile | None = None
     sinks: list[RowSink] = field(default_factory=list["RowSink"])
-    """Other places that get the rows of progress.txt; see attach_sinks."""
+    """Further sinks for the rows of progress.txt; see attach_sinks."""
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
 
@@ -183,7 +183,7 @@ class Logbook:
         self._timers = None if self.timers_file is None else _Timers(self.timers_file)
 
     def emit(self, report: Report) -> None:
-        """Show a report in every view of its topic. Raises KeyError if this role has none for it."""
+        """Show a report in every view of its topic. Raises KeyError for a topic without views in this role."""
         for view in self.views[report.topic]:
             self._attempt(view.file, partial(view.show, report))
         if isinstance(report, CallbackReport):
@@ -199,13 +199,13 @@ class Logbook:
         level: Literal["info", "warning", "error"] = "info",
         at: SourceLine | None = None,
     ) -> None:
-        """Write a plain record to the log of a source. `at` is the place that speaks; None for the caller. Raises
-        KeyError if this role does not open that log."""
+        """Write a plain record to the log of a source. `at` is the source line in the record; None for the caller.
+        Raises KeyError for a log that this role does not open."""
         log = self.logs[source]
         self._attempt(log, partial(log.write, LEVELS[level], text, at))
 
     def progress(self, row: ProgressRow) -> None:
-        """Append a row to progress.txt, if this role writes it, and pass it to every sink."""
+        """Append a row to progress.txt, if this role writes the file, and pass the row to every sink."""
         file = self.progress_file
         if file is not None:
             self._attempt(file, partial(file.row, row))
@@ -214,32 +214,32 @@ class Logbook:
             self._attempt(sink, partial(sink.row, record))
 
     def rewind(self, train_iter: int) -> None:
-        """Remove the curves after this update, from which a learner continues."""
+        """Remove the curves after this update, before a learner continues from the update."""
         for writer in self.writers:
             self._attempt(writer, partial(writer.rewind, train_iter), at_once=True)
 
     def shows_evaluation(self, train_iter: int) -> bool:
-        """Whether the curves have the evaluation after this update."""
+        """True if the curves include the evaluation after this update."""
         return any(writer.newest_step("evaluator_iter") >= train_iter for writer in self.writers)
 
     def describe(self, settings: Mapping[str, JsonValue], *, train_iter: int) -> None:
-        """Show the settings with which the run begins, or continues from this update, beside the curves."""
+        """Show the initial settings, or those of a run that continues from this update, beside the curves."""
         for writer in self.writers[:1]:
             self._attempt(writer, partial(writer.config, as_markdown(settings), train_iter=train_iter))
 
     def conclude(self, settings: Mapping[str, JsonValue], results: Mapping[str, float]) -> None:
-        """Show how the run ended (see results_of) beside its settings. May be called again."""
+        """Show the results of the run (see results_of) beside its settings. May be called again."""
         compared, train_iter = hyperparameters(settings), int(results.get("train_iter", 0))
         for writer in self.writers[:1]:
             self._attempt(writer, partial(writer.results, compared, results, train_iter=train_iter))
 
     def timers(self, document: Mapping[str, object]) -> None:
-        """Rewrite timers.json, if this role writes it."""
+        """Rewrite timers.json, if this role writes the file."""
         if self._timers is not None:
             self._attempt(self._timers, partial(write_timers, self._timers.path, document))
 
     def close(self) -> None:
-        """Close every file, and report those whose last records are missing. May be called again."""
+        """Close every file, and report files that lack their last records. May be called again."""
         others = (file for file in (self.progress_file, self.series) if file is not None)
         for file in (*self.sinks, *self.logs.values(), *self.writers, *others):
             self._report(self._outages.end(file))
@@ -250,7 +250,7 @@ class Logbook:
 
     @property
     def busy(self) -> bool:
-        """Whether services of sinks are still working, also after `close`."""
+        """True while services of sinks are working, also after `close`."""
         return any(isinstance(sink, BackgroundSink) and sink.busy for sink in self.sinks)
 
     def finish(self, deadline_s: float) -> None:

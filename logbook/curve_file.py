@@ -1,13 +1,12 @@
-"""The event file of one folder: it grows, knows how far its curves have come, and can remove points of a resumed run.
+"""The event file of one folder: grows, knows the newest step of its curves, and can remove points of a resumed run.
 
-Every 16 KiB a mark, in an event that TensorBoard skips, has the newest step of each group of curves (`learner_iter`,
-`buffer_sec`). So a file of any length is opened by reading back from its end to the last mark, and the points after the
-step from which a run continues are found by reading back to an earlier mark. Such points are overwritten in place by
-empty events; those of other curves stay where they are. This module does not depend on the encoding of scalars, only on
-the records around them.
+Every 16 KiB an event that TensorBoard skips marks the newest step of each group of curves (`learner_iter`,
+`buffer_sec`). Opening a file of any length reads from its end back to the last mark. Removing points reads back to an
+earlier mark. Removed points are overwritten in place by empty events; points of other curves stay in place. This module
+depends on the records around scalars, not on their encoding.
 
-If a writer is killed, everything before a mark is whole: events, including marks, are blanked from the end towards the
-beginning. The part after the last mark is checked when the file is opened next.
+After a kill of the writer everything before a mark is whole: events, including marks, are blanked from the end towards
+the beginning. The next opening checks the part after the last mark.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _MARK = "remuda: curves until here "
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\..*")
 
 Newest = Mapping[str, int]
-"""Group of curves to the highest step that it has."""
+"""Highest step of each group of curves."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,10 @@ _BEGINNING = _Mark(0, {})
 
 
 class CurveFile:
-    """The one event file of a folder; the process that opened it last is its writer.
+    """The one event file of a folder; the process that opened the file last is its writer.
 
-    Opening gives the file a later name. A former writer, for instance a stopped process, does not find its file any
-    more and stops writing. A running TensorBoard reads it as a new file, which begins with an event that discards the
-    former points.
+    Opening gives the file a later name. A former writer, for instance a stopped process, then misses the file and stops
+    writing. A running TensorBoard reads a new file, whose first event discards the former points.
     """
 
     def __init__(self, folder: Path, *, now_s: Callable[[], float]) -> None:
@@ -87,11 +85,11 @@ class CurveFile:
 
     @property
     def path(self) -> Path:
-        """Its name, which changes when something is taken out of it."""
+        """Path of the file; the name changes when points are removed."""
         return self._file.path
 
     def append(self, records: bytes, steps: Newest) -> None:
-        """Append records up to these steps of their groups of curves. Raises OSError; then none of them is written."""
+        """Append records up to these steps of their groups of curves, or nothing: then OSError is raised."""
         if not self._file.in_place:
             raise FileNotFoundError(f"{self.path} is gone, or another process has taken it over")
         newest = _higher(self.newest, steps)
@@ -102,7 +100,7 @@ class CurveFile:
         self.newest, self._unmarked_bytes = newest, unmarked_bytes
 
     def cut(self, limit: Callable[[str], float]) -> None:
-        """Remove the points of each group after its limit. Raises OSError; then it may be called again."""
+        """Remove the points of each group after its limit. May be called again after an OSError."""
         if _within(self.newest, limit):
             return
         with _opened(self.path) as descriptor:
@@ -126,7 +124,8 @@ class CurveFile:
         return version_event(self._now_s()) + restart_event(self._now_s()) + self._mark({})
 
     def _later_name(self, stamp: int) -> Path:
-        """TensorBoard reads a folder's files in order of name and moves on only to later ones."""
+        """Return a name that TensorBoard reads next: it reads the files of a folder in order of name, and only
+        forwards."""
         now = max(int(self._now_s()), stamp + 1)
         return self._folder / f"events.out.tfevents.{now:010d}.{socket.gethostname()}"
 
@@ -134,7 +133,7 @@ class CurveFile:
         return note_event(self._now_s(), _MARK + json.dumps(newest))
 
     def _repair(self, descriptor: int) -> None:
-        """Check the part after the last mark: remove a torn end, and blank records that were being blanked."""
+        """Check the part after the last mark: remove a torn end, and finish an interrupted blanking."""
         mark = _last_mark(descriptor, lambda newest: True)
         data = _read_from(descriptor, mark.end)
         end, newest = 0, mark.newest
@@ -181,7 +180,7 @@ def _stamp(path: Path) -> int:
 
 
 def _last_mark(descriptor: int, wanted: Callable[[Newest], bool]) -> _Mark:
-    """Read back, block by block, to the last mark that is `wanted`."""
+    """Read back, block by block, to the last mark that `wanted` accepts."""
     end = os.fstat(descriptor).st_size
     while end > 0:
         begin = max(end - _BLOCK_BYTES, 0)
@@ -194,7 +193,7 @@ def _last_mark(descriptor: int, wanted: Callable[[Newest], bool]) -> _Mark:
 
 
 def _marks(data: bytes) -> Iterable[_Mark]:
-    """Those in `data`, the last one first."""
+    """Yield the marks in `data`, the last mark first."""
     position = len(data)
     while (position := data.rfind(_MARK.encode(), 0, position)) >= 0:
         frame = frame_around(data, position)
@@ -212,7 +211,7 @@ def _blank(descriptor: int, begin: int, frame: Frame) -> None:
 
 
 def _steps(frame: Frame) -> Newest:
-    """The scalars of one record belong to one group."""
+    """Return group and step of a record; all its scalars belong to one group."""
     return {frame.tag.partition("/")[0]: frame.step} if frame.tag else {}
 
 

@@ -14,31 +14,32 @@ from remuda.logbook.statistics import episode_statistics, ratio
 
 @dataclass(frozen=True, kw_only=True)
 class CollectWindow:
-    """Raw counts of what a collector did since its last report."""
+    """Raw counts of a collector since its last report."""
 
     env_steps: int
     train_samples: int
-    """Training rows made of them."""
+    """Training rows made of the steps."""
     duration_s: float
     episode_returns: Sequence[float]
-    """Undiscounted, of the episodes that ended, in order."""
+    """Undiscounted returns of the finished episodes, in order."""
     episode_lengths: Sequence[int]
     """Environment steps of the same episodes."""
     episode_info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
-    """What else is known of them, by name: the discounted return, and what they reported."""
+    """Further values of the finished episodes by name: the discounted return, and values that the environment reported.
+    """
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Means over the steps, as Declaration.collected names them."""
+    """Means over the steps, named by Declaration.collected."""
     env_restarts: int = 0
-    """Environments that broke and were made again."""
+    """Environments that broke and were rebuilt."""
 
     def statistics(self) -> dict[str, float]:
-        """Five each, of returns, lengths and what else is known."""
+        """Return five statistics each of returns, lengths and further values."""
         return episode_statistics(self.episode_returns, self.episode_lengths, self.episode_info)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectTotals:
-    """Raw counts of what a collector did since its run began."""
+    """Raw counts of a collector since the start of its run."""
 
     env_steps: int
     train_samples: int
@@ -49,12 +50,12 @@ class CollectTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectReport(Report):
-    """What a collector did since its last report, and in all. Averages are nan where no episode ended."""
+    """Work of a collector since its last report, and in total. Averages without finished episodes are nan."""
 
     window: CollectWindow
     totals: CollectTotals
     task: int | None = None
-    """Number of the task that it is at; None where a run has one."""
+    """Number of the current task; None in runs with a single task."""
 
     @property
     def topic(self) -> Topic:
@@ -96,16 +97,16 @@ class CollectReport(Report):
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeReport(Report):
-    """One evaluation episode ended."""
+    """End of one evaluation episode."""
 
     env: int
-    """Which environment of the vector, from 0."""
+    """Index of the environment in the vector, from 0."""
     final_reward: float
     """The episode's undiscounted return."""
     episode: int
-    """How many have ended in this evaluation, this one included."""
+    """Finished episodes of this evaluation, including this episode."""
     cut_after: int | None = None
-    """Steps after which it was cut; null where it ended by itself."""
+    """Step limit that cut the episode; None for an episode that ended by itself."""
 
     @property
     def topic(self) -> Topic:
@@ -127,29 +128,29 @@ class EvaluationReport(Report):
     """An evaluation ended: exactly this checkpoint played these episodes."""
 
     ckpt_name: str
-    """Name of the file that was played."""
+    """Name of the evaluated file."""
     returns: Sequence[float]
     lengths: Sequence[int]
     duration_s: float
     info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
-    """What else is known of the episodes, by name."""
+    """Further values of the episodes, by name."""
     cut: int = 0
-    """How many of them were cut before they had ended."""
+    """Episodes that were cut before their end."""
     env_restarts: int = 0
-    """Environments that broke and were made again; their episodes were played again."""
+    """Environments that broke and were rebuilt; their episodes were repeated."""
     wall_s: float = 0.0
-    """When the checkpoint was saved, in seconds since the run began."""
+    """Time of saving the checkpoint, in seconds since the run began."""
     best: bool = False
-    """It is the best so far."""
+    """True for the best checkpoint so far."""
     task: int | None = None
-    """Number of the task that was played; None where a run has one."""
+    """Number of the evaluated task; None in runs with a single task."""
 
     @property
     def topic(self) -> Topic:
         return "evaluation"
 
     def statistics(self) -> dict[str, float]:
-        """Five each, of returns, lengths and what else is known."""
+        """Return five statistics each of returns, lengths and further values."""
         return episode_statistics(self.returns, self.lengths, self.info)
 
     def fields(self) -> dict[str, Value]:
@@ -183,24 +184,24 @@ class EvaluationReport(Report):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerReport(Report):
-    """A report of one collector or evaluator to the commander."""
+    """Report of one collector or evaluator to the commander."""
 
     role: Literal["collector", "evaluator"]
     worker: str
-    """Its UUID."""
+    """UUID of the worker."""
     episode_count: int
-    """Episodes that ended."""
+    """Finished episodes."""
     step_count: int
-    """Environment steps taken, also those of episodes that are not over."""
+    """Environment steps, including those of unfinished episodes."""
     duration_s: float
     reward_mean: float
-    """nan if no episode ended; so is the next."""
+    """nan without finished episodes, like `reward_std`."""
     reward_std: float
     statistics: Mapping[str, float] = field(default_factory=dict[str, float])
-    """More of returns, lengths and what episodes reported; nan likewise. The averages per episode go by its
-    `length_mean`."""
+    """Further statistics of returns, lengths and reported values; nan without finished episodes. Averages per episode
+    use `length_mean`."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Of collectors: means over the steps, as Declaration.collected names them."""
+    """Means over the steps of a collector, named by Declaration.collected."""
 
     @property
     def topic(self) -> Topic:
@@ -232,5 +233,5 @@ def _numbered(task: int | None) -> dict[str, Value]:
 
 
 def _beyond(statistics: Mapping[str, float], fields: Mapping[str, Value]) -> dict[str, float]:
-    """The statistics that have no place among the fields yet."""
+    """Return the statistics that are not yet among the fields."""
     return {name: value for name, value in statistics.items() if name not in fields}

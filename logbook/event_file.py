@@ -1,11 +1,11 @@
 """The bytes of a TensorBoard event file: framed records, each an Event message of tensorboardX.
 
-Messages and checksums are those of tensorboardX. Its own writer is not used. Its `purge_step` knows one axis: a run
-resumed at update 4,000 of 5,000 kept 401 of 4,001 points over env_step. Its thread dies unseen on a full disk, and then
-blocks its callers. It writes an event for each scalar: a row of 20 values took 17 times the processor time.
+Messages and checksums are those of tensorboardX, but not the writer. Its `purge_step` knows one axis: a run resumed at
+update 4,000 of 5,000 kept 401 of 4,001 points over env_step. Its thread dies silently on a full disk, and then blocks
+the callers. It writes an event for each scalar: a row of 20 values took 17 times the processor time.
 
-Importing tensorboardX imports torch where it can, which takes seconds and much memory. So torch is hidden from the
-import, which happens at the first use, since few processes write curves.
+Importing tensorboardX also imports torch, if installed, which takes seconds and much memory. So the import hides torch.
+It happens at the first use, since few processes write curves.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ def tensorboardx() -> Any:
 
 @dataclass(frozen=True)
 class Frame:
-    """A record as it lies in a file."""
+    """Position and content of a record in a file."""
 
     begin: int
     end: int
     intact: bool
-    """Its checksum fits, or was not looked at."""
+    """True if the checksum fits or was not compared."""
     step: int
     tag: str
-    """Of the first that it shows, else nothing."""
+    """Tag of the first value; empty without values."""
     note: str
     """The text of a `note_event`, else nothing."""
 
 
 def version_event(wall_time_s: float) -> bytes:
-    """Frames the event that must open a file."""
+    """Frames the first event of a file."""
     return _event(wall_time=wall_time_s, file_version="brain.Event:2")
 
 
@@ -77,12 +77,12 @@ def restart_event(wall_time_s: float) -> bytes:
 
 
 def note_event(wall_time_s: float, text: str) -> bytes:
-    """Frames a log message, an event that readers of curves pass over."""
+    """Frames a log message, an event that readers of curves skip."""
     return _event(wall_time=wall_time_s, log_message={"message": text})
 
 
 def scalar_event(wall_time_s: float, step: int, scalars: Mapping[str, float]) -> bytes:
-    """Frames one event with all these scalars, finite in float32, at `step` (not negative)."""
+    """Frames one event with these scalars, finite in float32, at `step` (not negative)."""
     values = [{"tag": tag, "simple_value": value} for tag, value in scalars.items()]
     return _event(wall_time=wall_time_s, step=step, summary={"value": values})
 
@@ -95,13 +95,13 @@ def text_event(wall_time_s: float, step: int, tag: str, markdown: str) -> bytes:
 def hparams_events(
     wall_time_s: float, step: int, settings: Mapping[str, object], results: Mapping[str, float]
 ) -> bytes:
-    """Frames the events for the page of hyperparameters: the experiment, the begin and the end of its session."""
+    """Frames the events for the page of hyperparameters: the experiment, and the begin and end of its session."""
     made = tensorboardx().summaries.hparams(settings, results)
     return b"".join(_event(wall_time=wall_time_s, step=step, summary=summary) for summary in made)
 
 
 def histogram_event(wall_time_s: float, step: int, tag: str, histogram: Histogram) -> bytes:
-    """Frames a histogram whose outer buckets are not empty. TensorBoard takes `min` and `max` for the outer edges."""
+    """Frames a histogram whose outer buckets are not empty. TensorBoard uses `min` and `max` as the outer edges."""
     summary = tensorboardx().summaries.histogram_raw(
         tag,
         min=histogram.left,
@@ -116,13 +116,13 @@ def histogram_event(wall_time_s: float, step: int, tag: str, histogram: Histogra
 
 
 def film_event(wall_time_s: float, step: int, tag: str, film: Film) -> bytes:
-    """Frames an animated GIF, like tensorboardX's `video`, which needs moviepy to make it."""
+    """Frames an animated GIF, like tensorboardX's `video`, which needs moviepy."""
     image = {"height": film.height, "width": film.width, "colorspace": 3, "encoded_image_string": film.gif}
     return _event(wall_time=wall_time_s, step=step, summary={"value": [{"tag": tag, "image": image}]})
 
 
 def film_in(content: bytes) -> tuple[int, bytes] | None:
-    """Returns step and GIF of the first value of an event without its frame; None for malformed content."""
+    """Returns step and GIF of the first value of an unframed event; None for malformed content."""
     event = _parsed(content)
     return (
         None
@@ -132,7 +132,7 @@ def film_in(content: bytes) -> tuple[int, bytes] | None:
 
 
 def blank_frame(frame_bytes: int) -> bytes:
-    """Frame an event of this size that says nothing, to be written over another one."""
+    """Frames an empty event of this size, to overwrite another event."""
     return _small_blank_frame(frame_bytes) if frame_bytes <= _SMALL_BYTES else _blank_frame(frame_bytes)
 
 
@@ -151,9 +151,9 @@ def _blank_frame(frame_bytes: int) -> bytes:
 
 
 def read_frames(data: bytes, begin: int = 0, *, checked: bool) -> Iterator[Frame]:
-    """Yield the records from `begin` up to the end, or to the first that is torn off or has a damaged header.
+    """Yields the records from `begin` up to the end, to a torn record, or to a damaged header.
 
-    `checked`: whether checksums of what records hold are compared, which takes half a second per megabyte.
+    `checked` compares the checksums of contents, which takes half a second per megabyte.
     """
     while begin + _HEADER_BYTES <= len(data):
         header = data[begin : begin + 8]
@@ -173,7 +173,7 @@ def read_frames(data: bytes, begin: int = 0, *, checked: bool) -> Iterator[Frame
 
 
 def frame_around(data: bytes, position: int) -> Frame | None:
-    """Find the intact record that holds this position near its beginning (as text in a note_event is)."""
+    """Returns the intact record with this position near its beginning (like the text of a note_event)."""
     for begin in range(position - _HEADER_BYTES, max(position - _LONGEST_LEAD_BYTES, 0) - 1, -1):
         header = data[begin : begin + 8]
         if begin >= 0 and header[4:] == bytes(4) and _mask(header) == data[begin + 8 : begin + _HEADER_BYTES]:
@@ -201,5 +201,5 @@ def _framed(content: bytes) -> bytes:
 
 
 def _mask(data: bytes) -> bytes:
-    """CRC-32C (Castagnoli), rotated and offset as record files have it, so that a checksum of checksums differs."""
+    """Returns the CRC-32C (Castagnoli), rotated and offset, so that a checksum of checksums differs."""
     return struct.pack("<I", tensorboardx().checksum(data))

@@ -1,4 +1,4 @@
-"""Text logs: records that text from outside cannot imitate, and the tables and lines inside them."""
+"""Text logs: records that foreign text cannot imitate, and the tables and lines inside the records."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _HERE = os.path.dirname(__file__)
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _CONTINUED_BRACKET = re.compile(r"\n(?=\[)")
 _PASS_ON = ("_say", "_say_of")
-"""Functions of these names only pass on what their callers say."""
+"""Functions that pass on messages of their callers."""
 _FORMAT = logging.Formatter("[%(asctime)s][%(filename)s:%(lineno)d][%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S")
 Value = float | int | str | Sequence[float]
-"""What a report may say under one name; numpy scalars are fine."""
+"""Value of a report under one name; numpy scalars are allowed."""
 _VALUES_PER_BLOCK = 4
 
 
@@ -34,8 +34,8 @@ class SourceLine(NamedTuple):
 class TextLog:
     """Appends records `[2021-07-16 16:42:28][file.py:224][INFO] message` to a file, each flushed at once.
 
-    file.py:224 is the place that speaks: the nearest caller outside this package, unless another place is given. A
-    write that fails raises OSError. The process's own loggers are not used or changed.
+    file.py:224 is the source line: the nearest caller outside this package, or the given line. A failed write raises
+    OSError. The loggers of the process stay untouched.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class TextLog:
         self.write(logging.ERROR, text)
 
     def write(self, level: int, text: str, at: SourceLine | None = None) -> None:
-        """Write one record of a `logging` level; control characters are escaped (see `unforgeable`)."""
+        """Write one record of a `logging` level, with escaped control characters (see `unforgeable`)."""
         file, line = at or caller(_HERE)
         record = logging.LogRecord("", level, file, line, unforgeable(text), None, None)
         self._file.append((_FORMAT.format(record) + "\n").encode())
@@ -67,10 +67,10 @@ class TextLog:
 
 
 def unforgeable(text: str) -> str:
-    r"""Make text safe to log: it keeps its lines, but none of them looks like a record or controls a terminal.
+    r"""Make text safe to log: the lines stay, but none looks like a record or controls a terminal.
 
-    Control characters except newline and tab are written as escapes (`\x1b`), and later lines that start with a
-    bracket, as records do, are indented by a space.
+    Control characters except newline and tab become escapes (`\x1b`). Later lines with a bracket at the start, as in a
+    record, are indented by a space.
     """
     if not text.replace("\n", "").replace("\t", "").isprintable():
         text = "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -83,7 +83,7 @@ def one_line(text: str) -> str:
 
 
 def caller(inside: str) -> SourceLine:
-    """Find the nearest caller outside the folder `inside`, in a source file, that speaks for itself."""
+    """Find the nearest caller in a source file outside the folder `inside`, skipping _PASS_ON."""
     frame = inspect.currentframe()
     while frame is not None and (
         os.path.dirname(frame.f_code.co_filename) in ("", _HERE, inside) or frame.f_code.co_name in _PASS_ON
@@ -93,7 +93,7 @@ def caller(inside: str) -> SourceLine:
 
 
 def _end_torn_line(path: Path) -> None:
-    """End the line that a killed writer left unfinished, so that the next record starts on a new line."""
+    """End the last line of a killed writer, so that the next record starts on a new line."""
     if not path.exists() or path.stat().st_size == 0:
         return
     with open(path, "rb+") as file:
@@ -103,19 +103,19 @@ def _end_torn_line(path: Path) -> None:
 
 
 def grid(values: Mapping[str, Value]) -> str:
-    """Draw the values as tabulate grids of at most four, one below the other; no values give no text."""
+    """Draw the values as tabulate grids of at most four columns, one below another. No values give an empty text."""
     items = [(one_line(name), _text(value)) for name, value in values.items()]
     blocks = [items[start : start + _VALUES_PER_BLOCK] for start in range(0, len(items), _VALUES_PER_BLOCK)]
     return "\n".join(_block(block) for block in blocks)
 
 
 def lines(values: Mapping[str, Value]) -> str:
-    """Write the values as `key: value`, one per line."""
+    """Write the values as `key: value`, a line for each."""
     return "\n".join(f"{one_line(name)}: {_text(value)}" for name, value in values.items())
 
 
 def _block(items: Sequence[tuple[str, str]]) -> str:
-    """As tabulate draws `grid`; it takes a quarter of a millisecond for that, as long as a small update."""
+    """Draw a grid as tabulate does, which takes a quarter of a millisecond: as long as a small update."""
     columns = [("Name", "Value"), *items]
     widths = [max(map(len, column)) for column in columns]
     rule = "+".join(["", *("-" * (width + 2) for width in widths), ""])

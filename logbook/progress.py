@@ -1,4 +1,4 @@
-"""progress.txt: one tab-separated row per log interval; and in which rounds a row is due."""
+"""progress.txt: one tab-separated row per log interval; and the schedule of rows by collection rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TEST_RETURNS = ("AverageTestEpRet", "StdTestEpRet", "MaxTestEpRet", "MinTestEpR
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressRow:
-    """Raw values since the last row; the file shows their averages, or nan if there are none."""
+    """Raw values since the last row; the file shows their averages, or nan without values."""
 
     epoch: int
     """Number of the row, from 0 or 1."""
@@ -25,34 +25,34 @@ class ProgressRow:
     train_iter: int = 0
     """Gradient updates done."""
     episode: int = 0
-    """Training episodes that have ended since the run began."""
+    """Training episodes finished since the run began."""
     returns: Sequence[float] = ()
-    """Undiscounted returns of the training episodes that ended."""
+    """Undiscounted returns of the finished training episodes."""
     lengths: Sequence[int] = ()
     """Environment steps of the same."""
     info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
-    """Further values of these episodes, by name: the discounted return, and what they reported."""
+    """Further values of these episodes by name: the discounted return, and reported values."""
     collected: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Means over the steps that were collected, as Declaration.collected names them; nan if there is none."""
+    """Means over the collected steps, named by Declaration.collected; nan without steps."""
     test_returns: Sequence[float] = ()
     """As `returns`, of evaluation episodes."""
     test_lengths: Sequence[int] = ()
     test_info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
     test_env_step: int | None = None
-    """env_step of the evaluated checkpoint, which may be before the row; shown as TestEnvInteracts."""
+    """env_step of the evaluated checkpoint, possibly before the row; shown as TestEnvInteracts."""
     losses: Mapping[str, float]
-    """Numbers under the file's loss columns; others are left out, missing ones are nan."""
+    """Numbers for the loss columns of the file. Other names are ignored; missing values are nan."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
     """All metrics of the algorithm, as in LearnReport."""
     wall_s: float
     """Seconds since the run began, shown as Time."""
     evaluates: bool = True
-    """Whether the run has evaluations, even if none has ended since the last row; if not, they have no columns."""
+    """True for a run with evaluations, even before the first result; False leaves out their columns."""
     task: int | None = None
-    """Number of the run's task, shown as Task; None where it has one, and then there is no column."""
+    """Number of the current task, shown as Task; None in runs with a single task, which have no such column."""
 
     def values(self) -> dict[str, float]:
-        """List the columns of progress.txt with their values, without the losses."""
+        """Return the columns of progress.txt with their values, without the losses."""
         train, tests = Statistics.of(self.returns), self.tests()
         reported = {_camel(name): values for name, values in self.info.items()}
         fixed = {
@@ -81,11 +81,11 @@ class ProgressRow:
         }
 
     def tasks(self) -> dict[str, float]:
-        """The column of the task among them."""
+        """Return the column of the task."""
         return {} if self.task is None else {"Task": self.task}
 
     def tests(self) -> dict[str, float]:
-        """The columns of evaluations among them."""
+        """Return the columns of evaluations."""
         if not self.evaluates:
             return {}
         test = Statistics.of(self.test_returns)
@@ -103,7 +103,7 @@ class ProgressRow:
         return math.nan if self.test_env_step is None else self.test_env_step
 
     def record(self) -> dict[str, float]:
-        """The row for the sinks: Remuda's own names, by who reports it, five statistics per quantity."""
+        """Return the row for sinks: Remuda's own names, grouped by role, with five statistics per quantity."""
         counters = {
             "env_step": self.env_step,
             "train_iter": self.train_iter,
@@ -129,7 +129,7 @@ class ProgressRow:
 class ProgressFile:
     """Appends rows to progress.txt, each flushed at once.
 
-    An existing file is continued as GrowingTable describes. Raises ValueError for a file that is something else.
+    An existing file is continued as described in Table. Raises ValueError for a file of another kind.
     """
 
     def __init__(
@@ -143,20 +143,24 @@ class ProgressFile:
         has_tasks: bool = False,
         resumed_env_step: int | None = None,
     ) -> None:
-        """`episode_info` names further values of episodes, which get their own columns, and so does each name in
-        `collected`. If `loss_columns` is None,
-        every loss and every value of episodes gets a column when it first appears. A run that `evaluates` has columns
-        for evaluations, even if it did not when the file was begun, and one that `has_tasks` a column for their
-        number, as has a row with a task."""
+        """Open the file.
+
+        Args:
+            loss_columns: names of losses; None adds a column for every loss and episode value at its first row.
+            episode_info: further values of episodes, with columns of their own.
+            collected: further means over steps, with columns of their own.
+            evaluates: adds columns for evaluations, also to an existing file without them.
+            has_tasks: adds a column for the number of the task, as does a row with a task.
+        """
         self._grows = loss_columns is None
         columns = _columns(loss_columns or (), episode_info, collected, evaluates=evaluates, has_tasks=has_tasks)
         self._table = Table(path, columns, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
         self.path = path
         self.next_epoch = int(float(self._table.last_row.get("Epoch", -1))) + 1
-        """The epoch of the next row. Rows may be missing because a full disk refused them."""
+        """Epoch of the next row. Rows may be missing after a full disk."""
 
     def row(self, row: ProgressRow) -> None:
-        """Append one row. Raises ValueError for a new name that cannot be the name of a column."""
+        """Append one row. Raises ValueError for a name that no column can have."""
         values = {**row.losses, **row.values()}
         lacks_tests = row.evaluates and _TEST_RETURNS[0] not in self._table.columns
         wanted = values if self._grows else {**row.collected, **row.tasks(), **(row.tests() if lacks_tests else {})}
@@ -178,7 +182,7 @@ def _columns(
     evaluates: bool,
     has_tasks: bool,
 ) -> list[str]:
-    """The columns: first those that other tools know, the losses after the steps, the time last."""
+    """Return the columns: first the columns known to other tools, losses after the steps, the time last."""
     info: dict[str, list[float]] = {name: [] for name in episode_info}
     means = dict.fromkeys(collected, math.nan)
     row = ProgressRow(
@@ -212,28 +216,28 @@ def _columns_of(name: str, values: Sequence[float]) -> list[tuple[str, float]]:
 
 
 def _camel(name: str) -> str:
-    """`boxes_pushed` as the columns write it: BoxesPushed."""
+    """Convert a name to the style of the columns: `boxes_pushed` becomes BoxesPushed."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """How many rounds reach a budget, and after how many of them a row is logged.
+    """Numbers of collection rounds until the budget, and until the next row.
 
-    It counts like the runners of rlpyt (Stooke and Abbeel 2019), with one difference: they round the budget down to
-    whole rounds before they round it up to a row, and so may stop before it is reached. Here it is always reached.
+    Counts like the runners of rlpyt (Stooke and Abbeel 2019), with one difference: rlpyt rounds the budget down to
+    whole rounds before rounding up to a row, and so may stop early. Here the budget is always reached.
     """
 
     env_steps: int
-    """Steps of all environments of all workers together in one round."""
+    """Environment steps of all workers together in one round."""
     per_row: int
-    """Rounds from one row to the next: the interval rounded down, at least one."""
+    """Rounds between two rows: the interval rounded down, at least one."""
     total: int
-    """Rounds that reach the budget; the last of them ends with a row."""
+    """Rounds until the budget is reached; the last round ends with a row."""
 
     @classmethod
     def of(cls, *, budget_env_steps: int, interval_env_steps: int, round_env_steps: int) -> Rounds:
-        """All in environment steps. Raises ValueError for what is not positive."""
+        """Count rounds for arguments in environment steps. Raises ValueError for a number below 1."""
         if min(budget_env_steps, interval_env_steps, round_env_steps) < 1:
             raise ValueError(
                 f"a budget of {budget_env_steps}, an interval of {interval_env_steps} and rounds of {round_env_steps} "
@@ -245,9 +249,9 @@ class Rounds:
 
     @property
     def interval_env_steps(self) -> int:
-        """Environment steps from one row to the next."""
+        """Environment steps between two rows."""
         return self.per_row * self.env_steps
 
     def ends_with_row(self, number: int) -> bool:
-        """Whether a row is due after round `number`, counted from 1."""
+        """True if a row is due after round `number`, counted from 1."""
         return number % self.per_row == 0

@@ -1,4 +1,4 @@
-"""Reports: a frozen type for each thing that is reported, which every view shows in the same way."""
+"""Reports: a frozen type for each kind of report, which every view shows in the same way."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ Topic = Literal[
     "film",
     "callback",
 ]
-"""What a report is about; a logbook has a list of views for each."""
+"""Topic of a report; a logbook has a list of views for each topic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report(ABC):
-    """Any report: its place in the run, its values in order, and its text in a log."""
+    """Base of reports: position in the run, values in order, and text for a log."""
 
     train_iter: int
-    """Gradient updates done when it was made."""
+    """Gradient updates done at the time of the report."""
     env_step: int
-    """Environment steps counted when it was made."""
+    """Environment steps counted at the time of the report."""
 
     @property
     @abstractmethod
     def topic(self) -> Topic:
-        """The topic, which decides the views that show it."""
+        """Topic, which decides the views."""
 
     @abstractmethod
     def fields(self) -> dict[str, Value]:
-        """List the values under their promised names, in their promised order."""
+        """Return the values under their promised names, in their promised order."""
 
     @abstractmethod
     def text(self) -> str:
-        """Write it for a text log."""
+        """Format the report for a text log."""
 
 
 class LogTarget(Protocol):
-    """Something that is written piece by piece."""
+    """File that grows piece by piece."""
 
     @property
     def path(self) -> Path:
-        """Where."""
+        """Path of the file."""
         ...
 
 
@@ -77,13 +77,13 @@ class View(Protocol):
         ...
 
     def show(self, report: Report) -> None:
-        """Write the report there. Raises OSError if that fails."""
+        """Write the report to the file. Raises OSError."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramReport(Report):
-    """Histograms of the weights of a checkpoint, or of the actions of its evaluation."""
+    """Histograms of the weights of a checkpoint, or of the actions in its evaluation."""
 
     of: Literal["weights", "actions"]
     histograms: Mapping[str, Histogram]
@@ -127,9 +127,9 @@ class EventReport(Report):
     what: str
     """In words."""
     role: str | None = None
-    """The role of the worker that it is about; None if it is about none, and then `worker` is None too."""
+    """Role of the worker concerned; None, like `worker`, for an event without a worker."""
     worker: str | None = None
-    """Its UUID."""
+    """UUID of the worker."""
 
     @property
     def topic(self) -> Topic:
@@ -147,12 +147,11 @@ class LearnReport(Report):
     """The algorithm's metrics since the last report."""
 
     variables: Mapping[str, float]
-    """The average of each metric by its name; of some metrics the other statistics too, as `total_loss_max` of
-    `total_loss`."""
+    """Average of each metric by name; for some metrics also other statistics, like `total_loss_max` of `total_loss`."""
     settings: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Numbers of the config that may change, as they are now, by dotted key."""
+    """Current values of numeric settings that may change, by dotted key."""
     world_size: int = 1
-    """The ranks that learned together; shown if there are several."""
+    """Number of ranks that learned together; shown if above 1."""
 
     @property
     def topic(self) -> Topic:
@@ -173,10 +172,10 @@ class LearnReport(Report):
 
 @dataclass(frozen=True, kw_only=True)
 class CallbackReport(Report):
-    """Numbers that a callback of the user logs."""
+    """Numbers logged by a callback of the user."""
 
     callback: str
-    """Its class."""
+    """Class name of the callback."""
     wall_s: float
     """Seconds since the run began."""
     numbers: Mapping[str, float]
@@ -203,13 +202,13 @@ class BufferSampleReport(Report):
     sample_count: int
     """Batches drawn since the run began."""
     use_avg: float
-    """How often a drawn row was drawn until now; nan if none was drawn, like all below."""
+    """Average count of draws of a drawn row; nan without draws, like all numbers below."""
     use_max: float
     priority_avg: float
     priority_max: float
     priority_min: float
     staleness_avg: float
-    """Age in gradient updates: the learner's train_iter less that of the policy that acted."""
+    """Age in gradient updates: train_iter of the learner minus train_iter of the acting policy."""
     staleness_max: float
 
     @property
@@ -233,32 +232,32 @@ class BufferSampleReport(Report):
 
 @dataclass(frozen=True, kw_only=True)
 class BufferThroughputReport(Report):
-    """The number of rows that went through the replay index in the past seconds."""
+    """Number of rows that passed through the replay index in the past seconds."""
 
     wall_s: float
-    """Seconds since the run began; the x of its curves."""
+    """Seconds since the run began; x of the curves."""
     past_s: float
-    """Seconds it covers."""
+    """Seconds covered by the report."""
     pushed_in: int
     sampled_out: int
     removed: int
     current_have: int
     """Rows in the index now."""
     samples_per_insert: float = math.nan
-    """How often a row was sampled on average since the run began; nan before training."""
+    """Average count of samples per row since the run began; nan before training."""
     policy_lag: int = 0
-    """Versions between the newest policy and the one that collected the newest chunk."""
+    """Versions between the newest policy and the policy that collected the newest chunk."""
     ledger: LedgerCounts | None = None
-    """How the chunks of the run fared, only in the time series."""
+    """Counts of accepted and lost chunks, only in the time series."""
     num_transitions: int = 0
-    """Environment steps that the rows in the index hold: one each, or those of a segment."""
+    """Environment steps in the rows of the index: one per row, or the length of a segment."""
     num_collected_episodes: int = 0
     """Episodes since the run began."""
     payload_bytes: int = 0
-    """Bytes of the experience that the rows in the index belong to, and of what the learner has still to load."""
+    """Bytes of the experience behind the rows in the index, and of experience that the learner still has to load."""
     reanalyze_time_ms: float | None = None
-    """How long reanalyzers took for a chunk on average, of those that came in the past seconds; nan if none came, None
-    in runs without reanalyzers."""
+    """Average time of reanalyzers for a chunk of the past seconds; nan without chunks, None in runs without
+    reanalyzers."""
 
     @property
     def topic(self) -> Topic:
@@ -288,12 +287,12 @@ class VitalsReport(Report):
     """All roles of a run over the past seconds."""
 
     wall_s: float
-    """Seconds since the run began; the x of its curves."""
+    """Seconds since the run began; x of the curves."""
     past_s: float
-    """Seconds it covers."""
+    """Seconds covered by the report."""
     roles: Sequence[Usage]
     workers: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
-    """The same for each worker by its UUID, for a limited number of them; only in the time series."""
+    """Usage of workers by UUID, for a limited number of workers; only in the time series."""
     episode: int = 0
     policy_version: int = 0
 

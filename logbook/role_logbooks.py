@@ -1,4 +1,4 @@
-"""The logbooks of all roles: which files each opens, and which views of them show a report."""
+"""The logbooks of all roles: the files that each role opens, and the views for each report."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TextView:
 
 @dataclass(frozen=True)
 class CurveView:
-    """Shows the finite numbers of reports as curves, all under one prefix."""
+    """Shows the finite numbers of reports as curves with one prefix."""
 
     writer: EventWriter
     prefix: str
@@ -53,7 +53,7 @@ class CurveView:
         return self.writer
 
     def show(self, report: Report) -> None:
-        """Add a point per value and axis; throughput and vitals have the seconds as their one axis."""
+        """Add a point per value and axis. Seconds are the only axis of throughput and vitals."""
         if isinstance(report, BufferThroughputReport | VitalsReport):
             self.writer.throughput(self.prefix, report.fields(), wall_s=report.wall_s)
         else:
@@ -62,7 +62,7 @@ class CurveView:
 
 @dataclass(frozen=True)
 class PageView:
-    """Shows histograms and films, each once per train_iter."""
+    """Shows histograms and films, once per train_iter."""
 
     writer: EventWriter
 
@@ -72,7 +72,7 @@ class PageView:
         return self.writer
 
     def show(self, report: Report) -> None:
-        """Show the report on the page that is for its kind."""
+        """Show the report on the page for its kind."""
         match report:
             case HistogramReport():
                 self.writer.histograms(report.of, report.histograms, train_iter=report.train_iter)
@@ -94,9 +94,11 @@ def serial_logbook(
 ) -> Logbook:
     """Open all logs of a serial run. Messages of the commander are in the evaluator's log.
 
-    `episode_info` names further numbers that episodes report, `collected` means over the steps that are collected; they
-    get columns in progress.txt. Evaluations get columns if the run `evaluates`. `resumed` are the counters a resumed
-    run continues from: curves and progress rows beyond them are cut off.
+    Args:
+        episode_info: further numbers reported by episodes, with columns in progress.txt.
+        collected: further means over the collected steps, with columns in progress.txt.
+        evaluates: adds columns for evaluations.
+        resumed: counters of a resumed run: later points of curves and later rows are removed.
     """
     buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
     evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)
@@ -132,7 +134,7 @@ def serial_logbook(
 
 
 def learner_logbook(run: RunFolder, *, resumed: Counters | None = None) -> Logbook:
-    """Open what a learner worker writes."""
+    """Open the files of a learner worker."""
     log, curves = TextLog(run.learner_log), EventWriter(run.learner_tb, resumed=resumed)
     views: dict[Topic, Sequence[View]] = {
         "learn": (TextView(log), CurveView(curves, "learner")),
@@ -142,19 +144,19 @@ def learner_logbook(run: RunFolder, *, resumed: Counters | None = None) -> Logbo
 
 
 def collector_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
-    """Open what a collector worker writes."""
+    """Open the files of a collector worker."""
     log = TextLog(run.collector_log(uuid, incarnation))
     return Logbook({"collector": log}, {"collect": (TextView(log),)})
 
 
 def evaluator_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
-    """Open what an evaluator worker writes."""
+    """Open the files of an evaluator worker."""
     log = TextLog(run.evaluator_log(uuid, incarnation))
     return Logbook({"evaluator": log}, {"episode": (TextView(log),), "evaluation": (TextView(log),)})
 
 
 def reanalyzer_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
-    """Open what a reanalyzer worker writes, in a folder that is there only in runs with reanalyzers."""
+    """Open the files of a reanalyzer worker, in a folder that exists only in runs with reanalyzers."""
     path = run.reanalyzer_log(uuid, incarnation)
     path.parent.mkdir(exist_ok=True)
     return Logbook({"reanalyzer": TextLog(path)}, {})
@@ -170,10 +172,10 @@ def commander_logbook(
     has_tasks: bool = False,
     resumed: Counters | None = None,
 ) -> Logbook:
-    """Open what the coordinator writes for one experiment.
+    """Open the coordinator's files of one experiment.
 
-    The evaluation as a whole stands in the commander's log and in the curves; each evaluator's share of it in the
-    commander's evaluator log.
+    The merged evaluation is in the commander's log and in the curves; the share of each evaluator is in the commander's
+    evaluator log.
     """
     buffer, commander = TextLog(run.buffer_log), TextLog(run.commander_log)
     collectors, evaluators = TextLog(run.commander_collector_log), TextLog(run.commander_evaluator_log)

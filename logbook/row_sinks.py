@@ -1,4 +1,4 @@
-"""The sinks in `log.sinks`, which get the rows of progress.txt and must not disturb a run."""
+"""The sinks in `log.sinks`, which receive the rows of progress.txt without disturbing a run."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from remuda.wire.messages import Counters
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a sink gets about its run."""
+    """Facts about a run for its sinks."""
 
     run: RunFolder
     name: str
     settings: Mapping[str, JsonValue]
-    """The config, as trackers show it."""
+    """Config without secrets."""
     resumed_env_step: int | None = None
-    """The step from which a resumed run continues; later rows are removed if the sink can do that."""
+    """First step of the continuation of a resumed run; later rows are removed if the sink supports that."""
     source_dir: str | None = None
-    """Where the module of a `module:Class` is looked up."""
+    """Folder with the module of a `module:Class`."""
 
 
 def settings_of(config: ExperimentConfig) -> dict[str, JsonValue]:
-    """The config without its secrets, as trackers and TensorBoard show it."""
+    """Return the config without secrets, for trackers and TensorBoard."""
     return cast("dict[str, JsonValue]", masked(config.model_dump(mode="json")))
 
 
@@ -50,7 +50,7 @@ def attach_configured(book: Logbook, config: ExperimentConfig, run: RunFolder, r
 
 
 def attach_sinks(book: Logbook, names: Sequence[SinkName], context: SinkContext) -> None:
-    """Open these sinks and let `book` write to them. One that cannot be opened is left out, with one warning."""
+    """Open these sinks and attach them to `book`. A sink that fails to open is left out, with one warning."""
     for name in names:
         try:
             book.sinks.append(_opened(name, context))

@@ -1,4 +1,4 @@
-"""The run's time series, log/series.msgpack: its records, and how to read them, also during the run."""
+"""The run's time series, log/series.msgpack: records and their readers, also for use during the run."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ EventKind = Literal[
     "task_begins",
     "run_ends",
 ]
-"""What an event tells of; `evaluated_by_training`: a checkpoint got the mean return of training episodes.
-Evaluations have records of their own."""
+"""Kinds of events. `evaluated_by_training`: a checkpoint received the mean return of training episodes. Evaluations
+have records of another type."""
 
 
 class Usage(Struct, frozen=True):
-    """What the processes of one role used since the last report, and the shares of their time. Shares add up to 1."""
+    """Resources used by the processes of one role since the last report, and shares of their time. The shares add up to
+    1."""
 
     role: str
-    """collector, evaluator, learner or coordinator; serial where all are one process."""
+    """collector, evaluator, learner or coordinator; serial for a run in one process."""
     processes: int
     cpu_cores: float
-    """Processor time of all of them per second; child processes of vectors not included."""
+    """Processor seconds per second of all processes, without child processes of vectors."""
     rss_mib: float
-    """Resident memory of all of them; pages that they share are counted in each."""
+    """Resident memory of all processes; shared pages count in each process."""
     work: float
     """Neither waiting nor in the environment."""
     env: float
@@ -61,16 +62,16 @@ class Usage(Struct, frozen=True):
 
 
 class WorkerUsage(Usage, frozen=True, kw_only=True):
-    """The same of one worker."""
+    """Usage of one worker."""
 
     worker: str
-    """Its UUID."""
+    """UUID of the worker."""
     env_steps: int | None = None
-    """Steps that a collector has reported within the interval; None for other roles."""
+    """Steps reported by a collector within the interval; None for other roles."""
 
 
 class SeriesError(Exception):
-    """The file cannot be read by this version; the text says why."""
+    """This version cannot read the file; the text gives the reason."""
 
 
 class Begin(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="begin"):
@@ -78,22 +79,22 @@ class Begin(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="begin"):
 
     format: int
     time_s: float
-    """When it was written: seconds since 1970, here and below."""
+    """Time of writing: seconds since 1970, here and below."""
 
 
 class Ledger(Struct, frozen=True, kw_only=True):
-    """How the chunks of the run fared until now, over all restarts of its coordinator. See LedgerCounts."""
+    """Counts of the chunks of the run until now, over all restarts of the coordinator. See LedgerCounts."""
 
     accepted: int
-    """Chunks that were counted: the environment steps in them are `env_step`."""
+    """Counted chunks; `env_step` is the number of their environment steps."""
     repeated: int
     """Announcements of chunks that had been counted before."""
     refused: int
-    """Chunks that were announced and are not counted."""
+    """Chunks announced but not counted."""
     refused_env_steps: int
     """Environment steps in these."""
     lost_collectors: int
-    """Collectors that ended without handing in what they had: each has lost at most two chunks."""
+    """Collectors that ended without sending their chunks: each lost at most two chunks."""
 
 
 class Interval(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="interval"):
@@ -101,9 +102,9 @@ class Interval(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="interval
 
     time_s: float
     wall_s: float
-    """Seconds since the run began, at the end of the interval; so are the counters."""
+    """Seconds since the run began, at the end of the interval, like the counters."""
     past_s: float
-    """Seconds that the usages cover."""
+    """Seconds covered by the usages."""
     env_step: int
     train_iter: int
     episode: int
@@ -112,22 +113,22 @@ class Interval(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="interval
     train_iters_per_s: float
     """Gradient updates."""
     episodes: int
-    """Training episodes that were reported within the interval."""
+    """Training episodes reported within the interval."""
     return_mean: float | None
-    """Their mean return; None if there are none."""
+    """Mean return of the episodes; None without episodes."""
     buffer_rows: int | None
-    """Rows in the replay index; None if that is not known."""
+    """Rows in the replay index; None if unknown."""
     policy_lag: int | None = None
-    """Versions between the newest policy and the one that collected the newest experience; None if unknown."""
+    """Versions between the newest policy and the policy that collected the newest experience; None if unknown."""
     samples_per_insert: float | None = None
-    """How often a row was sampled on average since the run began; None if that is not known."""
+    """Average count of samples per row since the run began; None if unknown."""
     ledger: Ledger | None = None
-    """None if that is not known."""
+    """None if unknown."""
     events_left_out: int
-    """Events beyond the limit of one interval."""
+    """Events beyond the limit per interval."""
     roles: list[Usage]
     workers: list[WorkerUsage]
-    """At most 100 workers; with more, only the roles cover all of them."""
+    """At most 100 workers; in larger runs only `roles` covers all workers."""
 
 
 class Evaluation(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="evaluation"):
@@ -135,45 +136,45 @@ class Evaluation(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="evalua
 
     time_s: float
     wall_s: float
-    """When the checkpoint was saved, in seconds since the run began; so are the counters."""
+    """Time of saving the checkpoint, in seconds since the run began, like the counters."""
     env_step: int
     train_iter: int
     checkpoint: str
-    """Name of its file."""
+    """Name of the file."""
     episodes: int
     return_mean: float | None
     return_std: float | None
     duration_s: float
     best: bool
-    """It is the best so far."""
+    """True for the best checkpoint so far."""
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="event"):
-    """Something that happened once."""
+    """A single event."""
 
     time_s: float
     wall_s: float
     env_step: int
     train_iter: int
     event: str
-    """One of EventKind."""
+    """Kind, of EventKind."""
     role: str | None
-    """The role of the worker that it is about; None if it is about none, and then `worker` is None too."""
+    """Role of the worker concerned; None, like `worker`, for an event without a worker."""
     worker: str | None
     text: str
 
 
 class Logged(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="callback"):
-    """Numbers that a callback of the user has logged."""
+    """Numbers logged by a callback of the user."""
 
     time_s: float
     wall_s: float
     env_step: int
     train_iter: int
     callback: str
-    """Its class."""
+    """Class name of the callback."""
     numbers: dict[str, float]
-    """Those that are finite."""
+    """Finite numbers by name."""
 
 
 Moment = Interval | Evaluation | Event | Logged
@@ -186,9 +187,9 @@ _KINDS = frozenset(str(type_.__struct_config__.tag) for type_ in get_args(_ANY))
 
 
 def read_series(path: Path) -> Iterator[Moment]:
-    """Yield the records in the order in which they were written; evaluations come later than their `wall_s`.
+    """Yield the records in order of writing; evaluations come later than their `wall_s`.
 
-    Ends at a torn or damaged record. Raises SeriesError for a newer format, and OSError if there is no file.
+    Ends at a torn or damaged record. Raises SeriesError for a newer format, and OSError without a file.
     """
     for whole in read_whole(path):
         record = whole.record
@@ -203,19 +204,19 @@ def read_series(path: Path) -> Iterator[Moment]:
 
 @dataclass(frozen=True)
 class PlacedRecord:
-    """A record, and the bytes of the file that hold it: from `begin` up to `end`."""
+    """A record and its bytes in the file: from `begin` up to `end`."""
 
     record: Begin | Moment | None
-    """None: this version does not know its kind."""
+    """None for a kind unknown to this version."""
     wall_s: float
-    """0 if it has none."""
+    """0 for a record without time."""
     begin: int
     end: int
 
 
 def read_whole(path: Path, *, begin: int = 0) -> Iterator[PlacedRecord]:
-    """Yield the records from the byte `begin` on, where one begins, and their positions, up to the first damaged one.
-    Raises OSError."""
+    """Yield the records and their positions from the byte `begin` on, the begin of a record, up to the first damaged
+    record. Raises OSError."""
     for found in read_records(path, begin=begin):
         try:
             place = msgspec.convert(found.value, _RecordHead)
@@ -226,8 +227,8 @@ def read_whole(path: Path, *, begin: int = 0) -> Iterator[PlacedRecord]:
 
 
 def decode_records(data: bytes) -> tuple[list[Begin | Moment], int]:
-    """The records at the beginning of `data`, of the kinds that this version knows, and where the last whole one ends.
-    It takes a tenth of the time of `read_whole`."""
+    """Return the known records at the beginning of `data`, and the end of the last whole record. Takes a tenth of the
+    time of `read_whole`."""
     ends = ends_of_records(data)
     if not ends:
         return [], 0
@@ -238,20 +239,19 @@ def decode_records(data: bytes) -> tuple[list[Begin | Moment], int]:
 
 
 def decode_first(data: bytes) -> Begin | Moment | None:
-    """The record at the beginning of `data`; None if it is torn, damaged, or of a kind that this version does not
-    know."""
+    """Return the record at the beginning of `data`; None for a torn, damaged or unknown record."""
     ends = ends_of_records(data, most=1)
     records, _ = _one_by_one(data, ends)
     return records[0] if records else None
 
 
 def marker(kind: type[Struct]) -> bytes:
-    """The bytes at the beginning of a record of this kind, behind the number of its items."""
+    """Return the bytes at the beginning of records of this kind, after the number of their items."""
     return packed(_KIND) + packed(str(kind.__struct_config__.tag))
 
 
 def _one_by_one(data: bytes, ends: Sequence[int]) -> tuple[list[Begin | Moment], int]:
-    """As `decode_records`: leaves out kinds that are not known, and ends at a damaged record."""
+    """Decode like `decode_records`, without unknown kinds, up to a damaged record."""
     records, begin = list[Begin | Moment](), 0
     for end in ends:
         body = data[begin:end]
@@ -265,14 +265,14 @@ def _one_by_one(data: bytes, ends: Sequence[int]) -> tuple[list[Begin | Moment],
 
 
 class _RecordHead(Struct, frozen=True):
-    """What every record has."""
+    """Fields of every record."""
 
     kind: str
     wall_s: float = 0.0
 
 
 _REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What decoding raises for bytes that are no record."""
+"""Exceptions of decoding for malformed bytes."""
 
 
 _HEAD = msgspec.msgpack.Decoder(_RecordHead)

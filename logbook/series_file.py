@@ -35,22 +35,22 @@ from remuda.storage.record_file import packed
 from remuda.wire.messages import Counters
 
 EVENTS_PER_INTERVAL = 100
-"""Events and evaluations that one interval keeps; more are only counted, so that the file grows slowly."""
+"""Most events and evaluations kept per interval; the others are only counted, so that the file grows slowly."""
 LOGGED_PER_INTERVAL = 1_000
-"""Records of callbacks that one interval keeps; TensorBoard has all."""
+"""Most records of callbacks kept per interval; TensorBoard has all."""
 LONGEST_TEXT = 300
-"""Characters of an event's text: the first line of it; the commander's log has the rest."""
+"""Most characters of an event's text, from its first line; the commander's log has the rest."""
 
 
 class SeriesFile:
-    """Opens its file with the first record, so that a run can begin even if the disk is full.
+    """Opens the file with the first record, so that a run can begin on a full disk.
 
-    An existing file is continued: a torn record of a killed writer is removed, and so are the records after the point
-    from which a resumed run continues, so that each moment of the run is there once.
+    An existing file is continued, without a torn record of a killed writer, and without the records after the resumed
+    point. So each moment of the run is recorded once.
     """
 
     def __init__(self, path: Path, *, resumed: Counters | None = None, now_s: Callable[[], float] = time.time) -> None:
-        """Existing records after `resumed` are removed; None keeps all."""
+        """Prepare the file. Existing records after `resumed` are removed; None keeps all."""
         self.path = path
         self.now_s = now_s
         """Seconds since 1970."""
@@ -61,7 +61,7 @@ class SeriesFile:
 
     @property
     def newest(self) -> Interval | None:
-        """The last interval in the file; None where there is none. Raises OSError."""
+        """Last interval in the file; None for a file without intervals. Raises OSError."""
         self._opened()
         return self._newest
 
@@ -92,7 +92,7 @@ class SeriesFile:
 
 
 def _continue(path: Path, last_wall_s: float) -> Interval | None:
-    """Leave what is whole and not beyond this time; return the last interval. Raises OSError."""
+    """Keep whole records up to this time; return the last interval. Raises OSError."""
     newest: Interval | None = None
     end, kept = 0, list[tuple[int, int]]()
     for whole in read_whole(path):
@@ -113,7 +113,7 @@ def _continue(path: Path, last_wall_s: float) -> Interval | None:
 
 
 def _keep(path: Path, pieces: list[tuple[int, int]]) -> None:
-    """Write the file again with these pieces of it, from one byte up to another."""
+    """Rewrite the file with these pieces only, each from one byte up to another."""
     with replacing(path, durable=False) as temporary, open(path, "rb") as whole, open(temporary, "wb") as file:
         for begin, end in pieces:
             whole.seek(begin)
@@ -122,11 +122,11 @@ def _keep(path: Path, pieces: list[tuple[int, int]]) -> None:
 
 @dataclass
 class _Sums:
-    """Since the last interval."""
+    """Sums since the last interval."""
 
     episodes: int = 0
     returns: float = 0.0
-    """Their sum."""
+    """Sum of the returns."""
     env_steps: Counter[str] = field(default_factory=Counter[str])
     """By worker."""
     events: int = 0
@@ -149,7 +149,7 @@ class SeriesView:
 
     @property
     def file(self) -> LogTarget:
-        """Which file."""
+        """File of the view."""
         return self._series
 
     def show(self, report: Report) -> None:

@@ -1,7 +1,6 @@
-"""A user's own log sink in a separate process: whatever its code does, it cannot disturb a coordinator.
+"""A user's own log sink in a separate process, which cannot disturb a coordinator.
 
-The parent writes a line of JSON with what the sink gets about its run, then one for each row. End of file is the end of
-the run.
+The parent writes a line of JSON with the facts about the run, then a line for each row. The end of file ends the run.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from remuda.logbook.trackers import Service, SinkError
 from remuda.wire.child_end import end_within, ended
 
 BROKEN_S = 5.0
-"""How long the process of a sink may take to end after it has closed its input."""
+"""Most seconds until the end of a process that has closed its input."""
 OUTPUT = "output.txt"
-"""File in the sink's folder with what the sink prints."""
+"""File in the sink's folder with the printed output of the sink."""
 END_DEADLINE_S = 20.0
-"""How long a sink may take to finish after its last row."""
+"""Most seconds from the last row to the end of the sink."""
 _SHOWN_CHARACTERS = 500
 
 
 class ProcessService:
-    """Passes rows on to a sink in another process. Use it in a separate thread: a slow sink makes `log` wait."""
+    """Passes rows on to a sink in another process. Belongs in a separate thread: a slow sink blocks `log`."""
 
     def __init__(
         self,
@@ -46,8 +45,8 @@ class ProcessService:
         source_dir: str | None,
         end_deadline_s: float = END_DEADLINE_S,
     ) -> None:
-        """Start the process. `reference` is `module:Class`, looked up in `source_dir`; the class is made there with
-        `folder`, `name` and `settings`, and offers what Service does."""
+        """Start the process. `reference` is `module:Class`, found in `source_dir`. The process creates the class, an
+        implementation of Service, with `folder`, `name` and `settings`."""
         self._output = folder / OUTPUT
         self._end_deadline_s = end_deadline_s
         with self._output.open("wb") as output:
@@ -66,7 +65,7 @@ class ProcessService:
         self._send(dict(record))
 
     def finish(self) -> None:
-        """Wait until the sink has taken every row. Raises SinkError if it fails or takes too long."""
+        """Wait until the sink has taken every row. Raises SinkError after a failure or the deadline."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -98,7 +97,7 @@ def _lines(queue: Queue[bytes | None]) -> Iterator[dict[str, JsonValue]]:
 
 
 def _read(queue: Queue[bytes | None]) -> None:
-    """Read to the end of file, also while the sink is busy; then give it a limited time to finish."""
+    """Read to the end of file, also while the sink is busy."""
     for line in sys.stdin.buffer:
         queue.put(line)
     queue.put(None)
@@ -124,7 +123,7 @@ def main() -> None:
 
 
 def _end_late(reader: threading.Thread, end_deadline_s: float) -> None:
-    """End the process if the sink does not end some time after its last row: maybe nobody is left to kill it."""
+    """End the process at the deadline after the last row: the parent may be gone."""
     reader.join()
     threading.Event().wait(end_deadline_s)
     os._exit(3)

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from remuda.wire.messages import Histogram, MetricMean
 
 _LARGEST_COUNT = 2**53
-"""That a message may say."""
+"""Largest count in a message."""
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Mean, population standard deviation, largest, smallest and median; all nan if there are no values."""
+    """Mean, population standard deviation, largest, smallest and median; all nan without values."""
 
     mean: float = math.nan
     std: float = math.nan
@@ -42,18 +42,18 @@ class Statistics:
             return cls(float(array.mean()), float(array.std()), largest, smallest, median)
 
     def named(self, quantity: str) -> dict[str, float]:
-        """The five under `<quantity>_mean` and so on."""
+        """Return the five statistics as `<quantity>_mean`, `<quantity>_std` and so on."""
         return {f"{quantity}_{statistic}": value for statistic, value in vars(self).items()}
 
     def besides_mean(self, quantity: str) -> dict[str, float]:
-        """The other four, under `<quantity>_std` and so on."""
+        """Return the statistics without the mean, as `<quantity>_std` and so on."""
         return {name: value for name, value in self.named(quantity).items() if name != f"{quantity}_mean"}
 
 
 def episode_statistics(
     returns: Sequence[float], lengths: Sequence[float], info: Mapping[str, Sequence[float]]
 ) -> dict[str, float]:
-    """Five statistics each of the episodes' returns (`reward_mean` …), lengths, and further values."""
+    """Return five statistics each of the returns (`reward_mean` …), the lengths, and further values."""
     quantities: dict[str, Sequence[float]] = {"reward": returns, "length": lengths, **info}
     return {
         name: value for key, values in quantities.items() for name, value in Statistics.of(values).named(key).items()
@@ -61,7 +61,7 @@ def episode_statistics(
 
 
 def mean(values: NDArray[np.float64]) -> float:
-    """The mean alone, which takes a tenth of the time of all five; nan if there are no values."""
+    """Return the mean; nan without values. Takes a tenth of the time of all five statistics."""
     with np.errstate(all="ignore"):
         return float(values.mean()) if values.size else math.nan
 
@@ -76,7 +76,7 @@ def merged(infos: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, list[flo
 
 
 def weighted_means(chunks: Iterable[Mapping[str, MetricMean]]) -> dict[str, float]:
-    """The mean of each metric over the steps of several chunks, by name; always finite."""
+    """Return the mean of each metric over the steps of several chunks, by name; always finite."""
     all_: dict[str, list[MetricMean]] = {}
     for chunk in chunks:
         for name, mean in chunk.items():
@@ -91,13 +91,13 @@ def ratio(total: float, count: float) -> float:
 
 
 def _finite(value: float) -> float:
-    """The same, or the largest number there is where a sum became infinite: messages and journals hold finite ones."""
+    """Return the value, or the largest finite number for an infinite sum: messages and journals hold finite numbers."""
     return min(max(value, -sys.float_info.max), sys.float_info.max)
 
 
 def counted(values: NDArray[np.generic], edges: NDArray[np.float64]) -> Histogram:
     """Count values of any shape between `edges` [buckets + 1], ascending. Values beyond the outer edges count in the
-    outer buckets; what is no finite number is left out."""
+    outer buckets; values that are not finite are ignored."""
     flat = np.asarray(values, np.float64).reshape(-1)
     flat = flat[np.isfinite(flat)]
     buckets = np.searchsorted(edges, flat, side="right") - 1
@@ -114,7 +114,7 @@ def counted(values: NDArray[np.generic], edges: NDArray[np.float64]) -> Histogra
 
 
 def spread_evenly(values: NDArray[np.generic], buckets: int) -> Histogram | None:
-    """Count values in buckets of the same width from the least to the largest; None where none is a finite number."""
+    """Count values in buckets of equal width from the least to the largest; None without finite values."""
     finite = np.asarray(values, np.float64)
     finite = finite[np.isfinite(finite)]
     if not finite.size:
@@ -126,7 +126,7 @@ def spread_evenly(values: NDArray[np.generic], buckets: int) -> Histogram | None
 
 
 def put_together(first: Histogram, second: Histogram) -> Histogram:
-    """Both histograms' values in one. Raises ValueError where their buckets differ."""
+    """Add both histograms. Raises ValueError for different buckets."""
     if (first.left, first.rights) != (second.left, second.rights):
         raise ValueError("histograms of other buckets cannot be put together")
     return replace(
@@ -138,7 +138,7 @@ def put_together(first: Histogram, second: Histogram) -> Histogram:
 
 
 def trimmed(histogram: Histogram) -> Histogram:
-    """Without the empty buckets at both ends; as it is where all are empty."""
+    """Remove the empty buckets at both ends; an empty histogram stays unchanged."""
     filled = [bucket for bucket, count in enumerate(histogram.counts) if count]
     if not filled:
         return histogram

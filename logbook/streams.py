@@ -12,16 +12,16 @@ from collections.abc import Callable, Generator
 from typing import TextIO
 
 WAITING_AT_MOST = 1_000
-"""Writes that may wait; more are dropped, and their number is written when there is room again."""
+"""Most queued writes; more are dropped, and counted in a line as soon as the queue has room."""
 END_S = 1.0
 KEPT_AT_MOST = 1_000
-"""Lines that wait for a log, or for the thread that writes it; the oldest are dropped first."""
+"""Most lines that wait for a log, or for the thread of the log; the oldest are dropped first."""
 LONGEST = 10_000
 """Characters of a line; a longer line is split."""
 
 
 class ForwardingStream(io.TextIOBase):
-    """Looks like the stream behind it: same descriptor, terminal and encoding. A subclass defines what `write` does."""
+    """Base of streams with descriptor, terminal and encoding of another stream. Subclasses define `write`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -31,16 +31,16 @@ class ForwardingStream(io.TextIOBase):
         return True
 
     def fileno(self) -> int:
-        """The descriptor of the stream behind it. Raises OSError if that has none."""
+        """Return the descriptor of the other stream. Raises OSError for a stream without descriptor."""
         return self._stream.fileno()
 
     def isatty(self) -> bool:
-        """Whether the stream behind it is a terminal."""
+        """Return True if the other stream is a terminal."""
         return self._stream.isatty()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream behind it."""
+        """Encoding of the other stream."""
         return self._stream.encoding
 
 
@@ -83,7 +83,7 @@ class BestEffortStream(ForwardingStream):
 
 @contextlib.contextmanager
 def best_effort_stderr() -> Generator[None]:
-    """Replace standard error by such a stream while the body runs."""
+    """Replace standard error by a BestEffortStream while the body runs."""
     before, stream = sys.stderr, BestEffortStream(sys.stderr)
     sys.stderr = stream
     try:
@@ -94,9 +94,9 @@ def best_effort_stderr() -> Generator[None]:
 
 
 class PrintedStream(ForwardingStream):
-    """Passes text on to a stream, and keeps whole lines of it for a log.
+    """Passes text on to a stream, and keeps whole lines for a log.
 
-    A log belongs to one thread: text of other threads waits until that thread prints, or ends the log.
+    A log belongs to one thread: text of other threads waits until the thread prints, or ends the log.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -105,13 +105,13 @@ class PrintedStream(ForwardingStream):
         self._begun = ""
         """An unfinished line."""
         self._lines: deque[str] | None = None
-        """None while there is no log to write to."""
+        """None without a log."""
         self._log: Callable[[str], None] | None = None
         self._thread = 0
         self._logging = False
 
     def write(self, text: str) -> int:
-        """Write to the stream, ignoring its errors, and keep whole lines for the log."""
+        """Write to the stream, ignoring errors of the stream, and keep whole lines for the log."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
         with self._lock:
@@ -124,18 +124,18 @@ class PrintedStream(ForwardingStream):
         return len(text)
 
     def begin(self) -> None:
-        """Keep what is printed from now on."""
+        """Start to keep the printed text."""
         with self._lock:
             self._lines, self._begun, self._log = deque(maxlen=KEPT_AT_MOST), "", None
 
     def into(self, say: Callable[[str], None]) -> None:
-        """Write kept lines, and what is printed from now on, to this log of the calling thread."""
+        """Write kept and further lines to this log of the calling thread."""
         with self._lock:
             self._log, self._thread = say, threading.get_ident()
         self._write_log()
 
     def end(self) -> None:
-        """Write the remaining lines to the log, and nothing after that."""
+        """Write the remaining lines to the log, and detach the log."""
         with self._lock:
             if self._lines is not None and self._begun:
                 self._lines.append(self._begun)
@@ -144,7 +144,7 @@ class PrintedStream(ForwardingStream):
             self._lines, self._log = None, None
 
     def _write_log(self) -> None:
-        """Write kept lines to the log; what this prints itself is not logged again."""
+        """Write kept lines to the log, except text printed by this call."""
         with self._lock:
             if self._logging or self._log is None or not self._lines or self._thread != threading.get_ident():
                 return
@@ -158,14 +158,14 @@ class PrintedStream(ForwardingStream):
             self._logging = False
 
     def flush(self) -> None:
-        """Flush the stream behind it, ignoring its errors."""
+        """Flush the other stream, ignoring errors."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.flush()
 
 
 @contextlib.contextmanager
 def printed() -> Generator[None]:
-    """Replace standard output and standard error by such streams while the body runs."""
+    """Replace standard output and standard error by PrintedStreams while the body runs."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = PrintedStream(sys.stdout), PrintedStream(sys.stderr)
     try:
@@ -175,7 +175,7 @@ def printed() -> Generator[None]:
 
 
 def keep_printed() -> None:
-    """Keep what is printed from now on for the log of a run, which is opened later. Does nothing outside `printed`."""
+    """Start to keep printed text for the log of a run, opened later. Does nothing outside `printed`."""
     for stream in _streams():
         stream.begin()
 

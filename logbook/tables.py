@@ -1,4 +1,4 @@
-"""Tables that grow during a run, with one header and rows that are written at once: progress.csv, progress.jsonl."""
+"""Tables that grow during a run, with one header and rows written at once: progress.csv, progress.jsonl."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from remuda.storage.atomic import write_text
 from remuda.storage.untrusted import json_of, read_bounded
 
 COLUMN = re.compile(r"[A-Za-z_][\w./ -]*")
-"""A name that needs no quotes, whatever separates the columns."""
+"""Pattern of names that need no quotes with any separator."""
 _MOST_BYTES = 1 << 30
-"""Of a progress.jsonl that is continued."""
+"""Largest progress.jsonl that is continued."""
 _FIRST_COLUMNS = ("env_step", "train_iter", "episode", "wall_s")
 
 
 class Table:
-    """Appends rows under their columns; a value that is missing is nan.
+    """Appends rows under their columns; missing values are nan.
 
-    An existing file is continued with its own columns: an unfinished line of a killed writer is removed, and so are
-    rows whose `step_column` is above `resumed_step` (None keeps all). Raises ValueError for a file that is not such a
-    table.
+    An existing file is continued with its own columns, without an unfinished line of a killed writer, and without rows
+    whose `step_column` is above `resumed_step` (None keeps all). Raises ValueError for a file of another kind.
     """
 
     def __init__(
@@ -50,18 +49,18 @@ class Table:
         self.last_row = (
             dict(zip(self.columns, kept[-1].rstrip("\n").split(separator), strict=False)) if kept[1:] else {}
         )
-        """As it was when the file was opened: column to cell; empty where there was none."""
+        """Last row at the time of opening, by column; empty for a new file."""
         self._file = AppendedFile(path)
 
     def append(self, values: Mapping[str, float]) -> None:
-        """Append one row; values of other columns are left out. Raises OSError."""
+        """Append one row; values of unknown columns are ignored. Raises OSError."""
         cells = (str(values.get(column, math.nan)) for column in self.columns)
         self._file.append((self._separator.join(cells) + "\n").encode())
 
     def widen(self, columns: Sequence[str]) -> None:
-        """Add these columns at the end, with nan in the rows so far: the file is written again, whole or not at all.
+        """Add columns at the end, with nan in the former rows: the file is rewritten, whole or not at all.
 
-        Raises ValueError for names that would break the table, and OSError; the table is as it was then.
+        Raises ValueError for names that would break the table, and OSError; the table then stays unchanged.
         """
         wider = _distinct([*self.columns, *columns])
         header, *rows = self.path.read_text(encoding="utf-8").splitlines()
@@ -77,7 +76,7 @@ class Table:
         self._file.close()
 
     def _rows_to_keep(self, step_column: str, last_step: float) -> list[str]:
-        """Read the header and the whole rows up to `last_step`; nothing where there is no whole header."""
+        """Read the header and the whole rows up to `last_step`; nothing without a whole header."""
         if not self.path.exists():
             return []
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -100,11 +99,11 @@ def _distinct(columns: Sequence[str]) -> list[str]:
 
 
 class CsvSink:
-    """A comma-separated table whose header grows: a quantity that first appears during a run (for instance a loss)
-    becomes a new last column, with nan in the rows before."""
+    """A comma-separated table with a growing header: a quantity that first appears during a run (for instance a loss)
+    becomes a new last column, with nan in the former rows."""
 
     def __init__(self, path: Path, *, resumed_env_step: int | None = None) -> None:
-        """Goes on with a file that is there, without its rows beyond `resumed_env_step`. Raises ValueError, OSError."""
+        """Open the file; continue an existing file without rows beyond `resumed_env_step`. Raises ValueError, OSError."""
         self.path = path
         self._table = Table(path, _FIRST_COLUMNS, separator=",", step_column="env_step", resumed_step=resumed_env_step)
 
@@ -121,11 +120,11 @@ class CsvSink:
 
 
 class JsonLinesSink:
-    """A JSON object per line; null where there is no number."""
+    """Writes a JSON object per line; null for values that are not finite."""
 
     def __init__(self, path: Path, *, resumed_env_step: int | None = None) -> None:
-        """Goes on with a file that is there, without its lines beyond `resumed_env_step`, or torn. Raises ValueError
-        for a file that is something else, OSError."""
+        """Open the file; continue an existing file without torn lines and lines beyond `resumed_env_step`. Raises
+        ValueError for a file of another kind, OSError."""
         self.path = path
         kept = _lines_to_keep(path, math.inf if resumed_env_step is None else resumed_env_step)
         write_text(path, "".join(kept), durable=True)

@@ -1,4 +1,4 @@
-"""Reads text logs while other processes write them: from any byte, across rotation and truncation, in bounded memory.
+"""Reads growing text logs: from any byte, across rotation and truncation, in bounded memory.
 
 Control characters are removed, so that the text cannot harm a terminal. A link in place of a log is not followed.
 """
@@ -16,12 +16,12 @@ from pathlib import Path
 from remuda.storage.untrusted import open_regular
 
 PIECE_BYTES = 64 << 10
-"""The most that is read at once; a longer line comes in several pieces."""
+"""Most bytes per read; a longer line comes in several pieces."""
 _BLOCK_BYTES = 64 << 10
 LAST_BYTES = 8 << 20
-"""The most at the end of a file that is searched for its last lines."""
+"""Most bytes at the end of a file that are searched for its last lines."""
 MOST_LOGS = 10_000
-"""Most logs of one source; of more, the oldest are left out."""
+"""Most logs of one source; the oldest beyond the limit are left out."""
 FILES = {
     "commander": "commander/commander_logger.txt",
     "commander_collector": "commander/commander_collector_logger.txt",
@@ -30,25 +30,25 @@ FILES = {
     "learner": "learner/learner_logger.txt",
     "buffer": "buffer/buffer_logger.txt",
 }
-"""Logs with a name of their own."""
+"""Logs with fixed names."""
 FOLDERS = ("collector", "evaluator", "reanalyzer")
-"""Of the logs of workers, one for each incarnation."""
+"""Folders with logs of workers, one for each incarnation."""
 SOURCES = (*FILES, *FOLDERS)
 TAKEN = frozenset({*(file.split("/")[0] for file in FILES.values()), *FOLDERS, "serial"})
-"""Folders that are no policy's."""
+"""Names of folders that belong to no policy."""
 LEARNER = "learner"
-"""A folder that each policy has in its own."""
+"""Name of a folder inside the folder of each policy."""
 _POLICY = re.compile(r"[a-z][a-z0-9_]{0,49}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class NoSuchSourceError(Exception):
-    """There is no log with this name; the text lists the names."""
+    """Unknown name of a log; the text lists the known names."""
 
 
 @dataclass(frozen=True)
 class LogPosition:
-    """How far a log has been read. The inode shows whether the file was replaced by another."""
+    """Position up to which a log has been read. The inode reveals a replaced file."""
 
     file: str
     """Relative to the run's log/."""
@@ -58,7 +58,7 @@ class LogPosition:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some lines, and the position after them."""
+    """Some lines, and the position after the lines."""
 
     position: LogPosition
     text: str
@@ -66,7 +66,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """A log, as its folder shows it."""
+    """Entry of a log in its folder."""
 
     file: str
     """Relative to the run's log/."""
@@ -74,15 +74,16 @@ class LogEntry:
     size: int
 
     def has_news(self, position: LogPosition) -> bool:
-        """Whether there may be something to read after this position."""
+        """Return True if the log may hold text after this position."""
         return (self.inode, self.size) != (position.inode, position.offset)
 
 
 def find(log: Path, source: str) -> list[LogEntry]:
-    """The files of a source: by name, or by the beginning of a worker's UUID. At most MOST_LOGS, the newest names.
+    """Find the files of a source: by name, or by the beginning of a worker's UUID. At most MOST_LOGS, the newest names.
 
-    Each of several policies has logs of its own: those of all, or those of one, as `<policy>/learner`. A log without a
-    file yet is left out. Raises NoSuchSourceError."""
+    With several policies, `learner` finds the logs of all policies, and `<policy>/learner` the log of one. Logs without
+    a file are left out. Raises NoSuchSourceError.
+    """
     policy, _, name = source.rpartition("/")
     if policy in policies(log) and name in FILES:
         return _found(log, [f"{policy}/{FILES[name]}"])
@@ -101,7 +102,7 @@ def find(log: Path, source: str) -> list[LogEntry]:
 
 
 def policies(log: Path) -> list[str]:
-    """Names of several policies, which have a folder with logs each; none where there is one."""
+    """Return the names of several policies, each with a folder of logs; empty for a run with one policy."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(log) as entries:
         found = [entry.name for entry in entries if _POLICY.fullmatch(entry.name) and _is_folder(entry)]
         return sorted(name for name in found if name not in TAKEN and (log / name / LEARNER).is_dir())
@@ -113,14 +114,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def label(file: str) -> str:
-    """The worker whose lines these are, if several files are read: `collector 01234567.1`."""
+    """Return the worker of a log, for output of several logs: `collector 01234567.1`."""
     role, _, name = file.rpartition("/")
     match = re.match(r"([0-9a-f]{8})[0-9a-f-]*_(\d{6})_", name)
     return f"{role} {match[1]}.{int(match[2])}" if match else role or name
 
 
 def begin(log: Path, file: str, last_lines: int | None) -> LogPosition:
-    """The position to read from to get the last `last_lines` lines; None: the beginning."""
+    """Return the position before the last `last_lines` lines; for None, the beginning."""
     with open_regular(log / file, follow_link=False) as opened:
         status = os.fstat(opened.fileno())
         if last_lines is None:
@@ -129,11 +130,12 @@ def begin(log: Path, file: str, last_lines: int | None) -> LogPosition:
 
 
 def read(log: Path, position: LogPosition, *, to_the_end: bool = False) -> Piece:
-    """The next whole lines from `position` on; an empty text if there are none.
+    """Read the next whole lines from `position` on; an empty text at the end.
 
-    An unfinished line is not returned, unless it is longer than a piece or nobody writes any more (`to_the_end`). If
-    the file was renamed and replaced by another (rotated), its rest comes first; a file that was truncated is read from
-    its beginning."""
+    An unfinished line is returned if it is longer than a piece, or with `to_the_end`, after the end of the writer. A
+    rotated file (renamed and replaced) is read to its end before the new file. A truncated file is read from its
+    beginning.
+    """
     renamed = _renamed(log, position)
     if renamed is not None:
         rest = _read(renamed, position, to_the_end=True)
@@ -159,7 +161,7 @@ def _read(path: Path, position: LogPosition, *, to_the_end: bool) -> Piece:
 
 
 def _renamed(log: Path, position: LogPosition) -> Path | None:
-    """The new path of the file that was read so far, if another file has its name now: for instance `x.txt.1`."""
+    """Return the new path of a rotated file, for instance `x.txt.1`."""
     path = log / position.file
     if not position.inode or (path.exists() and path.stat().st_ino == position.inode):
         return None
@@ -169,12 +171,12 @@ def _renamed(log: Path, position: LogPosition) -> Path | None:
 
 
 def harmless(text: str) -> str:
-    """Replace characters that would move a terminal's cursor, colour it or break a line."""
+    """Replace characters that would move a terminal's cursor, change its colour or break a line."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _logs(log: Path, role: str, beginning: str) -> list[LogEntry]:
-    """The logs of a role's workers in order of name: one look at the folder, and none into the files."""
+    """Return the logs of a role's workers in order of name, from one listing of the folder."""
     found: list[LogEntry] = []
     try:
         with os.scandir(log / role) as entries:
@@ -188,7 +190,7 @@ def _logs(log: Path, role: str, beginning: str) -> list[LogEntry]:
 
 
 def _is_log(entry: os.DirEntry[str]) -> bool:
-    """No link: it might lead to a file that whoever reads logs must not read."""
+    """Return True for a file that is not a link: a link might lead to a file that readers of logs must not read."""
     return entry.is_file(follow_symlinks=False)
 
 
@@ -203,8 +205,8 @@ def _found(log: Path, files: Sequence[str]) -> list[LogEntry]:
 
 
 def _before_last(descriptor: int, size: int, lines: int) -> int:
-    """The offset after which `lines` lines follow (a last one without its end counts), or as many as the last
-    LAST_BYTES hold."""
+    """Return the offset before the last `lines` lines, including an unfinished last line, or before the last
+    LAST_BYTES."""
     if lines == 0:
         return size
     position, wanted, bound = size, lines, max(0, size - LAST_BYTES)
@@ -227,7 +229,7 @@ def _before_last(descriptor: int, size: int, lines: int) -> int:
 
 
 def whole_characters(block: bytes) -> int:
-    """How many bytes of `block` end with a whole UTF-8 character."""
+    """Return the length of the part of `block` that ends with a whole UTF-8 character."""
     for cut in range(min(4, len(block))):
         byte = block[-1 - cut]
         if byte & 0xC0 != 0x80:  # where the last character begins

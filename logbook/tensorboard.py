@@ -1,4 +1,7 @@
-"""TensorBoard's view: one event file per folder, every value over train_iter and over env_step."""
+"""TensorBoard's view: one event file per folder, with every value over train_iter and over env_step.
+
+Histograms and films are over train_iter alone, the name of checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from remuda.wire.messages import Counters, ExperimentStatus, Film, Histogram
 
 _FLOAT32_MAX = 3.4028234e38
 _CONFIG, _RESULTS, _HPARAMS = "config", "results", "_hparams_"
-"""Groups of tags that are no curves; the page of hyperparameters asks for the last name."""
+"""Groups of tags that are not curves; the page of hyperparameters needs the last name."""
 _NOT_COMPARED = ("name", "exp_name", "log", "limits", "launch", "checkpoint", "source_dir", "affinity")
-"""Settings that do not affect how well a run learns."""
+"""Settings without effect on learning."""
 
 
 class EventWriter:
-    """Writes the event file of one folder; it must be the folder's only writer.
+    """Writes the event file of one folder, as its only writer.
 
-    Each call is one write to the operating system, and raises OSError if that fails. `resumed` is the point up to which
-    existing events are valid; None keeps them all.
+    Each call is one write to the operating system, and raises OSError after a failure. Events after `resumed` are
+    removed; None keeps all.
     """
 
     def __init__(
@@ -37,7 +40,7 @@ class EventWriter:
         self._now_s = now_s
         self._file = CurveFile(folder, now_s=now_s)
         self._last_steps: Mapping[str, float] = {}
-        """By axis, the step after which points still have to be removed, since the disk refused it."""
+        """Last valid step by axis, while a full disk prevents the removal of later points."""
         if resumed is not None:
             before = resumed.train_iter - 1  # the run ended there: it goes on, and will say how it ends
             self._cut(
@@ -51,22 +54,22 @@ class EventWriter:
                 }
             )
         self._found = dict(self._file.newest)
-        """The newest step of each group when the file was opened."""
+        """Newest step of each group at the time of opening."""
         self._seconds: dict[str, int] = {}
-        """The newest second of each curve over time with points since then."""
+        """Newest second of each curve over time since opening."""
 
     @property
     def path(self) -> Path:
-        """The event file; its name changes when something is taken out of it."""
+        """Path of the event file; the name changes when points are removed."""
         return self._file.path
 
     def rewind(self, train_iter: int) -> None:
-        """Remove what was shown after this update: a learner continues from there, and will show it again."""
+        """Remove points after this update: a learner continues from the update, and repeats the points."""
         self._cut({"iter": train_iter})
 
     def newest_step(self, group: str) -> int:
-        """The highest step at which a group of curves (`evaluator_iter`, the part of their tags before the slash) was
-        shown; -1 for none."""
+        """Return the highest step of a group of curves (`evaluator_iter`, the part of the tags before the slash); -1
+        for an empty group."""
         return self._file.newest.get(group, -1)
 
     def scalars(self, prefix: str, values: Mapping[str, Value], *, train_iter: int, env_step: int) -> None:
@@ -74,8 +77,8 @@ class EventWriter:
         self._write(values, {f"{prefix}_iter": train_iter, f"{prefix}_step": env_step})
 
     def throughput(self, prefix: str, values: Mapping[str, Value], *, wall_s: float) -> None:
-        """Add `<prefix>_sec/<key>` at the whole seconds since the run began. A curve has one point a second: the first
-        one stays (a run that ends right after a table has one more table)."""
+        """Add `<prefix>_sec/<key>` at whole seconds since the run began. A curve keeps the first point of a second: a
+        run that ends right after a table writes another table."""
         group, second = f"{prefix}_sec", int(wall_s)
         found = self._found.get(group, -1)
         new = {key: value for key, value in values.items() if self._seconds.get(f"{group}/{key}", found) < second}
@@ -83,7 +86,8 @@ class EventWriter:
         self._write(new, {group: second})
 
     def histograms(self, prefix: str, histograms: Mapping[str, Histogram], *, train_iter: int) -> None:
-        """Add `<prefix>_iter/<name>` at train_iter for every histogram, unless the group has some there or beyond."""
+        """Add `<prefix>_iter/<name>` at train_iter for every histogram, unless the group has histograms from train_iter
+        on."""
         group = f"{prefix}_iter"
         if histograms and self._is_new(group, train_iter):
             now_s = self._now_s()
@@ -94,19 +98,20 @@ class EventWriter:
             self._append(b"".join(events), {group: train_iter})
 
     def film(self, film: Film, *, train_iter: int) -> None:
-        """Add a film to `film_iter/first_episode` at train_iter, unless there is one there or beyond."""
+        """Add a film to `film_iter/first_episode` at train_iter, unless the group has films from train_iter on."""
         group = "film_iter"
         if self._is_new(group, train_iter):
             event = film_event(self._now_s(), train_iter, f"{group}/first_episode", film)
             self._append(event, {group: train_iter})
 
     def config(self, markdown: str, *, train_iter: int) -> None:
-        """Show the settings on the page of texts, unless those from this update on are there."""
+        """Show the settings on the page of texts, unless the page has settings from this update on."""
         if self.newest_step(_CONFIG) < train_iter:
             self._append(text_event(self._now_s(), train_iter, _CONFIG, markdown), {_CONFIG: train_iter})
 
     def results(self, settings: Mapping[str, object], results: Mapping[str, float], *, train_iter: int) -> None:
-        """Show finite results beside the settings on the page of hyperparameters, unless they are there."""
+        """Show finite results beside the settings on the page of hyperparameters, unless the page has results from this
+        update on."""
         if self.newest_step(_HPARAMS) >= train_iter:
             return
         finite = {f"{_RESULTS}/{key}": value for key, value in results.items() if abs(value) <= _FLOAT32_MAX}
@@ -119,7 +124,7 @@ class EventWriter:
         self._file.close()
 
     def _is_new(self, group: str, step: int) -> bool:
-        """Whether a group has nothing at this step or after it: a continued run may report its checkpoint again."""
+        """Return True for a group without points from this step on: a continued run may report its checkpoint again."""
         self._cut_what_is_due()
         return self.newest_step(group) < step
 
@@ -158,7 +163,7 @@ def as_markdown(settings: Mapping[str, JsonValue]) -> str:
 
 
 def hyperparameters(settings: Mapping[str, JsonValue]) -> dict[str, object]:
-    """Dotted names and values of the settings that are compared between runs: numbers, booleans and text."""
+    """Return dotted names and values of the settings compared between runs: numbers, booleans and text."""
     compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
     return {name: value for name, value in listed(compared) if value is not None}
 
@@ -169,7 +174,7 @@ def listed(settings: Mapping[str, JsonValue]) -> list[tuple[str, JsonValue]]:
 
 
 def results_of(status: ExperimentStatus) -> dict[str, float]:
-    """How a run ended, in numbers."""
+    """Return the results of a run as numbers."""
     results = {
         "best_return": status.best_return,
         "last_return": status.last_return,

@@ -1,4 +1,4 @@
-"""Hierarchical timers: how much time a process spends on each task, and on waiting for what."""
+"""Hierarchical timers: the seconds that a process spends on each task, and on each wait."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Final
 from remuda.storage.atomic import write_text
 
 SEPARATOR: Final = "/"
-"""Between a block and the block inside it, in flat names: `collect/act`."""
+"""Separator of an outer and an inner block in flat names: `collect/act`."""
 
 Flat = dict[str, tuple[int, float]]
-"""By flat name: how often a block was entered, and the seconds spent in it, inner blocks included."""
+"""Count of entries and seconds by flat name, including the seconds of inner blocks."""
 
 
 class Timers:
@@ -39,7 +39,7 @@ class Timers:
         self._began_s = clock()
 
     def __call__(self, name: str) -> Timer:
-        """Return the block of this name inside the one under way; to be entered with `with`."""
+        """Return the block of this name inside the current block, for use with `with`."""
         inner = self.current.inner
         timer = inner.get(name)
         if timer is None:
@@ -52,7 +52,8 @@ class Timers:
         return self.clock() - self._began_s
 
     def flat(self) -> Flat:
-        """All blocks by flat name, outer ones before inner ones. Blocks under way count with what they took so far."""
+        """Return all blocks by flat name, outer blocks before inner blocks, with the seconds of unfinished blocks so
+        far."""
         found: Flat = {}
         now_s = self.clock()
 
@@ -78,7 +79,7 @@ class Timer:
     _entered_s: float | None = None
 
     def seconds(self, now_s: float) -> float:
-        """Spent in it until now."""
+        """Return the seconds spent until now."""
         return self.total_s + (0.0 if self._entered_s is None else now_s - self._entered_s)
 
     def __enter__(self) -> None:
@@ -99,7 +100,7 @@ class Timer:
 
 
 def add(left: Flat, right: Flat) -> Flat:
-    """The sum of both, as if one process had done both."""
+    """Add both, as if one process had done the work of both."""
     total = dict(left)
     for name, (count, seconds) in right.items():
         before = total.get(name, (0, 0.0))
@@ -113,8 +114,8 @@ def write_timers(path: Path, document: Mapping[str, object]) -> None:
 
 
 def tree(flat: Flat, elapsed_s: float) -> dict[str, object]:
-    """The content of timers.json: every block with its share of the block around it, and `self_s`, its time outside of
-    the blocks inside it."""
+    """Return the content of timers.json: every block with its share of the outer block, and `self_s`, its time outside
+    of inner blocks."""
     inner: dict[str, Flat] = {}
     own: Flat = {}
     for name, seen in flat.items():

@@ -1,4 +1,4 @@
-"""Experiment trackers: Weights & Biases and MLflow, each in a thread of its own, so that nothing waits for it."""
+"""Experiment trackers: Weights & Biases and MLflow, each in a thread of its own, so that a run never waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from remuda.logbook.tensorboard import listed
 from remuda.storage.atomic import write_text
 
 _WAITING_ROWS = 1_000
-"""Rows that may wait for a service; if there are more, it is too slow and gets no more rows."""
+"""Most rows that wait for a service; a service with more is too slow, and receives no further rows."""
 PROJECT = "remuda"
 _RUN_ID = "run_id"
 """File in the service's folder: a resumed run continues under the same id."""
@@ -33,7 +33,7 @@ class Service(Protocol):
     """A run in an experiment tracker."""
 
     def log(self, record: Mapping[str, float]) -> None:
-        """Take a row; record["env_step"] is its place."""
+        """Receive a row; record["env_step"] is its step."""
         ...
 
     def finish(self) -> None:
@@ -49,8 +49,8 @@ class BackgroundSink:
     """Passes rows on to a service. An error of the service is raised once, at the next row or by `finish`."""
 
     def __init__(self, path: Path, connect: Callable[[], Service], *, takes_callbacks: bool = False) -> None:
-        """`path` is the folder that is the service's own; `connect` is called in the thread, as all that follows.
-        `takes_callbacks`: also rows that have numbers of callbacks alone."""
+        """Start the thread. `path` is the folder of the service; the thread calls `connect`, and all methods of the
+        service. `takes_callbacks` also passes on rows with numbers of callbacks alone."""
         self.path, self.takes_callbacks = path, takes_callbacks
         self._connect = connect
         self._rows: Queue[dict[str, float] | None] = Queue(_WAITING_ROWS)
@@ -75,7 +75,7 @@ class BackgroundSink:
 
     @property
     def busy(self) -> bool:
-        """Whether the service is still working, or has failed without this being raised yet."""
+        """True while the service works, or until its error has been raised."""
         return self._thread.is_alive() or self._error is not None
 
     def finish(self, deadline_s: float) -> None:
@@ -104,7 +104,7 @@ class BackgroundSink:
 
 
 def require(module: str, extra: str) -> None:
-    """Raise ModuleNotFoundError, which says what to install, if a module is missing."""
+    """Raise ModuleNotFoundError with the command to install a missing module."""
     if find_spec(module) is None:
         raise ModuleNotFoundError(f"{module} is not installed: pip install 'remuda[{extra}]'")
 
@@ -142,9 +142,9 @@ class _Wandb:
 
 
 def mlflow_run(folder: Path, name: str, settings: Mapping[str, JsonValue]) -> Service:
-    """A run of MLflow, in a database in `folder` unless $MLFLOW_TRACKING_URI names a server.
+    """Open a run of MLflow, in a database in `folder` unless $MLFLOW_TRACKING_URI names a server.
 
-    $MLFLOW_EXPERIMENT_NAME works as usual. Raises what mlflow raises.
+    $MLFLOW_EXPERIMENT_NAME has its usual effect. Raises the errors of mlflow.
     """
     mlflow: Any = import_module("mlflow")  # its annotations are partial
     uri = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")

@@ -69,7 +69,7 @@ class Timers:
 
 @dataclass
 class Timer:
-    """One block: entered `count` times."""
+    """A block: entered `count` times."""
 
     owner: Timers
     outer: Timer | None = None

@@ -1,4 +1,4 @@
-"""`python -m remuda.page`: the process that serves the page. Everything else on the machine goes first."""
+"""`python -m remuda.page`: the process that serves the page, at a lower priority than all other processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions of operators: each is that of a command, with the same checks and the same messages."""
+"""Actions of operators: an action is a command, with the same checks and the same messages."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ NEEDS: Mapping[str, type[AnyMessage]] = {
     "resume": Submit,
     "note": Submit,
 }
-"""For each action, the message that its user must have the right to send."""
+"""Message that the user of an action must have the right to send, by action."""
 _LOCAL = frozenset({"evaluate", "note"})
-"""Actions that need no coordinator."""
+"""Actions without need of a coordinator."""
 SUBMIT_S = 300.0
-"""How long a submission may take; the environment is built once."""
+"""Most seconds of a submission, which builds the environment once."""
 _AT_ONCE = 2
 _REFUSED = 3
 _WRONG_INPUT = 2
@@ -61,7 +61,7 @@ _Sets = Annotated[list[_Short], Meta(max_length=100)]
 
 
 def on_page(text: str) -> str:
-    """The text of a refusal without options of the command line, which nobody can give here."""
+    """Replace options of the command line in a refusal by the choices of the page."""
     found = text
     for option, choice in _CHOICES:
         found = re.sub(option, choice, found)
@@ -69,16 +69,16 @@ def on_page(text: str) -> str:
 
 
 class Problem(Struct, frozen=True):
-    """One problem of a config."""
+    """A problem of a config."""
 
     line: int | None
     key: str | None
-    """The dotted name of the setting that it is about."""
+    """Dotted name of the setting with the problem."""
     message: str
 
 
 class CheckResult(Struct, frozen=True):
-    """Whether a config can be submitted."""
+    """Result of a check: a valid config can be submitted."""
 
     valid: bool
     name: str | None
@@ -94,7 +94,7 @@ class ConfigProblemsError(Exception):
 
 
 def checked(text: str, sets: Sequence[str], folder: Path) -> CheckResult:
-    """Check a config as YAML, with settings that beat it; relative paths begin in `folder`."""
+    """Check a config as YAML, with overriding settings; relative paths begin in `folder`."""
     try:
         loaded = valid(text, sets, folder)
     except ConfigProblemsError as error:
@@ -185,7 +185,7 @@ class Submission(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True):
-    """The answer to what is carried out."""
+    """Answer to an accepted action."""
 
 
 class BusyError(Exception):
@@ -193,16 +193,16 @@ class BusyError(Exception):
 
 
 class RefusedByCommandError(Exception):
-    """The command refused; the text is what it said."""
+    """The command refused; the text is its last message."""
 
 
 def allowed(right: PageRight) -> frozenset[str]:
-    """The actions that a right allows."""
+    """Return the actions of a right."""
     return frozenset(name for name, message in NEEDS.items() if message in MAY_SAY[right])
 
 
 class Actions:
-    """Carries out actions. For any thread; `close` it."""
+    """Carries out actions. Thread-safe; needs `close`."""
 
     def __init__(self, views: Views, connection_file: Path | None) -> None:
         self._views = views
@@ -212,12 +212,12 @@ class Actions:
         self._commands = Commands()
 
     def close(self) -> None:
-        """Break off submissions and evaluations, and begin no other. May be called again."""
+        """Break off submissions and evaluations, and refuse new ones. May be called again."""
         self._commands.close()
         self._views.evaluations.close()
 
     def names(self, right: PageRight) -> list[str]:
-        """What somebody with this right may do here."""
+        """Return the actions available here to a user with this right."""
         there = _LOCAL if self._connection_file is None else frozenset(NEEDS)
         return [name for name in NEEDS if name in allowed(right) & there]
 
@@ -270,7 +270,7 @@ class Actions:
         return found
 
     def note(self, body: NoteBody) -> Notes:
-        """Replaces the notes of a run and returns them. Raises NotesError, UnknownRunError."""
+        """Replace the notes of a run and return them. Raises NotesError, UnknownRunError."""
         folder, notes = self._views.ids.folder(whole_run(body.run)), valid_notes(body.note, body.tags)
         try:
             write_notes(folder, notes)
@@ -312,5 +312,6 @@ class Actions:
 
 
 def command(*arguments: str) -> list[str]:
-    """A command of Remuda, as a separate process: the code of a config or an environment stays out of this one."""
+    """Return a command of Remuda for a separate process, which keeps the code of a config or an environment out of the
+    page."""
     return [sys.executable, "-P", "-m", "remuda.cli", *arguments]

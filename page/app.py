@@ -1,4 +1,4 @@
-"""The page's server as an application of Starlette, behind a guard that asks for a token."""
+"""The page's server as an application of Starlette, behind a guard that checks tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from remuda.page.views import MOST_CURVES, Session, Views
 
 API = "/api/"
 RIGHT = "remuda_page_right"
-"""The key under which a request's scope has the right of its token."""
+"""Key of the token's right in the scope of a request."""
 _POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -55,7 +55,7 @@ HEADERS: Sequence[tuple[str, str]] = (
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
-"""Of every answer. Nothing is loaded from elsewhere, no text becomes a program, and no other site gets at an answer."""
+"""Headers of every answer: no content from elsewhere, no inline scripts, no access by other sites."""
 STATIC = Path(__file__).resolve().parent / "static"
 """The files of the browser side."""
 MOST_STREAMS = 64
@@ -64,21 +64,21 @@ MOST_DOWNLOADS = 4
 ROUND_S = 1.0
 """Between two rounds of a stream."""
 KEEP_ALIVE_S = 15.0
-"""A stream that has nothing to tell for so long sends a comment."""
+"""Seconds of silence after which a stream sends a comment."""
 _THREADS = 8
-"""Requests that read files at the same time."""
+"""Most requests that read files at the same time."""
 _T = TypeVar("_T")
 
 
 class Guard:
-    """Passes on requests for files of the browser side, which hold no data, and those for data that show a token."""
+    """Passes on requests for files of the browser side, which hold no data, and requests for data with a token."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
         self._app = app
         self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI calls it."""
+        """Handle an ASGI request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -103,7 +103,7 @@ class Guard:
 
 
 class Page:
-    """Answers requests. Everything that may wait for a disk or for the coordinator runs in one of a few threads."""
+    """Answers requests. Work that may wait for a disk or for the coordinator runs in one of a few threads."""
 
     def __init__(self, views: Views, actions: Actions, ending: asyncio.Event, *, round_s: float = ROUND_S) -> None:
         self._views = views
@@ -129,7 +129,7 @@ class Page:
         ]
 
     def session(self, right: PageRight) -> Session:
-        """For somebody with this right."""
+        """Return the session of a user with this right."""
         return self._views.session(right, self._actions.names(right))
 
     async def _session(self, request: Request) -> Response:
@@ -177,8 +177,8 @@ class Page:
         return await self._answered(begun)
 
     async def _sent(self, pieces: Iterator[bytes]) -> AsyncGenerator[bytes]:
-        """Sends the pieces as fast as the reader takes them. An error breaks the answer off, and no reader takes a part
-        for the whole."""
+        """Send the pieces at the pace of the reader. An error breaks off the answer, so that a part is never taken for
+        the whole."""
         self._downloads += 1
         try:
             while (piece := await self._in_thread(lambda: next(pieces, None))) is not None:
@@ -204,7 +204,7 @@ class Page:
         return await self._answered(begun)
 
     async def _event_bytes(self, follower: Follower) -> AsyncGenerator[bytes]:
-        """What there is to tell, round by round, until the reader goes away or the server ends."""
+        """Send news, round by round, until the reader disconnects or the server ends."""
         self._streams += 1
         try:
             silent_s = 0.0
@@ -223,7 +223,7 @@ class Page:
             self._streams -= 1
 
     async def _answered(self, make: Callable[[], Response]) -> Response:
-        """The answer, or that to the error that making it has raised."""
+        """Return the answer, or the answer to an exception of `make`."""
         try:
             return await self._in_thread(make)
         except Exception as error:
@@ -247,19 +247,19 @@ def make_app(
     round_s: float = ROUND_S,
     ending: asyncio.Event | None = None,
 ) -> Guard:
-    """The application; `views` and `actions` are closed by whoever made them. `ending` ends all streams, which would
-    else have no end of their own."""
+    """Make the application. The caller closes `views` and `actions`. `ending` ends the streams, which are otherwise
+    endless."""
     routes = Page(views, actions, ending or asyncio.Event(), round_s=round_s).routes(static)
     return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _http_error}), tokens)
 
 
 def right_of(request: Request) -> PageRight:
-    """The right of a request that the guard has let through."""
+    """Return the right of a request behind the guard."""
     return cast("PageRight", request.scope[RIGHT])
 
 
 async def _body(request: Request) -> bytes | None:
-    """The body; None if it is too large, of which no more is read."""
+    """Return the body; None for a body above the limit, without reading the rest."""
     parts = bytearray()
     async for part in request.stream():
         parts += part

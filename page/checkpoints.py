@@ -1,4 +1,4 @@
-"""The checkpoints of a run, with their returns and films."""
+"""The checkpoints of a run, with returns and films."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from remuda.wire.messages import MOST_FILM_BYTES
 MOST_FILMS = 10_000
 _TAG = b"film_iter/first_episode"
 _TAG_WITHIN = 256
-"""Bytes of a record in which its tag stands."""
+"""Bytes at the beginning of a record that include its tag."""
 _HEADER_BYTES, _CRC_BYTES = 12, 4
 _BLOCK_BYTES = 1 << 20
 _LARGEST_RECORD = 16 << 20
@@ -29,11 +29,11 @@ _GIF = (b"GIF87a", b"GIF89a")
 
 
 class NoFilmError(Exception):
-    """There is no film of this checkpoint."""
+    """The checkpoint has no film."""
 
 
 class FilmView(Struct, frozen=True):
-    """A film of the first episode of the evaluation of one checkpoint."""
+    """A film of the first episode in the evaluation of one checkpoint."""
 
     train_iter: int
     size_bytes: int
@@ -47,7 +47,7 @@ class _FilmPosition:
 
 
 class Films:
-    """The films of one run. For any thread."""
+    """The films of a run. Thread-safe."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -57,7 +57,7 @@ class Films:
         self._found: dict[int, _FilmPosition] = {}
 
     def all(self) -> list[FilmView]:
-        """All films, in order of their checkpoints. Raises OSError."""
+        """Return all films in order of checkpoints. Raises OSError."""
         with self._lock:
             self._read_on()
             return [FilmView(train_iter, self._found[train_iter].size) for train_iter in sorted(self._found)]
@@ -95,7 +95,7 @@ class Films:
             self._mark = moved(path, self._mark, offset)
 
     def _read_block(self, path: Path, descriptor: int, offset: int) -> int:
-        """FileState through whole records from there on; returns how many bytes they have."""
+        """Scan whole records from the offset on; return their bytes."""
         block, position = os.pread(descriptor, _BLOCK_BYTES, offset), 0
         while position + _HEADER_BYTES <= len(block):
             length = int.from_bytes(block[position : position + 8], "little")
@@ -138,7 +138,7 @@ def _event_file(folder: RunFolder) -> Path | None:
 
 
 class CheckpointView(Struct, frozen=True, kw_only=True):
-    """One checkpoint. See CheckpointRecord."""
+    """A checkpoint. See CheckpointRecord."""
 
     train_iter: int
     env_step: int
@@ -147,7 +147,7 @@ class CheckpointView(Struct, frozen=True, kw_only=True):
     return_mean: float | None
     file: str
     size_bytes: int | None
-    """None if its file is gone."""
+    """None for a missing file."""
     created: str
     best: bool
     last: bool
@@ -160,13 +160,13 @@ class Checkpoints(Struct, frozen=True):
     checkpoints: list[CheckpointView]
     films: list[FilmView]
     evaluations: list[RequestedEvaluation]
-    """Those that operators asked for, the newest first."""
+    """Evaluations requested by operators, the newest first."""
     problem: str | None = None
-    """Why the list cannot be read."""
+    """Reason for an unreadable list."""
 
 
 def checkpoints(folder: RunFolder, films: Films, evaluations: Sequence[RequestedEvaluation] = ()) -> Checkpoints:
-    """Those that index.json lists, in order of train_iter. Raises OSError."""
+    """Return the checkpoints in index.json, in order of train_iter. Raises OSError."""
     filmed = films.all()
     try:
         index = CheckpointIndex(folder.ckpt, follow_link=False)

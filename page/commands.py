@@ -1,4 +1,4 @@
-"""Commands that operators start by the page: submissions, which a request waits for, and evaluations."""
+"""Commands started by operators on the page: submissions, which block a request, and evaluations."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ LONGEST_S = 3_600.0
 MOST_RETURNS = 1_000
 MOST_OUTPUT_BYTES = 16 << 20
 _MOST_ERROR_BYTES = 64 << 10
-"""Of the end of what it says."""
+"""Bytes read from the end of standard error."""
 _TAIL_LINES = 3
 
 
 class BrokenOffError(Exception):
-    """The page has ended before the command had; the text is for whoever waits for it."""
+    """The page ended before the command; the text is for the waiting user."""
 
 
 class Commands:
-    """Runs commands to their ends, each as a process group of its own. For any thread; `close` it."""
+    """Runs commands to completion, as separate process groups. Thread-safe; needs `close`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,10 +45,10 @@ class Commands:
         self._closed = threading.Event()
 
     def run(self, command: Sequence[str], *, folder: Path, within_s: float) -> subprocess.CompletedProcess[str]:
-        """Run it in a folder, and return its exit code and all that it has printed. One that takes longer than
-        `within_s` is killed.
+        """Run a command in a folder, and return its exit code and output. After `within_s` the command is killed.
 
-        Raises BrokenOffError once this is closed, subprocess.TimeoutExpired, and OSError if it cannot be started."""
+        Raises BrokenOffError once closed, subprocess.TimeoutExpired, and OSError for a command that cannot start.
+        """
         with self._lock:
             if self._closed.is_set():
                 raise BrokenOffError("the page's server is ending: nothing was begun")
@@ -78,7 +78,7 @@ class Commands:
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     def close(self) -> None:
-        """Kill those that go on, and begin no other. May be called again."""
+        """Kill running commands, and refuse new ones. May be called again."""
         with self._lock:
             self._closed.set()
             for process in self._going_on:
@@ -86,13 +86,13 @@ class Commands:
 
 
 def kill_group(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    """Kill a process that leads a group, with all that it has started there."""
+    """Kill the leader of a process group and all its members."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 class RequestedEvaluation(Struct, frozen=True, kw_only=True):
-    """One of them."""
+    """An evaluation requested by an operator."""
 
     id: str
     run: str
@@ -106,11 +106,11 @@ class RequestedEvaluation(Struct, frozen=True, kw_only=True):
     returns: list[float | None] = []
     length_mean: float | None = None
     message: str | None = None
-    """Why it failed."""
+    """Reason of a failure."""
 
 
 class Evaluations:
-    """Starts them and waits for them, each by a thread. For any thread; `close` it."""
+    """Starts evaluations and waits for the results, in a thread per evaluation. Thread-safe; needs `close`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -126,13 +126,13 @@ class Evaluations:
             return list(reversed(self._all.values()))
 
     def of(self, run: str) -> list[RequestedEvaluation]:
-        """Those of one run, the newest first."""
+        """Return the evaluations of a run, the newest first."""
         return [each for each in self.all if each.run == run]
 
     def begin(
         self, run: str, train_iter: int | str, episodes: int, deterministic: bool, command: Sequence[str]
     ) -> RequestedEvaluation | None:
-        """Start one; None if too many go on, or if this is closed. Raises OSError if it cannot be started."""
+        """Start an evaluation; return None at the limit or once closed. Raises OSError if the command cannot start."""
         with self._lock, ExitStack() as opened:
             if len(self._going_on) >= AT_ONCE or self._closed:
                 return None
@@ -164,7 +164,7 @@ class Evaluations:
         return found
 
     def close(self) -> None:
-        """End those that go on, and begin no other. May be called again."""
+        """End running evaluations, and refuse new ones. May be called again."""
         with self._lock:
             self._closed = True
             going_on = list(self._going_on.values())
@@ -205,7 +205,7 @@ def _outcome(evaluation: RequestedEvaluation, code: int, output: IO[bytes], erro
 
 
 def outcome(evaluation: RequestedEvaluation, code: int, output: str, errors: str) -> RequestedEvaluation:
-    """The evaluation with what `remuda evaluate --json` has printed."""
+    """Return the evaluation with the printed results of `remuda evaluate --json`."""
     try:
         content = json_of(output) if code == 0 else None
     except ValueError:
@@ -229,7 +229,7 @@ def outcome(evaluation: RequestedEvaluation, code: int, output: str, errors: str
 
 
 def _of_policies(evaluation: RequestedEvaluation, result: Mapping[str, Mapping[str, object]]) -> RequestedEvaluation:
-    """Of several policies that have played together: the mean of their returns, and each in words."""
+    """Return the evaluation of several policies in one game: the mean of the returns, and a text with all returns."""
     means = {name: _number(its.get("reward_mean")) for name, its in result.items()}
     text = ", ".join(f"{name} {'–' if mean is None else format(mean, '.4g')}" for name, mean in means.items())
     known = [mean for mean in means.values() if mean is not None]

@@ -1,4 +1,4 @@
-"""Runs side by side: all their settings, or the settings in which they differ beside their results."""
+"""Runs side by side: all settings, or the differing settings beside the results."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from remuda.page.run_rows import RunRow
 from remuda.storage.run_folder import RunFolder
 
 MOST_SETTINGS_RUNS = 100
-"""Runs whose settings are shown side by side."""
+"""Most runs whose settings are shown side by side."""
 MOST_RUNS = 1_000
 MOST_COLUMNS = 100
 """Of settings."""
 RESULTS = ("state", "best_return", "last_return")
-"""They stand before the settings that differ; the others behind them."""
+"""Result columns before the settings; other results follow after the settings."""
 _MORE = ("env_step", "train_iter", "episode", "wall_s", "samples_per_insert")
 _NEVER = frozenset({"name", "source_dir", "seed"})
-"""Settings that say nothing about how a run learns, or have a column anyway."""
+"""Settings without effect on learning, or with a column of their own."""
 ColumnKind = Literal["name", "setting", "result"]
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """One setting; lists have an element per run."""
+    """A setting; lists have an element per run."""
 
     key: str
     values: list[object]
-    """As JSON; None where a run does not have it, see `missing`."""
+    """Values as JSON; None for a missing setting, see `missing`."""
     missing: list[bool]
     differs: bool
     source: list[str | None]
-    """file, command line or default; None if the run does not record it."""
+    """file, command line or default; None if not recorded."""
 
 
 class Settings(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Settings(Struct, frozen=True):
     runs: list[str]
     settings: list[Setting]
     texts: list[str]
-    """The config as YAML, if one run is shown and its config can be loaded."""
+    """Config as YAML, for a single run with a loadable config."""
 
 
 def side_by_side(
@@ -56,8 +56,7 @@ def side_by_side(
     origins: Sequence[Mapping[str, str]],
     texts: Sequence[str] = (),
 ) -> Settings:
-    """Every setting that any of them has, in the order of the first that has it; all arguments in the order of the
-    runs."""
+    """Return every setting of any run, in order of first appearance. All arguments are in the order of the runs."""
     flats = [flat(each) for each in settings]
     keys = list(dict.fromkeys(key for each in flats for key in each))
     found = [
@@ -74,14 +73,14 @@ def side_by_side(
 
 
 def differs(key: str, flats: Sequence[Mapping[str, JsonValue]]) -> bool:
-    """Whether two of these runs have different values of the setting, or only one of them has it."""
+    """Return True if the runs have different values of the setting, or some lack the setting."""
     first = flats[0]
     return any((key in each) != (key in first) or each.get(key) != first.get(key) for each in flats[1:])
 
 
 def origins_and_text(folder: RunFolder) -> tuple[dict[str, str], str | None]:
-    """Where each setting of a run came from, and the config as YAML; empty and None for a config that this version
-    cannot load. Runs no code that the config names."""
+    """Return the origin of each setting, and the config as YAML; empty and None for a config that this version cannot
+    load. Runs no code named by the config."""
     try:
         loaded = recorded(folder.root)
     except (ConfigError, OSError, ValueError):
@@ -91,14 +90,14 @@ def origins_and_text(folder: RunFolder) -> tuple[dict[str, str], str | None]:
 
 
 class Column(Struct, frozen=True):
-    """One column."""
+    """A column."""
 
     name: str
     kind: ColumnKind
 
 
 class VariantRow(Struct, frozen=True, kw_only=True):
-    """The runs of one group over their seeds; mean and population standard deviation, null where none has a value."""
+    """Runs of one group over their seeds; mean and population standard deviation, null without values."""
 
     variant: str
     group: str
@@ -119,7 +118,7 @@ class Comparison(Struct, frozen=True):
 
 
 def compared(rows: Sequence[RunRow], settings: Mapping[str, Mapping[str, JsonValue]]) -> Comparison:
-    """The table of these runs; `settings` are those of each run by its id."""
+    """Return the table of these runs; `settings` by run id."""
     flats = [flat(settings.get(row.run or "", {})) for row in rows]
     keys = _differing(flats)
     columns = [

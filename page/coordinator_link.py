@@ -1,4 +1,4 @@
-"""The page's line to its coordinator: one thread asks for the status while somebody looks, and for nobody else."""
+"""The page's link to its coordinator: a thread requests the status while a user watches."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from remuda.wire.messages import Status
 
 LEAST_INTERVAL_S = 1.0
 SHARE = 0.01
-"""The share of its time in which the coordinator may be busy with the page, at most. After an answer that took T
-seconds, the next request follows T / SHARE seconds later, within the bounds here."""
+"""Largest share of time that the coordinator spends on the page. After an answer within T seconds, the next request
+follows T / SHARE seconds later, within the bounds here."""
 WATCHED_S = 10.0
-"""For so long after somebody has looked the status is asked for."""
+"""Seconds of further status requests after the last look of a user."""
 ANSWER_S = 3.0
-"""A coordinator that takes longer is silent."""
+"""Seconds without an answer after which a coordinator counts as silent."""
 MOST_INTERVAL_S = ANSWER_S / SHARE
 FORGOTTEN_S = 30.0
-"""After so long a silence the last status says nothing about the present any more."""
+"""Seconds of silence after which the last status is out of date."""
 _FIRST_ANSWER_S = 3.0
 
 Presence = Literal["up", "silent", "none"]
-"""silent: it does not answer, and may come back. none: this page has no coordinator."""
+"""silent: no answer at the moment. none: the page has no coordinator."""
 _Answer = TypeVar("_Answer")
 
 
 class NoCoordinatorError(Exception):
-    """There is no coordinator, or it does not answer; the text says which."""
+    """The page has no coordinator, or the coordinator is silent; the text names the case."""
 
 
 @dataclass(frozen=True)
 class LastStatus:
-    """The newest that is known of the coordinator."""
+    """Newest knowledge about the coordinator."""
 
     presence: Presence
     status: Status | None
-    """The last one that it gave; it may be old."""
+    """Last status received, possibly old."""
     number: int
-    """Grows with each change."""
+    """Number that grows with each change."""
     why: str = ""
-    """Why it does not answer."""
+    """Reason of the silence."""
     silent_since_s: float | None = None
-    """When it fell silent: seconds since 1970; None while it answers, and without a coordinator."""
+    """Begin of the silence: seconds since 1970; None while the coordinator answers, and without a coordinator."""
 
 
 class CoordinatorLink:
-    """Asks for the status in the background, and passes on what operators want. For any thread; `close` it."""
+    """Requests the status in the background, and passes on requests of operators. Thread-safe; needs `close`."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class CoordinatorLink:
         make_client: Callable[[Path], Client] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without a connection file there is no coordinator."""
+        """Set up the link; without a connection file the page has no coordinator."""
         self._connection_file = connection_file
         self._make_client = make_client or _client
         self._clock = clock
         self._changed = threading.Condition()
         self._seen = LastStatus("none" if connection_file is None else "silent", None, 0, "it was not asked yet")
         self._silent_from_s: float | None = None
-        """By its clock."""
+        """Time of `clock`."""
         self._wanted_until_s = -1e9
         self._closed = False
         self._asked_once = threading.Event()
@@ -76,7 +76,7 @@ class CoordinatorLink:
 
     @property
     def connection_file(self) -> Path | None:
-        """Of the coordinator; None if there is none."""
+        """Connection file of the coordinator; None without a coordinator."""
         return self._connection_file
 
     def look(self) -> LastStatus:
@@ -93,13 +93,13 @@ class CoordinatorLink:
         return self._seen
 
     def recent_status(self) -> Status | None:
-        """The newest status, even if the coordinator has just fallen silent; None if there never was one, or if it is
-        silent for more than FORGOTTEN_S: it may have ended, and the run folders know more."""
+        """Return the newest status, also of a silent coordinator; None without a status, and after FORGOTTEN_S of
+        silence: the coordinator may have ended, and the run folders are newer."""
         seen, since_s = self.look(), self._silent_from_s
         return None if since_s is not None and self._clock() - since_s > FORGOTTEN_S else seen.status
 
     def status(self) -> Status:
-        """The newest status. Raises NoCoordinatorError if there is none, or if the coordinator is silent."""
+        """Return the newest status. Raises NoCoordinatorError without a status or for a silent coordinator."""
         seen = self.look()
         if seen.presence == "none":
             raise NoCoordinatorError("this page shows stored runs: it belongs to no coordinator")
@@ -108,7 +108,7 @@ class CoordinatorLink:
         return seen.status
 
     def do(self, action: Callable[[Client], _Answer]) -> _Answer:
-        """Ask the coordinator for something, over a connection of its own. Raises NoCoordinatorError, RefusedError."""
+        """Send a request to the coordinator over a separate connection. Raises NoCoordinatorError, RefusedError."""
         if self._connection_file is None:
             raise NoCoordinatorError("this page shows stored runs: it belongs to no coordinator")
         with self._actions:
@@ -155,7 +155,7 @@ class CoordinatorLink:
                 client.close()
 
     def _wait(self, interval_s: float) -> bool:
-        """Wait until it is time to ask again and somebody looks; False once closed."""
+        """Wait until the interval is over and a user watches; return False once closed."""
         end_s = self._clock() + interval_s
         with self._changed:
             while not self._closed:
@@ -175,7 +175,7 @@ class CoordinatorLink:
 
 
 def interval_after(answer_s: float) -> float:
-    """How long to wait before the next request, after an answer that took so long."""
+    """Return the seconds until the next request, after an answer within `answer_s`."""
     return min(max(answer_s / SHARE, LEAST_INTERVAL_S), MOST_INTERVAL_S)
 
 

@@ -40,11 +40,11 @@ _Row = Sequence[object]
 
 
 class UnknownCurveError(Exception):
-    """There is no such quantity, or it has no such axis."""
+    """Unknown quantity, or unknown axis of a quantity."""
 
 
 class Mark(Struct, frozen=True):
-    """Something that happened to a run at one moment."""
+    """Moment of an event in a run."""
 
     text: str
     env_step: int
@@ -53,16 +53,16 @@ class Mark(Struct, frozen=True):
 
 
 class RunCurve(Struct, frozen=True, kw_only=True):
-    """One run: lists of equal length, an element per bucket."""
+    """A run: lists of equal length, an element per bucket."""
 
     run: str
     name: str
     seed: int | None
     group: str
     rows: int = 0
-    """Records or lines that were read."""
+    """Records or lines read."""
     read: float = 1.0
-    """The share of the file that was read."""
+    """Share of the file read."""
     exact: bool = True
     """No sample: nothing lies between the least and the largest values shown."""
     x: list[float | None]
@@ -74,7 +74,7 @@ class RunCurve(Struct, frozen=True, kw_only=True):
 
 
 class GroupCurve(Struct, frozen=True, kw_only=True):
-    """Several runs that differ only in the seed: their mean, and one standard deviation to both sides."""
+    """Several runs with different seeds: mean, and one standard deviation to both sides."""
 
     group: str
     runs: list[str]
@@ -86,24 +86,24 @@ class GroupCurve(Struct, frozen=True, kw_only=True):
 
 
 class Curves(Struct, frozen=True):
-    """One quantity of all runs."""
+    """A quantity of all runs."""
 
     y: str
     runs: list[RunCurve]
     groups: list[GroupCurve]
     error: str | None = None
-    """Why there is no curve over this axis."""
+    """Reason for a missing curve over this axis."""
 
 
 class Charts(Struct, frozen=True):
-    """The whole view: a chart for each quantity, in the order of the request."""
+    """The view: a chart for each quantity, in the order of the request."""
 
     x: str
     charts: list[Curves]
 
 
 class Quantity:
-    """A quantity as a request names it: `evaluation/return_mean`, `interval/env_steps_per_s`, `progress/LossQ`,
+    """Name of a quantity in a request: `evaluation/return_mean`, `interval/env_steps_per_s`, `progress/LossQ`,
     `callback/newest_mean`."""
 
     def __init__(self, y: str, x: str) -> None:
@@ -120,19 +120,19 @@ class Quantity:
 
     @property
     def table(self) -> str:
-        """Names the rows that it comes from: a callback's numbers have rows of their own each."""
+        """Name of the source rows: each number of callbacks has separate rows."""
         return self.y if self.source == "callback" else self.source
 
     @property
     def error(self) -> str | None:
-        """Says why there is no curve over this axis; None if there is a curve."""
+        """Reason for a missing curve over this axis; None for an existing curve."""
         if self.source == "progress" and self.x not in X_COLUMNS:
             return f"progress.txt has no column for {self.x}: take {' or '.join(X_COLUMNS)}"
         return None
 
     def columns(self, names: Sequence[str]) -> list[int] | None:
-        """Returns the columns of x and of the last, least and largest value in the rows of the source, or None if the
-        source lacks them. `names`: the columns of progress.txt."""
+        """Return the columns of x and of the last, least and largest value in the source rows; None for missing
+        columns. `names`: the columns of progress.txt."""
         if self.source == "evaluation":
             x, at = X_NAMES.index(self.x), _EVALUATION_VALUES + 3 * EVALUATION_NAMES.index(self.name)
         elif self.source == "interval":
@@ -149,7 +149,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class _Table:
-    """Rows of one file of a run, for all quantities of that file."""
+    """Rows of one file of a run, for all quantities of the file."""
 
     rows: FloatArray
     count: int
@@ -166,10 +166,10 @@ def curves(
     points: int,
     budget: Callable[[], bool],
 ) -> Charts:
-    """The curves of these runs, in at most `points` buckets each; all quantities have the same x.
+    """Return the curves of these runs, in at most `points` buckets; all quantities have the same x.
 
-    Each file is looked at once, however many quantities come from it. A file that is not read within the budget is
-    shown by a sample of its rows until the library has read it.
+    Reads each file once, for all its quantities. A file beyond the budget is shown by a sample of its rows until the
+    library has read the file.
     """
     shown = [each for each in quantities if each.error is None]
     found: dict[str, list[RunCurve]] = {each.y: [] for each in quantities}
@@ -247,8 +247,8 @@ def _group(name: str, members: Sequence[RunCurve]) -> GroupCurve:
 
 
 def csv_pieces(runs: Sequence[tuple[str, RunFolder]], quantity: Quantity) -> Iterator[bytes]:
-    """Yields the header, and a row for each value of each run, in the order of the file. A missing value has no row. A
-    counter that the file lacks is an empty cell. A run without the file has no rows. Raises OSError."""
+    """Yield the header, and a row for each value of each run, in the order of the file. Missing values have no row,
+    missing counters an empty cell. A run without the file has no rows. Raises OSError."""
     yield _text([HEADER])
     for run, folder in runs:
         blocks = _of_progress(folder, quantity) if quantity.source == "progress" else _of_series(folder, quantity)
@@ -276,7 +276,7 @@ def _of_series(folder: RunFolder, quantity: Quantity) -> Iterator[list[_Row]]:
 
 
 def _row(record: Begin | Moment, quantity: Quantity) -> _Row | None:
-    """The row of a record that has a value of this quantity."""
+    """Return the row of a record with a value of this quantity, or None."""
     match record:
         case Evaluation() if quantity.source == "evaluation":
             value: float | None = getattr(record, quantity.name)
@@ -292,7 +292,7 @@ def _row(record: Begin | Moment, quantity: Quantity) -> _Row | None:
 
 
 def _of_progress(folder: RunFolder, quantity: Quantity) -> Iterator[list[_Row]]:
-    """Copies the cells as they stand in the table."""
+    """Yield copies of the cells in the table."""
     with open_regular(folder.progress, follow_link=False) as file:
         names = _header(os.pread(file.fileno(), _BLOCK_BYTES, 0))
         if quantity.name not in names:

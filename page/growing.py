@@ -1,4 +1,4 @@
-"""Files that grow: how far each was read, and any number of rows in a bounded number of buckets."""
+"""Growing files: the read position in a file, and any number of rows in a bounded number of buckets."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from remuda.storage.untrusted import open_regular
 _TAIL_BYTES = 64
 FloatArray = NDArray[np.float64]
 Reduction = Literal["first", "last", "min", "max", "sum"]
-"""How the values of a bucket become one. A nan is no number: `last` is the last number, `sum` that of all numbers. A
-bucket without any number has nan; its sum is 0."""
+"""Operation that combines the values of a bucket, ignoring nan: `last` is the last number, `sum` the sum of all
+numbers. Without numbers the result is nan, or 0 for `sum`."""
 MOST_BUCKETS = 1_024
 
 
 @dataclass(frozen=True)
 class ReadPosition:
-    """A place in a file. The bytes before it show whether the file was cut and written again since."""
+    """Position in a file. The bytes before the position reveal a file that was cut and rewritten."""
 
     inode: int = 0
     offset: int = 0
@@ -33,17 +33,17 @@ class ReadPosition:
 
 @dataclass(frozen=True)
 class FileState:
-    """A file as it is now."""
+    """Current state of a file."""
 
     mark: ReadPosition
-    """Where to read on: the former mark, or the beginning of the file."""
+    """Position for the next read: the former position, or the beginning of the file."""
     is_same: bool
-    """What was read before the mark is still there."""
+    """True if the bytes before the position are unchanged."""
     size: int
 
 
 def look(path: Path, mark: ReadPosition) -> FileState:
-    """Compare the file with what was read of it. A link is not followed. Raises OSError."""
+    """Compare the file with the former read position. Links are not followed. Raises OSError."""
     with open_regular(path, follow_link=False) as file:
         status = os.fstat(file.fileno())
         same = status.st_ino == mark.inode and status.st_size >= mark.offset
@@ -60,15 +60,15 @@ def moved(path: Path, mark: ReadPosition, offset: int) -> ReadPosition:
 
 
 class Pyramid:
-    """Keeps rows of numbers in buckets of the same number of rows each; the last bucket may have fewer.
+    """Keeps rows of numbers in buckets of equal size; the last bucket may be smaller.
 
-    Beyond `most_buckets` each two neighbours become one. So no extreme is lost, the memory does not grow, and a row
-    costs the same however many there are.
+    Beyond `most_buckets` neighbouring buckets are merged in pairs. So no extreme is lost, memory stays bounded, and the
+    cost of a row is constant.
     """
 
     def __init__(self, reductions: Sequence[Reduction], *, most_buckets: int = MOST_BUCKETS) -> None:
-        """One reduction for each column. `most_buckets` is even and at least 2; half as many are kept at least, once
-        there are as many rows. Raises ValueError."""
+        """Set a reduction for each column. `most_buckets` is even and at least 2; after merging at least half as many
+        buckets remain. Raises ValueError."""
         if most_buckets < 2 or most_buckets % 2:
             raise ValueError(f"{most_buckets} buckets: give an even number of at least 2")
         self._reductions = tuple(reductions)
@@ -79,23 +79,23 @@ class Pyramid:
         self._width = 1
         self._full = np.empty((0, len(reductions)))
         self._open = np.empty((0, len(reductions)))
-        """The bucket with less than `_width` rows, as one row; without a row there is none."""
+        """Bucket with less than `_width` rows, as one row; empty without rows."""
         self._in_open = 0
         self._rows = 0
 
     @property
     def rows(self) -> int:
-        """How many rows were added."""
+        """Number of added rows."""
         return self._rows
 
     @property
     def width(self) -> int:
-        """How many rows a full bucket has: a power of 2."""
+        """Rows of a full bucket: a power of 2."""
         return self._width
 
     @property
     def size_bytes(self) -> int:
-        """Of its arrays."""
+        """Bytes of the arrays."""
         return self._full.nbytes + self._open.nbytes
 
     def extend(self, rows: FloatArray) -> None:
@@ -111,7 +111,7 @@ class Pyramid:
                 self._width *= 2
 
     def buckets(self, most: int | None = None) -> FloatArray:
-        """float64 [buckets, columns] in the order of the rows, at most `most` (at least 1; None: all that are kept)."""
+        """Return float64 [buckets, columns] in the order of the rows, at most `most` (1 or more; None: all)."""
         found = np.concatenate([self._full, self._open])
         if most is None or len(found) <= most:
             return found
@@ -123,7 +123,7 @@ class Pyramid:
         return np.concatenate(parts)
 
     def _take(self, rows: FloatArray) -> None:
-        """Add rows that do not fill more than all buckets."""
+        """Add rows that fit into the free buckets."""
         self._rows += len(rows)
         if self._in_open:
             head, rows = rows[: self._width - self._in_open], rows[self._width - self._in_open :]
@@ -144,7 +144,7 @@ class Pyramid:
         self._open, self._in_open = self._open[:0], 0
 
     def _reduced(self, rows: FloatArray, size: int) -> FloatArray:
-        """Each `size` neighbours as one; their number is a multiple of it."""
+        """Combine every `size` neighbouring rows; `size` divides the number of rows."""
         groups = rows.reshape(-1, size, rows.shape[1])
         found = np.empty((len(groups), rows.shape[1]))
         for kind, columns in self._columns.items():
@@ -171,7 +171,7 @@ def _reduce(groups: FloatArray, kind: Reduction) -> FloatArray:
 
 
 def listed(values: FloatArray) -> list[float | None]:
-    """A float64 [n] as a list; nan and infinities are None."""
+    """Return float64 [n] as a list with None for nan and infinities."""
     found: list[float | None] = values.tolist()
     for at in np.flatnonzero(~np.isfinite(values)).tolist():
         found[at] = None
@@ -179,5 +179,5 @@ def listed(values: FloatArray) -> list[float | None]:
 
 
 def finite(value: float | None) -> float | None:
-    """The number; None if there is none, or if it is not finite."""
+    """Return the number; None for a missing or infinite number and for nan."""
     return value if value is not None and math.isfinite(value) else None

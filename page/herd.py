@@ -1,4 +1,4 @@
-"""Views of a herd: its coordinator, hosts and workers, its queue, failures, and the fate of the chunks."""
+"""Views of a herd: coordinator, hosts, workers, queue, failures, and counts of chunks."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ OF_ACTIVITY: dict[str, Wait] = {
     "waiting for an evaluation": "batches",
     "waiting for chunks": "batches",
 }
-"""By what a worker says that it does. Other activities that begin with `waiting` are `other`."""
+"""Wait by activity of a worker. Other activities that begin with `waiting` are `other`."""
 OF_USAGE: dict[str, Wait] = {
     "wait_credit": "credit",
     "wait_data": "batches",
     "wait_policy": "policy",
     "wait_other": "other",
 }
-"""By the name of its share in the time series. The other two follow from events."""
+"""Wait by name of its share in the time series. The other two waits follow from events."""
 _WORDS = {
     "work": ("works", ""),
     "env": ("steps environments", ""),
@@ -57,21 +57,21 @@ _WORDS_OF = {
 _PART = re.compile(rf"(\d+) ({'|'.join(ROLES)})s? \((\d+) free([^)]*)\)")
 _BY_NAME: dict[str, Role] = {role: role for role in ROLES}
 MOST_LOST = 2
-"""Chunks that a collector may have which it has not announced: one that it fills, and one on its way."""
+"""Most unannounced chunks of a collector: one in progress, and one in transit."""
 MOST_FAILURES = 200
 FAILURES = frozenset({"worker_died", "worker_failed", "held_up"})
 """Kinds of events that are failures."""
 
 
 def waits_for(activity: str) -> Wait | None:
-    """What a worker that does this waits for; None if it does not wait."""
+    """Return the wait of a worker with this activity; None for a worker that does not wait."""
     if activity in OF_ACTIVITY:
         return OF_ACTIVITY[activity]
     return "other" if activity.startswith("waiting") else None
 
 
 def words(role: str) -> dict[str, tuple[str, str]]:
-    """For each kind of a role's time what it is called, and why somebody waits so."""
+    """Return name and reason of each kind of a role's time."""
     return {**_WORDS, **_WORDS_OF.get(role, {})}
 
 
@@ -80,16 +80,16 @@ class MissingWorkers(Struct, frozen=True):
 
     role: Role
     missing: int
-    """How many it needs that are not free."""
+    """Needed workers beyond the free workers."""
     needs: int
-    """How many it needs at least."""
+    """Least number of needed workers."""
     free: int
     note: str
-    """More about them, such as that they are kept for another experiment; empty if there is nothing to say."""
+    """Remark, for instance about workers reserved for another experiment; may be empty."""
 
 
 class Holder(Struct, frozen=True):
-    """An experiment that has workers of a role that another one lacks."""
+    """An experiment with workers of a role that another experiment needs."""
 
     experiment: str
     run: str | None
@@ -99,7 +99,7 @@ class Holder(Struct, frozen=True):
 
 
 class QueueEntry(Struct, frozen=True):
-    """One experiment that is not over."""
+    """An unfinished experiment."""
 
     id: str
     run: str | None
@@ -107,7 +107,7 @@ class QueueEntry(Struct, frozen=True):
     state: ExperimentState
     priority: int | None
     place: int | None
-    """Its place among those that wait for workers, from 1; None for others."""
+    """Position among waiting experiments, from 1; None for running experiments."""
     wall_s: float
     why: str | None
     waits_for: list[MissingWorkers]
@@ -122,8 +122,8 @@ class Queue(Struct, frozen=True):
 
 
 def queue(status: Status, runs: Mapping[str, str]) -> Queue:
-    """The view of a status; `runs` are the ids of runs by that of their experiment. Those with the higher priority come
-    first, then those that have begun, then in order of submission."""
+    """Return the queue of a status, with run ids by experiment id. Order: higher priority first, then running
+    experiments, then order of submission."""
     open_ = [each for each in status.experiments if each.state not in OVER]
     order = sorted(open_, key=lambda each: (-each.priority, each.state == "queued"))
     held: Counter[tuple[str, Role]] = Counter(
@@ -186,7 +186,7 @@ def _holders(
 
 
 class LedgerView(Struct, frozen=True, kw_only=True):
-    """The counts of one run. See LedgerCounts."""
+    """Counts of a run. See LedgerCounts."""
 
     accepted_chunks: int
     accepted_env_steps: int
@@ -195,11 +195,11 @@ class LedgerView(Struct, frozen=True, kw_only=True):
     refused_env_steps: int
     lost_collectors: int
     lost_chunks_most: int
-    """At most so many were lost: those that were refused, and what collectors had that ended without handing it in."""
+    """Upper bound of lost chunks: refused chunks, and chunks of collectors that ended without sending."""
 
 
 def ledger_view(counts: Ledger | LedgerCounts, env_step: int) -> LedgerView:
-    """The view of the counts that belong to this number of environment steps."""
+    """Return the view of counts at this number of environment steps."""
     return LedgerView(
         accepted_chunks=counts.accepted,
         accepted_env_steps=env_step,
@@ -226,7 +226,7 @@ class CoordinatorView(Struct, frozen=True):
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
-    """One worker. See WorkerStatus."""
+    """A worker. See WorkerStatus."""
 
     uuid: str
     incarnation: int
@@ -236,7 +236,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     state: WorkerState
     experiment: str | None
     run: str | None
-    """The id of its run, if that is below the runs folder."""
+    """Run id of a run below the runs folder."""
     activity: str
     waits_for: Wait | None
     beat_age_s: float
@@ -246,7 +246,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     cpus: int
     memory_bytes: int
     restarts: int
-    """How often it was started again."""
+    """Number of restarts."""
 
 
 class HostView(Struct, frozen=True):
@@ -255,9 +255,9 @@ class HostView(Struct, frozen=True):
     host: str
     workers: int
     cpus: int
-    """Cores that its workers may use."""
+    """Cores available to the workers."""
     cpu_cores: float
-    """Processor time that they take per second."""
+    """Processor seconds per second of the workers."""
     memory_bytes: int
     rss_bytes: int
     roles: dict[Role, int]
@@ -266,7 +266,7 @@ class HostView(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """Something of the time series of a run that went wrong."""
+    """A failure in the time series of a run."""
 
     time_s: float
     run: str
@@ -286,7 +286,7 @@ class Herd(Struct, frozen=True):
 
 
 def herd(status: Status, runs: Mapping[str, str], failures: Sequence[Failure] = ()) -> Herd:
-    """The view of a status; `runs` are the ids of runs by that of their experiment."""
+    """Return the view of a status, with run ids by experiment id."""
     workers = [worker_view(worker, runs) for worker in status.workers]
     return Herd(coordinator_view(status.coordinator), hosts(workers), workers, list(failures))
 
@@ -308,7 +308,7 @@ def coordinator_view(status: CoordinatorStatus) -> CoordinatorView:
 
 
 def worker_view(worker: WorkerStatus, runs: Mapping[str, str]) -> WorkerView:
-    """Of one worker."""
+    """Return the view of one worker."""
     works = worker.state in ("busy", "stuck", "draining")
     return WorkerView(
         **asdict(worker),
@@ -319,7 +319,7 @@ def worker_view(worker: WorkerStatus, runs: Mapping[str, str]) -> WorkerView:
 
 
 def hosts(workers: Iterable[WorkerView]) -> list[HostView]:
-    """One per host, in order of their names."""
+    """Return the hosts in order of names."""
     members: dict[str, list[WorkerView]] = {}
     for worker in workers:
         members.setdefault(worker.host, []).append(worker)
@@ -341,7 +341,7 @@ def _host(name: str, workers: Sequence[WorkerView]) -> HostView:
 
 
 def failures_of(run: str, events: Iterable[Event]) -> list[Failure]:
-    """Those among the events of a run."""
+    """Return the failures among the events of a run."""
     return [
         Failure(event.time_s, run, event.event, event.role, event.worker, event.text)
         for event in events

@@ -1,4 +1,4 @@
-"""The readers of the runs that somebody looks at: in bounded memory, and long files are read meanwhile."""
+"""Readers of the viewed runs: in bounded memory, with a thread that reads long files."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from remuda.page.series_reader import SeriesReader
 
 MOST_BYTES = 256 << 20
 REQUEST_S = 0.5
-"""How long one request may read; what is left is read by the thread."""
+"""Most seconds of reading per request; the thread reads the rest."""
 _PAUSE_S = 0.002
 """Between two pieces of a long file: the requests of people go first."""
 _WAIT_S = 1.0
 FEW_BYTES = 256 << 10
-"""What is left of a file is read at once if it is no more than this."""
+"""Unread bytes up to this size are read at once."""
 SOME_BYTES = 8 << 20
-"""And if there is time, if it is no more than this."""
+"""Unread bytes up to this size are read at once within the budget."""
 _PIECE_S = 0.05
-"""How long the thread reads one file before another has its turn."""
+"""Seconds of reading one file before the thread turns to the next file."""
 _R = TypeVar("_R", SeriesReader, ProgressReader)
 
 
 class Budget:
-    """How long something may go on; called, it says whether there is time left."""
+    """Time limit; a call returns True while time is left."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -45,13 +45,13 @@ class _Entry(Generic[_R]):
     reader: _R
     lock: threading.Lock = field(default_factory=threading.Lock)
     waits: bool = False
-    """It is among those that the thread will read on."""
+    """True while queued for the thread."""
     forgotten: bool = False
-    """It is no longer kept: nobody needs the rest."""
+    """True after removal from the library: the rest need not be read."""
 
 
 class Library:
-    """Keeps the readers that were used last. For any thread; `close` it."""
+    """Keeps the most recently used readers. Thread-safe; needs `close`."""
 
     def __init__(self, ids: RunIds, *, most_bytes: int = MOST_BYTES) -> None:
         self._ids = ids
@@ -61,9 +61,9 @@ class Library:
         self._progress: OrderedDict[str, _Entry[ProgressReader]] = OrderedDict()
         self._unread: deque[tuple[str, _Entry[Any]]] = deque()
         self.whole: dict[str, int] = {}
-        """By run, how often the thread has come to the end of a file: when this grows, there is more to show."""
+        """Number of completed reads by the thread, by run: growth means new content."""
         self._answering = 0
-        """Requests that go first."""
+        """Number of requests with priority over the thread."""
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -76,8 +76,8 @@ class Library:
 
     @contextlib.contextmanager
     def series(self, run: str, budget: Callable[[], bool], *, in_part: bool = True) -> Generator[SeriesReader]:
-        """Lend the reader of a run's time series, after it has read on within the budget. Without `in_part` it has read
-        a long file whole, or else nothing more of it. Raises UnknownRunError, OSError."""
+        """Lend the reader of a run's time series, after reading within the budget. Without `in_part` a long file is
+        read whole or not at all. Raises UnknownRunError, OSError."""
         folder = self._ids.folder(run)
         kept = self._of(self._series, run, lambda: SeriesReader(folder.series))
         with kept.lock:
@@ -96,7 +96,7 @@ class Library:
         self._forget_oldest()
 
     def columns(self, run: str) -> list[str]:
-        """Those of a run's progress.txt, of which nothing more is read. Raises UnknownRunError, OSError."""
+        """Return the columns of a run's progress.txt, from its header alone. Raises UnknownRunError, OSError."""
         folder = self._ids.folder(run)
         kept = self._of(self._progress, run, lambda: ProgressReader(folder.progress))
         with kept.lock:
@@ -105,7 +105,7 @@ class Library:
 
     @contextlib.contextmanager
     def first(self) -> Generator[None]:
-        """While the body runs, which answers somebody, the thread reads nothing."""
+        """Pause the thread while the body answers a request."""
         with self._lock:
             self._answering += 1
         try:
@@ -132,8 +132,8 @@ class Library:
             return kept
 
     def _read_on(self, run: str, kept: _Entry[_R], budget: Callable[[], bool], in_part: bool) -> None:
-        """Read a piece at least, unless only the whole helps and that takes too long; the rest is left to the thread.
-        Its lock is held."""
+        """Read at least a piece, unless only the whole file helps and takes too long; leave the rest to the thread. The
+        caller holds the lock of the reader."""
         if kept.waits and not in_part:
             return
         kept.reader.look()
@@ -167,7 +167,7 @@ class Library:
             time.sleep(_PAUSE_S)
 
     def _read_piece(self, kept: _Entry[Any]) -> bool:
-        """Read some of a file; whether it is read whole, or cannot be read, or need not be."""
+        """Read a piece of a file; return True at the end, after an error, or for a removed reader."""
         with kept.lock:
             try:
                 budget = Budget(_PIECE_S)
@@ -179,7 +179,7 @@ class Library:
             return done
 
     def _forget_oldest(self) -> None:
-        """Of both kinds by turns, the ones that nobody has asked for longest; one of each stays."""
+        """Remove the least recently used readers, of both kinds in turn; one reader of each kind stays."""
         while self.kept_bytes > self._most_bytes:
             with self._lock:
                 if max(len(self._series), len(self._progress)) <= 1:

@@ -1,4 +1,4 @@
-"""The text logs of a run, those of dead workers too: which there are, parts of them, and lines with a text."""
+"""The text logs of a run, including logs of dead workers: list, parts, and search."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from remuda.storage.untrusted import open_regular
 
 MOST_LINES = 5_000
 MOST_BYTES = 512 << 10
-"""Of text in one answer."""
+"""Most bytes of text per answer."""
 SEARCHED_BYTES = 16 << 20
-"""The most that one search reads."""
+"""Most bytes read per search."""
 MOST_MATCHES = 200
 _LONGEST_MATCH = 2_000
 _BLOCK_BYTES = 256 << 10
 _SOURCES = {path: source for source, path in FILES.items()} | {
     f"{role}/{role}_logger.txt": role for role in ("collector", "evaluator")
 }
-"""The logs that are no worker's own, of which a serial run has the last two, and their sources."""
+"""Sources of the logs that belong to no single worker; a serial run has the last two."""
 _WORKER = re.compile(r"([0-9a-f]{8}-[0-9a-f-]{27})_(\d{6})_logger\.txt")
 
 
 class UnknownLogError(Exception):
-    """The run has no such log."""
+    """The run has no log of this name."""
 
 
 class LogFile(Struct, frozen=True, kw_only=True):
-    """One log."""
+    """A log."""
 
     file: str
-    """Its path inside the run's log/."""
+    """Path inside log/ of the run."""
     source: str
     worker: str | None = None
     incarnation: int | None = None
     size_bytes: int
     changed_s: float
     alive: bool = False
-    """Its process works for the run now."""
+    """True while its process works for the run."""
 
 
 class LogPart(Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class LogPart(Struct, frozen=True, kw_only=True):
 
 
 class Match(Struct, frozen=True, kw_only=True):
-    """A line with the text that was searched for."""
+    """A line with the searched text."""
 
     file: str
     begin: int
@@ -69,19 +69,19 @@ class Match(Struct, frozen=True, kw_only=True):
 
 
 class SearchResult(Struct, frozen=True, kw_only=True):
-    """What a search found, the last lines first."""
+    """Matches of a search, the last lines first."""
 
     file: str
     matches: list[Match]
     next_before: int
-    """Where a further search goes on."""
+    """Offset for continuing the search."""
     more_before: bool
     size_bytes: int
 
 
 def log_files(log: Path, alive: Iterable[tuple[str, int]] = ()) -> list[LogFile]:
-    """All logs of a run: first those of no single worker, then those of workers, the newest first. `alive`: workers
-    and incarnations that work for it now."""
+    """Return all logs of a run: logs of no single worker first, then logs of workers, the newest first. `alive`: UUIDs
+    and incarnations of the current workers."""
     sources = _sources(log)
     inside = {folder for folder in {*FOLDERS, *map(os.path.dirname, sources)} if _is_inside(log, folder)}
     here = [(name, source) for name, source in sources.items() if os.path.dirname(name) in inside]
@@ -100,8 +100,7 @@ def log_files(log: Path, alive: Iterable[tuple[str, int]] = ()) -> list[LogFile]
 
 
 def known_log(log: Path, file: str) -> Path:
-    """The path of a log of this run. Raises UnknownLogError for any other text, and for one in a folder that is a
-    link."""
+    """Return the path of a log of this run. Raises UnknownLogError for unknown logs and for linked folders."""
     folder, _, name = file.rpartition("/")
     if file not in _sources(log) and not (folder in FOLDERS and _WORKER.fullmatch(name)):
         raise UnknownLogError(f"there is no log {file[:100]!r}")
@@ -113,8 +112,8 @@ def known_log(log: Path, file: str) -> Path:
 def read_part(
     log: Path, file: str, *, before: int | None = None, after: int | None = None, lines: int = 500
 ) -> LogPart:
-    """Some whole lines: the last before the byte `before` (None: the end), or the first from `after` on. Both
-    are where other lines begin. Raises UnknownLogError, OSError."""
+    """Return whole lines: the last before the byte `before` (None: the end), or the first from `after` on. Both offsets
+    are begins of lines. Raises UnknownLogError, OSError."""
     path = known_log(log, file)
     with open_regular(path, follow_link=False) as opened:
         status = os.fstat(opened.fileno())
@@ -145,8 +144,8 @@ def read_part(
 def search(
     log: Path, file: str, text: str, *, before: int | None = None, case: bool = False, most: int = MOST_MATCHES
 ) -> SearchResult:
-    """The lines of a log with this text, back from the byte `before` (None: the end). Reads SEARCHED_BYTES at most.
-    Raises UnknownLogError, OSError."""
+    """Search a log backwards from the byte `before` (None: the end). Reads at most SEARCHED_BYTES. Raises
+    UnknownLogError, OSError."""
     path = known_log(log, file)
     wanted = re.compile(re.escape(text.encode()), 0 if case else re.IGNORECASE)
     matches: list[Match] = []
@@ -167,7 +166,7 @@ def search(
 
 
 def _sources(log: Path) -> dict[str, str]:
-    """Those of this run: each of several policies has its own."""
+    """Return the sources of this run, including the logs of several policies."""
     own = {f"{policy}/{path}": f"{policy}/{source}" for policy in policies(log) for path, source in _SOURCES.items()}
     return {**_SOURCES, **own}
 
@@ -185,7 +184,7 @@ def _matches(file: str, block: bytes, begin: int, wanted: re.Pattern[bytes]) -> 
 
 
 def _first_lines(block: bytes, lines: int) -> int:
-    """How many bytes of the block are its first whole lines; all of it if it is one long line."""
+    """Return the bytes of the first whole lines of the block; all bytes for one long line."""
     position = 0
     for _ in range(lines):
         end = block.find(b"\n", position)
@@ -196,7 +195,7 @@ def _first_lines(block: bytes, lines: int) -> int:
 
 
 def _before_last_lines(block: bytes, lines: int, *, is_whole: bool) -> int:
-    """Where the last lines of the block begin; a last line without an end counts."""
+    """Return the begin of the last lines of the block, including an unfinished last line."""
     position = len(block) - 1 if block.endswith(b"\n") else len(block)
     for _ in range(lines):
         position = block.rfind(b"\n", 0, max(position, 0))
@@ -206,7 +205,7 @@ def _before_last_lines(block: bytes, lines: int, *, is_whole: bool) -> int:
 
 
 def _is_inside(log: Path, folder: str) -> bool:
-    """Whether this folder of logs is where its name says: neither it nor log/ is a link."""
+    """Return True if neither log/ nor this folder of logs is a link."""
     return (log / folder).resolve() == log.parent.resolve() / log.name / folder
 
 
@@ -238,8 +237,8 @@ def _listed(folder: Path) -> list[str]:
 
 
 def search_all(log: Path, text: str, *, case: bool = False) -> SearchResult:
-    """The lines of all logs with this text: those of the log that changed last come first; reads SEARCHED_BYTES of each
-    log at most, and of all together four times as much. One that cannot be read is left out."""
+    """Search all logs, the most recently changed first. Reads at most SEARCHED_BYTES per log, and four times as much in
+    total. Unreadable logs are left out."""
     matches: list[Match] = []
     left = 4 * SEARCHED_BYTES
     whole = True

@@ -1,4 +1,4 @@
-"""The page as commands know it: its process, the tokens of its links, and the file with its last address."""
+"""The page from the side of commands: its process, the tokens of its links, and the file with its last address."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from remuda.wire.messages import Uuid
 from remuda.worker.process import child_environment
 
 PageRight = Literal["viewer", "operator"]
-"""As those of keys: a viewer reads, an operator also acts."""
+"""Right of a token, as of a key: a viewer reads, an operator also acts."""
 _PURPOSE = "remuda: token of the page, right "
 _SCHEME = "bearer"
 _BYTES = 32
@@ -41,7 +41,7 @@ _MODE = 0o600
 _MOST_BYTES = 4_096
 INSTALL = "pip install 'remuda[page]'"
 RESTART_S = 10.0
-"""Least time between two starts, if it dies."""
+"""Least seconds between two starts of a dying process."""
 END_S = 5.0
 _LOOK_S = 0.1
 _NEEDED = ("starlette", "uvicorn")
@@ -49,23 +49,23 @@ _NEEDED = ("starlette", "uvicorn")
 
 @dataclass(frozen=True)
 class Tokens:
-    """One token for each right; they appear in no text that Python makes of them."""
+    """A token for each right, hidden from the text forms of the object."""
 
     viewer: str = field(repr=False)
     operator: str = field(repr=False)
 
     @staticmethod
     def of(key: KeyPair) -> Tokens:
-        """Those that follow from this key."""
+        """Derive the tokens from this key."""
         return Tokens(_token(key, "viewer"), _token(key, "operator"))
 
     @staticmethod
     def fresh() -> Tokens:
-        """New ones, from the random numbers of the operating system."""
+        """Create random tokens."""
         return Tokens(secrets.token_urlsafe(_BYTES), secrets.token_urlsafe(_BYTES))
 
     def right(self, authorization: str | None) -> PageRight | None:
-        """The right that the header `Authorization: Bearer TOKEN` gives; None for any other text, or none."""
+        """Return the right of the header `Authorization: Bearer TOKEN`; None for other text or no header."""
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != _SCHEME:
             return None
@@ -76,7 +76,7 @@ class Tokens:
 
 
 def link(address: str, token: str) -> str:
-    """The link that opens a page. What follows `#` stays in the browser: no server and no log gets it."""
+    """Return the link that opens a page. The part after `#` stays in the browser, out of servers and logs."""
     return f"{address}/#token={token}"
 
 
@@ -86,24 +86,24 @@ def _token(key: KeyPair, right: PageRight) -> str:
 
 
 class Address(Struct, frozen=True):
-    """What the file holds."""
+    """Content of the file."""
 
     coordinator: Uuid
-    """Whose page it is."""
+    """UUID of the page's coordinator."""
     serving: bool
-    """False once it has ended in the usual way."""
+    """False after a regular end."""
     url: Annotated[str, Meta(pattern=r"^http://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}\Z", max_length=300)]
 
 
 class AddressFile:
-    """The file of one folder of keys. It holds no token."""
+    """The file of one folder of keys, without tokens."""
 
     def __init__(self, keys_dir: Path) -> None:
         self._path = keys_dir / FILE
 
     @property
     def address(self) -> Address | None:
-        """None if there is none, or if the file is damaged."""
+        """Content; None for a missing or damaged file."""
         try:
             return msgspec.json.decode(read_private(self._path, most_bytes=_MOST_BYTES), type=Address)
         except (OSError, NotPrivateError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -111,7 +111,7 @@ class AddressFile:
 
     @property
     def port(self) -> int | None:
-        """The port of the last page, whether it is served or not."""
+        """Port of the last page, also after its end."""
         address = self.address
         try:
             return None if address is None else urlsplit(address.url).port
@@ -119,7 +119,7 @@ class AddressFile:
             return None
 
     def url_of(self, coordinator: str) -> str | None:
-        """Where this coordinator serves its page; None if it does not."""
+        """Return the address of this coordinator's page; None without a served page."""
         found = self.address
         return found.url if found is not None and found.serving and found.coordinator == coordinator else None
 
@@ -130,14 +130,14 @@ class AddressFile:
 
 
 def is_installed() -> bool:
-    """Whether the packages that serve a page are there."""
+    """Return True if the packages for serving a page are installed."""
     return all(find_spec(name) is not None for name in _NEEDED)
 
 
 class PageProcess:
-    """Serves the page of a runs folder from its start until it is closed; a context manager.
+    """Serves the page of a runs folder until `close`; a context manager.
 
-    A thread waits for the process alone. No method but `close` waits for anything.
+    A thread waits for the process. Only `close` blocks.
     """
 
     def __init__(
@@ -150,8 +150,11 @@ class PageProcess:
         of_launch: bool = False,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Listens at `address`, such as `8080`, `0.0.0.0:8080` or, for any free port of the loopback interface, `0`.
-        `of_launch`: see Views. `say` gets a line if the process dies. Raises HttpAddressError, OSError."""
+        """Listen at `address`, for instance `8080`, `0.0.0.0:8080` or, for any free port of the loopback interface,
+        `0`.
+
+        `of_launch`: see Views. `say` receives a line about a dead process. Raises HttpAddressError, OSError.
+        """
         self._tokens = tokens
         self._arguments = ["--runs-dir", str(runs_dir.absolute())]
         if connection_file is not None:
@@ -171,12 +174,12 @@ class PageProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that serves."""
+        """Process id of the server."""
         return self._process.pid
 
     @property
     def url(self) -> str:
-        """Where it is, without a token; if it listens on all interfaces, under the name of this host."""
+        """Address without a token; with the name of this host for a server on all interfaces."""
         found = url(self._listener)
         for anywhere in ("0.0.0.0", "[::]"):  # noqa: S104 - not listened at, but replaced
             found = found.replace(f"//{anywhere}:", f"//{socket.gethostname()}:")
@@ -184,15 +187,15 @@ class PageProcess:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """True if only this machine reaches the page."""
         return is_loopback(self._listener)
 
     def link(self, right: PageRight) -> str:
-        """The link that opens it with this right."""
+        """Return the link with this right."""
         return link(self.url, self._tokens.operator if right == "operator" else self._tokens.viewer)
 
     def close(self) -> None:
-        """End the process, and wait until it has gone. May be called again."""
+        """End the process, and wait for the end. May be called again."""
         self._closing.set()
         while self._thread.is_alive():  # which may be starting it again just now
             if _break_off(self._process) is None:
@@ -236,7 +239,7 @@ class PageProcess:
                 return
 
     def _start_again(self) -> bool:
-        """After a pause, and after another one for as long as it cannot be started; False once this is closed."""
+        """Start the process after a pause, repeatedly until success; return False once closed."""
         while not self._closing.wait(RESTART_S):
             try:
                 self._process = self._started()
@@ -248,7 +251,7 @@ class PageProcess:
 
 
 def _break_off(process: subprocess.Popen[bytes]) -> int | None:
-    """Break the pipe, at which the process ends; one that does not is killed. Returns what end_within does."""
+    """Close the pipe, which ends the process; kill a process that stays. Returns the result of end_within."""
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()

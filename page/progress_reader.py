@@ -1,6 +1,7 @@
-"""What a page keeps of a progress.txt: all its columns in a bounded number of buckets, read on where reading stopped.
+"""Reads the progress.txt of a run for the page: all columns in a bounded number of buckets, continued as the file
+grows.
 
-A long table takes a while to be read whole; until then a sample of its rows, evenly spaced, stands for it.
+Until a long table is read whole, evenly spaced rows serve as a sample.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from remuda.page.growing import FloatArray, Pyramid, ReadPosition, Reduction, lo
 from remuda.storage.untrusted import open_regular
 
 X_COLUMNS = {"env_step": "TotalEnvInteracts", "wall_s": "Time"}
-"""What curves of these columns can stand over."""
+"""Columns for the x axis of curves."""
 _HEADER_BYTES = 64 << 10
 _BLOCK_BYTES = 1 << 20
 _SAMPLE_BYTES = 4 << 10
-"""The most that is read for one row of a sample; a longer row is left out."""
+"""Most bytes per row of a sample; longer rows are left out."""
 _OF_VALUE: tuple[Reduction, ...] = ("last", "min", "max")
 
 
 class ProgressReader:
-    """Reads the table of one run. Not for several threads at once.
+    """Reads the table of a run. Not thread-safe.
 
-    Of a column there are three in `table`: its last, least and largest value in each bucket.
+    Each column of the file has three columns in `table`: last, least and largest value of each bucket.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,17 +39,17 @@ class ProgressReader:
         self._mark = ReadPosition()
         self.size_bytes = 0
         self.names: tuple[str, ...] = ()
-        """Columns of the file; empty before its first line is there."""
+        """Columns of the file; empty without a first line."""
         self.table = Pyramid(())
 
     @property
     def read_share(self) -> float:
-        """The share of the file that was read."""
+        """Share of the file read."""
         return min(self._mark.offset / self.size_bytes, 1.0) if self.size_bytes else 1.0
 
     @property
     def unread_bytes(self) -> int:
-        """Of the file, as far as it was seen."""
+        """Unread bytes of the known size."""
         return max(self.size_bytes - self._mark.offset, 0)
 
     @property
@@ -57,7 +58,7 @@ class ProgressReader:
         return self.table.size_bytes + 4_096
 
     def look(self) -> None:
-        """See how large the file is, and read its first line if it is new. No file is an empty one. Raises OSError."""
+        """Update the size, and read a new first line. A missing file counts as empty. Raises OSError."""
         try:
             now = look(self._path, self._mark)
         except FileNotFoundError:
@@ -73,7 +74,7 @@ class ProgressReader:
             self._read_header()
 
     def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
-        """Read on while `go_on()`, which is asked for each block; whether the end was reached. Raises OSError."""
+        """Read blocks while `go_on()`; return True at the end. Raises OSError."""
         self.look()
         offset = self._mark.offset
         done = not self.names
@@ -99,8 +100,8 @@ class ProgressReader:
         return done
 
     def sample(self, rows: int) -> FloatArray:
-        """float64 [n <= rows, columns of the file]: rows at evenly spaced places of the file, without the end of a line
-        that is being written. Raises OSError."""
+        """Return float64 [n <= rows, columns of the file]: rows at evenly spaced offsets, without an unfinished last
+        line. Raises OSError."""
         self.look()
         if not self.names or not self.size_bytes:
             return np.empty((0, len(self.names)))
@@ -114,7 +115,7 @@ class ProgressReader:
         return self._numbers(distinct)
 
     def bucketed(self, rows: FloatArray) -> FloatArray:
-        """Rows of the file as `table` has them: each value as last, least and largest one."""
+        """Convert rows of the file to the form of `table`: each value as last, least and largest."""
         return np.repeat(rows, len(_OF_VALUE), axis=1)
 
     def _read_header(self) -> None:
@@ -129,7 +130,7 @@ class ProgressReader:
         self._mark = moved(self._path, self._mark, len(line) + 1)
 
     def _rows(self, block: bytes) -> FloatArray:
-        """The rows of whole lines, as `table` has them."""
+        """Return the rows of whole lines in the form of `table`."""
         lines = block.count(b"\n")
         try:
             numbers = np.fromstring(block, np.float64, sep=" ")
@@ -140,7 +141,7 @@ class ProgressReader:
         return self.bucketed(self._numbers(block.splitlines()))
 
     def _numbers(self, lines: Sequence[bytes]) -> FloatArray:
-        """The lines that have a cell for each column; nan for a cell that is no number."""
+        """Return the lines with a cell for each column; nan for cells without a number."""
         rows = [row for line in lines if len(row := line.split(b"\t")) == len(self.names)]
         found = np.array([[_number(cell) for cell in row] for row in rows], np.float64)
         return found.reshape(-1, len(self.names))

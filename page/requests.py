@@ -47,7 +47,7 @@ _Body = TypeVar("_Body", bound=Struct)
 
 
 class InvalidError(Exception):
-    """A parameter or a body is malformed; the text names it."""
+    """Malformed parameter or body; the text names the parameter."""
 
 
 class Query:
@@ -67,19 +67,19 @@ class Query:
         return found
 
     def some(self, name: str, *, most: int) -> list[str]:
-        """Returns the texts of this name, each once. Raises InvalidError for none, and for more than `most`."""
+        """Return the distinct texts of this name. Raises InvalidError for none, and for more than `most`."""
         found = list(dict.fromkeys(self.texts(name, most=most)))
         if not found:
             raise InvalidError(f"{name}: missing")
         return found
 
     def optional(self, name: str) -> str | None:
-        """The text of this name, if there is one. Raises InvalidError for several."""
+        """Return the text of this name, or None. Raises InvalidError for several."""
         found = self.texts(name, most=1)
         return found[0] if found else None
 
     def text(self, name: str) -> str:
-        """The text of this name. Raises InvalidError if there is none, or an empty one."""
+        """Return the text of this name. Raises InvalidError for a missing or empty text."""
         found = self.optional(name)
         if not found:
             raise InvalidError(f"{name}: missing")
@@ -95,7 +95,7 @@ class Query:
         return int(found)
 
     def offset(self, name: str) -> int | None:
-        """A place in a file, if there is one. Raises InvalidError."""
+        """Return an offset in a file, or None. Raises InvalidError."""
         return None if self.optional(name) is None else self.whole(name, 0, least=0, most=2**62)
 
     def seconds(self, name: str, default: float) -> float:
@@ -136,7 +136,7 @@ _STATUS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """What was wrong."""
+    """Content of an error answer."""
 
     code: str
     message: str
@@ -158,7 +158,7 @@ def failure(status: HTTPStatus, code: str, message: str, problems: Sequence[obje
 
 
 def error_answer(error: Exception) -> Response | None:
-    """The answer to an error that somebody may see; None for a fault of this program."""
+    """Return the answer to an error of the user; None for a fault of this program."""
     if isinstance(error, ConfigProblemsError):
         return failure(HTTPStatus.UNPROCESSABLE_ENTITY, "config", str(error), error.problems)
     for kind, (status, code) in _STATUS.items():
@@ -185,7 +185,7 @@ class Example(Struct, frozen=True):
 
 
 class Examples(Struct, frozen=True):
-    """All of them."""
+    """All example configs."""
 
     examples: list[Example]
 
@@ -260,10 +260,10 @@ READS: dict[str, Read] = {
 
 @dataclass(frozen=True)
 class Write:
-    """One path."""
+    """Handler of one path."""
 
     action: str
-    """The name in NEEDS of what its user must be allowed to do."""
+    """Name of the needed permission in NEEDS."""
     carry_out: Callable[[Actions, bytes], object]
     """Takes the body; the answer becomes JSON."""
     status: HTTPStatus = HTTPStatus.OK
@@ -276,7 +276,7 @@ class Write:
         method: Callable[[Actions, _Body], object],
         status: HTTPStatus = HTTPStatus.OK,
     ) -> Write:
-        """Decode the body as `kind`, and pass it to the method."""
+        """Decode the body as `kind`, and pass the body to the method."""
         return cls(action, lambda actions, content: method(actions, body_of(content, kind)), status)
 
 

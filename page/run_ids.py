@@ -1,4 +1,4 @@
-"""Which run a request names: the path of its folder below the runs folder, and nothing else."""
+"""Ids of runs in requests: the path of a run folder below the runs folder."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from remuda.storage.run_folder import RunFolder, folder_of_policy
 
 MOST_RUNS = 10_000
 MOST_DEPTH = 5
-"""Folders between the runs folder and a run, the run included: a sweep's runs are three below it."""
+"""Most folder levels from the runs folder to a run, including the run: runs of a sweep have three."""
 MOST_FOLDERS = 20_000
-"""So many folders are looked at in a search for runs; a runs folder may be one with much else in it, such as /tmp."""
+"""Most folders scanned in a search for runs; a runs folder may hold much else, for instance /tmp."""
 _LONGEST_ID = 1_000
 _OF_POLICY = "//"
-"""Stands before the name of a policy, where a run has several; no path of a run has it."""
+"""Separator before the name of one of several policies; never part of a path."""
 
 
 class UnknownRunError(Exception):
-    """There is no such run folder below the runs folder."""
+    """No such run folder below the runs folder."""
 
 
 class RunIds:
-    """The run folders below one folder. A link that leads out of it is followed by none of the methods."""
+    """The run folders below one folder. Links out of the folder are never followed."""
 
     def __init__(self, runs_dir: Path, depth: int = MOST_DEPTH) -> None:
-        """`depth`: how many folders below it a run may be, itself included; 1: only its own folders are runs."""
+        """Set the greatest `depth` of runs; 1 finds only runs directly in the folder."""
         self.runs_dir = Path(os.path.abspath(runs_dir))
         self._depth = depth
 
     def folder(self, run: str) -> RunFolder:
-        """The folder of the run with this id; of one of its policies, if the id names one. Raises UnknownRunError."""
+        """Return the folder of the run with this id, or of its policy in the id. Raises UnknownRunError."""
         run, mark, policy = run.partition(_OF_POLICY)
         parts = run.split("/")
         if len(run) > _LONGEST_ID or len(parts) > self._depth or not all(_is_name(part) for part in parts):
@@ -52,13 +52,13 @@ class RunIds:
         return folder_of_policy(root, policy)
 
     def each_policy(self, run: str) -> list[str]:
-        """The ids of the policies of a run that has several; else its own, as of an id that names one. Raises
+        """Return the ids of all policies of a run with several policies; otherwise the id itself. Raises
         UnknownRunError."""
         names = [] if _OF_POLICY in run else policies(self.folder(run).log)
         return [of_policy(run, name) for name in names] or [run]
 
     def id_of(self, run_dir: str) -> str | None:
-        """The id of the run in this folder, as a coordinator names it; None for one outside of the runs folder."""
+        """Return the id of the run in this folder; None outside of the runs folder."""
         path = Path(os.path.abspath(run_dir))
         for runs_dir in (self.runs_dir, self.runs_dir.resolve()):
             if runs_dir in path.parents:
@@ -67,8 +67,8 @@ class RunIds:
         return None
 
     def found(self) -> tuple[list[str], bool]:
-        """The ids of the run folders, those that are less deep first, and whether these are all: it finds at most
-        MOST_RUNS and looks at no more than MOST_FOLDERS. Looks into no run, and no folder that begins with a dot."""
+        """Return the ids of the run folders, upper folders first, and True for a complete list: at most MOST_RUNS among
+        MOST_FOLDERS. Skips the insides of runs, and folders with a dot in front."""
         runs: list[str] = []
         above = deque([(self.runs_dir, "", 1)])
         looked = 0
@@ -87,17 +87,17 @@ class RunIds:
 
 
 def of_policy(run: str, policy: str) -> str:
-    """The id of one of several policies of a run."""
+    """Return the id of one of several policies of a run."""
     return f"{run}{_OF_POLICY}{policy}"
 
 
 def whole_run(id: str) -> str:
-    """The id of the run, without that of a policy."""
+    """Return the id without the policy."""
     return id.partition(_OF_POLICY)[0]
 
 
 def _is_run(root: Path) -> bool:
-    """Whether there is a config.json, which is no link."""
+    """Return True for a folder with a config.json that is not a link."""
     try:
         return stat.S_ISREG(os.lstat(RunFolder(root).config_json).st_mode)
     except OSError:

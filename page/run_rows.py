@@ -1,4 +1,4 @@
-"""One row for each run: the facts of its folder and of its coordinator, and a sentence about its state."""
+"""A row for each run: facts of its folder and of its coordinator, and a sentence about its state."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from remuda.training.commander.together import mean_return
 from remuda.wire.messages import OVER, ExperimentStatus, PolicyStatus, Status
 
 NOTABLE = 0.25
-"""Share of the time from which on a wait is named."""
+"""Least share of time of a wait that is mentioned."""
 _NEVER = 0.02
-"""The same for waits that should not be there at all: for disks and workers."""
+"""Least share of a wait for disks or workers that is mentioned; such waits should not occur."""
 Shares = Mapping[str, Mapping[str, float]]
-"""By role, the share of its time by what it is spent on."""
+"""Share of time of each kind, by role."""
 Tone = Literal["good", "wait", "bad", "still"]
 _TONES: Mapping[str, Tone] = {
     "queued": "wait",
@@ -32,7 +32,7 @@ _TONES: Mapping[str, Tone] = {
 
 
 class Headline(Struct, frozen=True):
-    """The sentence about a run, and its tone."""
+    """Sentence about a run, and its tone."""
 
     tone: Tone
     text: str
@@ -45,8 +45,13 @@ def headline(
     recent: Shares | None = None,
     stop: Mapping[str, object] | None = None,
 ) -> Headline:
-    """`queued`: its entry in the queue; `recent`: where the time goes now; `stop`: the bounds of its config. Each may
-    be missing."""
+    """Describe the state of a run.
+
+    Args:
+        queued: entry of the run in the queue.
+        recent: current shares of time.
+        stop: bounds in the config.
+    """
     tone = _TONES.get(run.state, "still")
     if run.state == "queued":
         return Headline(tone, _sentence(_queued(queued, run.why)))
@@ -65,7 +70,7 @@ def headline(
 
 
 def _queued(queued: QueueEntry | None, why: str | None) -> str:
-    """`waits for 1 learner and 1 collector: low has them; it is number 1 in the queue`."""
+    """Return for instance `waits for 1 learner and 1 collector: low has them; it is number 1 in the queue`."""
     if queued is None:
         return why or "it waits for workers"
     place = "" if queued.place is None else f"; it is number {queued.place} in the queue"
@@ -87,7 +92,7 @@ def _lack(lack: MissingWorkers) -> str:
 
 
 def _running(recent: Shares) -> Headline:
-    """Of a run that goes on: the wait that costs most."""
+    """Describe a running run by its most costly wait."""
 
     def waits(role: str, kinds: Sequence[str], least: float) -> Headline | None:
         shares = recent.get(role, {})
@@ -148,10 +153,10 @@ def _sentence(text: str) -> str:
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
-    """A run as the page lists it. See StoredRun and ExperimentStatus."""
+    """A run in the list of the page. See StoredRun and ExperimentStatus."""
 
     run: str | None
-    """None: its folder is not below the runs folder."""
+    """None for a folder outside of the runs folder."""
     name: str
     group: str
     seed: int | None = None
@@ -163,7 +168,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     state: StoredState = "unknown"
     reason: str | None = None
     why: str | None = None
-    """What it waits for."""
+    """Reason of the current wait."""
     priority: int | None = None
     env_step: int = 0
     train_iter: int = 0
@@ -178,20 +183,20 @@ class RunRow(Struct, frozen=True, kw_only=True):
     samples_per_insert: float | None = None
     changed_s: float | None = None
     policies: list[PolicyRow] = []
-    """If there are several; the numbers above are then sums, and the returns means."""
+    """Several policies; the numbers above are then sums, and the returns means."""
     note: str = ""
-    """Text that people wrote about the run."""
+    """Note of users about the run."""
     tags: list[str] = []
     tone: Tone = "still"
     says: str = ""
-    """How it is, and why it waits if it does: a sentence."""
+    """Sentence about the state, with the reason of a wait."""
     live: bool = False
     """These are the coordinator's numbers of this moment."""
 
 
 def run_rows(stored: Iterable[StoredRun], status: Status | None, ids: RunIds) -> list[RunRow]:
-    """All runs: first those that are not over, then in the order of `stored`. What a coordinator says goes before
-    what the folder says; of several in one folder the newest counts."""
+    """Return rows for all runs: unfinished runs first, then the order of `stored`. Facts of the coordinator replace
+    facts of the folder; of several experiments in a folder the newest counts."""
     known = {} if status is None else _by_run(status.experiments, ids)
     folders = [stored_row(each) for each in stored]
     here = {row.run for row in folders}
@@ -203,13 +208,13 @@ def run_rows(stored: Iterable[StoredRun], status: Status | None, ids: RunIds) ->
 
 
 def with_headline(row: RunRow, queued: QueueEntry | None, recent: Shares, stop: Mapping[str, object]) -> RunRow:
-    """The row with its sentence."""
+    """Return the row with its sentence."""
     said: Headline = headline(row, queued=queued, recent=recent, stop=stop)
     return replace(row, tone=said.tone, says=said.text)
 
 
 def run_ids(status: Status, ids: RunIds) -> dict[str, str]:
-    """The ids of runs by that of their experiment, for those below the runs folder."""
+    """Return the run ids by experiment id, for runs below the runs folder."""
     return {each.id: run for each in status.experiments if (run := ids.id_of(each.run_dir)) is not None}
 
 
@@ -221,7 +226,7 @@ def stored_row(stored: StoredRun) -> RunRow:
 
 
 def live_row(row: RunRow | None, status: ExperimentStatus, run: str | None = None) -> RunRow:
-    """The row with what the coordinator says; `row` is that of its folder, if there is one."""
+    """Return the row with the facts of the coordinator; `row` comes from the folder, if there is one."""
     base = RunRow(run=run, name=status.name, group=status.name) if row is None else row
     policies = [
         replace(PolicyRow(**asdict(each), run=base.run and of_policy(base.run, each.name)), **_finite(each))
@@ -252,7 +257,7 @@ def _of(status: ExperimentStatus) -> dict[str, object]:
 
 
 def _finite(status: ExperimentStatus | PolicyStatus) -> dict[str, float | None]:
-    """What may be missing, or no number."""
+    """Return the numbers that may be missing or infinite."""
     return {
         "last_return": finite(status.last_return),
         "best_return": finite(status.best_return),
@@ -261,7 +266,7 @@ def _finite(status: ExperimentStatus | PolicyStatus) -> dict[str, float | None]:
 
 
 def _by_run(experiments: Iterable[ExperimentStatus], ids: RunIds) -> dict[str | None, ExperimentStatus]:
-    """The newest of each folder: one that goes on before one that is over."""
+    """Return the newest experiment of each folder, preferring unfinished experiments."""
     found: dict[str | None, ExperimentStatus] = {}
     for each in experiments:
         run = ids.id_of(each.run_dir)

@@ -1,4 +1,4 @@
-"""The part of a run's time series that a page keeps: bounded, and read on as the file grows."""
+"""Reads a run's time series for the page: a bounded part, continued as the file grows."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from remuda.storage.untrusted import open_regular
 from remuda.training.vitals import ROLES
 
 _WINDOWS_BYTES = (4 << 10, 64 << 10)
-"""How far a record of the kind is looked for behind a place: a little first, and then further."""
+"""Bytes searched for a record after an offset: first a few, then more."""
 _END_BYTES = (64 << 10, 2 * LONGEST_BYTES)
-"""How far the newest one is looked for before the end."""
+"""Bytes searched for the newest record before the end."""
 _RecordT = TypeVar("_RecordT", bound=Interval | Evaluation | Logged)
 HELD_UP = "held_up"
 MOST_SPANS = 1_000
-"""Of one kind; the newest are kept."""
+"""Most spans of one kind; the newest are kept."""
 _COMES = ("worker_joined", "worker_back")
 _GOES = ("worker_left", "worker_died", "worker_failed")
 X_NAMES = ("wall_s", "env_step", "train_iter")
-"""What curves can stand over."""
+"""Axes of curves."""
 INTERVAL_NAMES = (
     "env_steps_per_s",
     "train_iters_per_s",
@@ -51,11 +51,11 @@ INTERVAL_NAMES = (
 EVALUATION_NAMES = ("return_mean", "return_std")
 USAGE_NAMES = ("processes", "cpu_cores", "rss_mib")
 KINDS = ("work", "env", "wait_data", "wait_policy", "wait_credit", "wait_other")
-"""What a process spends its time on, as records of the series name it."""
+"""Kinds of time in the records of the series."""
 MOST_EVENTS = 500
-"""The newest ones are kept."""
+"""Most events; the newest are kept."""
 MOST_LOGGED = 100
-"""Names of numbers that callbacks log; the first ones are kept."""
+"""Most names of numbers logged by callbacks; the first are kept."""
 _BLOCK_BYTES = 256 << 10
 """Of the file, read and added to the buckets together."""
 _THREE: tuple[Reduction, ...] = ("last", "min", "max")
@@ -63,7 +63,7 @@ _LAST: tuple[Reduction, ...] = ("last",)
 _SUM: tuple[Reduction, ...] = ("sum",)
 _OF_USAGE = _SUM * (len(USAGE_NAMES) + len(KINDS))
 INTERVAL_X = 1
-"""Columns of `intervals`: the beginning in wall_s, the x, three of each value, and then per role its sums over time."""
+"""Columns of `intervals`: begin in wall_s, the x, three columns per value, and sums over time for each role."""
 INTERVAL_VALUES = INTERVAL_X + len(X_NAMES)
 INTERVAL_PAST = INTERVAL_VALUES + 3 * len(INTERVAL_NAMES)
 INTERVAL_ROLES = INTERVAL_PAST + 1
@@ -81,11 +81,11 @@ _EVALUATION: tuple[Reduction, ...] = (
 )
 _LOGGED: tuple[Reduction, ...] = (*_LAST * len(X_NAMES), *_THREE)
 _THRICE = [*range(len(X_NAMES)), *(len(X_NAMES) + at for at in range(len(EVALUATION_NAMES)) for _ in range(3))]
-"""Where each column of `evaluations` comes from: the x, and three of each value."""
+"""Source of each column of `evaluations`: the x, and three columns per value."""
 
 
 def sampled(path: Path, kind: type[_RecordT], places: int) -> list[_RecordT]:
-    """Records of one kind in their order, at most so many: one for each of evenly spaced places, and the newest one.
+    """Return records of one kind in order, at most `places`: one for each of evenly spaced offsets, and the newest.
     Raises OSError."""
     found: dict[int, _RecordT] = {}
     with open_regular(path, follow_link=False) as file:
@@ -100,7 +100,7 @@ def sampled(path: Path, kind: type[_RecordT], places: int) -> list[_RecordT]:
 
 
 def newest_interval(path: Path) -> Interval | None:
-    """The newest interval near the end of the file; None if there is none, or no file that can be read."""
+    """Return the newest interval near the end of the file; None without an interval or a readable file."""
     found: dict[int, Interval] = {}
     try:
         with open_regular(path, follow_link=False) as file:
@@ -111,7 +111,7 @@ def newest_interval(path: Path) -> Interval | None:
 
 
 def _first(data: bytes, place: int, kind: type[_RecordT], found: dict[int, _RecordT]) -> bool:
-    """Note the first record of the kind in `data`, which lies at this place of the file; whether it is whole."""
+    """Note the first record of the kind in `data`, which begins at `place` in the file; True for a whole record."""
     mark, at = marker(kind), -1
     while (at := data.find(mark, at + 1)) >= 0:
         if _note(data, at, place, kind, found):
@@ -131,7 +131,7 @@ def _newest(descriptor: int, size: int, kind: type[_RecordT], found: dict[int, _
 
 
 def _note(data: bytes, at: int, place: int, kind: type[_RecordT], found: dict[int, _RecordT]) -> bool:
-    """Note the record whose kind stands at `at`, if it is one: a text may hold the same bytes."""
+    """Note the record around the mark at `at`. A text may hold the same bytes, so the record is decoded."""
     for header, is_map in ((1, data[at - 1] >> 4 == 0x8), (3, at >= 3 and data[at - 3] == 0xDE)):
         if at >= header and is_map:
             begin = at - header
@@ -143,22 +143,22 @@ def _note(data: bytes, at: int, place: int, kind: type[_RecordT], found: dict[in
 
 
 class Spans:
-    """Takes events in their order, and keeps when each role had nobody, and when the run was held up."""
+    """Receives events in order, and collects the spans without workers of a role, and with a held-up run."""
 
     def __init__(self) -> None:
         self._present: dict[str, set[str]] = {}
         self._since_s: dict[str, float] = {}
-        """Begin of the span that is open, by role or HELD_UP."""
+        """Begin of the open span, by role or HELD_UP."""
         self._over: dict[str, deque[tuple[float, float]]] = {}
         self._ended_s: float | None = None
 
     @property
     def roles(self) -> list[str]:
-        """The roles that had a worker."""
+        """Roles with at least one worker so far."""
         return list(self._present)
 
     def take(self, event: Event) -> None:
-        """Note one event."""
+        """Process one event."""
         role, worker = event.role, event.worker
         if event.event == "run_ends":
             self._ended_s = event.wall_s
@@ -170,8 +170,8 @@ class Spans:
             self._worker(event, role, worker)
 
     def lasting(self, kind: str, until_s: float) -> list[tuple[float, float]]:
-        """Begin and end, in seconds since the run began, of each time without a worker of this role, or while the run
-        was HELD_UP; one that goes on ends `until_s`, or with the run."""
+        """Return begin and end, in seconds since the run began, of each span of a role without workers, or of HELD_UP.
+        An open span ends at `until_s`, or with the run."""
         found = list(self._over.get(kind, ()))
         end_s = until_s if self._ended_s is None else min(self._ended_s, until_s)
         since_s = self._since_s.get(kind)
@@ -200,7 +200,7 @@ class Spans:
 
 
 def covered(spans: list[tuple[float, float]], begin_s: float, end_s: float) -> float:
-    """The share of the time from `begin_s` to `end_s` that the spans, which do not overlap, cover."""
+    """Return the share of the time from `begin_s` to `end_s` covered by the spans, which are disjoint."""
     if end_s <= begin_s:
         return 0.0
     inside = sum(max(min(end_s, end) - max(begin_s, begin), 0.0) for begin, end in spans)
@@ -208,7 +208,7 @@ def covered(spans: list[tuple[float, float]], begin_s: float, end_s: float) -> f
 
 
 class SeriesReader:
-    """Reads `log/series.msgpack` of one run. Not for several threads at once."""
+    """Reads `log/series.msgpack` of a run. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -220,7 +220,7 @@ class SeriesReader:
         self.intervals = Pyramid(_INTERVAL)
         self.evaluations = Pyramid(_EVALUATION)
         self.logged: dict[str, Pyramid] = {}
-        """By name, what callbacks have logged: the x, and three of the value."""
+        """Numbers logged by callbacks, by name: the x, and three columns per value."""
         self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self.events_left_out = 0
         self.spans = Spans()
@@ -228,7 +228,7 @@ class SeriesReader:
 
     @property
     def read_share(self) -> float:
-        """The share of the file that was read."""
+        """Share of the file read."""
         return min(self._mark.offset / self.size_bytes, 1.0) if self.size_bytes else 1.0
 
     @property
@@ -239,16 +239,16 @@ class SeriesReader:
 
     @property
     def offset(self) -> int:
-        """Bytes that were read."""
+        """Bytes read."""
         return self._mark.offset
 
     @property
     def unread_bytes(self) -> int:
-        """Of the file, as far as it was seen."""
+        """Unread bytes of the known size."""
         return max(self.size_bytes - self._mark.offset, 0)
 
     def look(self) -> None:
-        """See how large the file is, and whether it is still the same. No file is an empty one. Raises OSError."""
+        """Update the size, and detect a replaced file. A missing file counts as empty. Raises OSError."""
         try:
             now = look(self._path, self._mark)
         except FileNotFoundError:
@@ -262,7 +262,7 @@ class SeriesReader:
         self.size_bytes = now.size
 
     def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
-        """Read on while `go_on()`, which is asked for each block; whether the end was reached. Raises OSError."""
+        """Read blocks while `go_on()`; return True at the end. Raises OSError."""
         self.look()
         if not self._mark.inode:
             return True
@@ -282,12 +282,12 @@ class SeriesReader:
         return done
 
     def sample_evaluations(self, rows: int) -> FloatArray:
-        """float64 [n <= rows, columns of `evaluations`]: those at evenly spaced places of the file, and the newest.
-        Raises OSError."""
+        """Return float64 [n <= rows, columns of `evaluations`] at evenly spaced offsets, and the newest. Raises
+        OSError."""
         return _evaluation_rows(sampled(self._path, Evaluation, rows))
 
     def sample_intervals(self, rows: int) -> FloatArray:
-        """The same of `intervals`: each row is one interval, and there are gaps between them. Raises OSError."""
+        """Return the same for `intervals`: a row is one interval, with gaps between rows. Raises OSError."""
         return _interval_rows(sampled(self._path, Interval, rows))
 
     def sample_logged(self, name: str, rows: int) -> FloatArray:
@@ -315,8 +315,8 @@ class SeriesReader:
 
 
 def records_at(descriptor: int, offset: int) -> tuple[list[Begin | Moment], int, bool]:
-    """Reads a block of the file from `offset` on. Returns its records, their size in bytes, and whether the end of what
-    can be read is reached. Raises OSError."""
+    """Read a block of the file from `offset` on. Returns the records, their bytes, and True at the readable end. Raises
+    OSError."""
     data = os.pread(descriptor, _BLOCK_BYTES, offset)
     records, length = decode_records(data)
     if not length and len(data) == _BLOCK_BYTES:  # a very long record, or damage
@@ -362,7 +362,7 @@ def _interval_row(record: Interval) -> list[float]:
 
 
 def _usage_sums(usage: Usage | None, past_s: float) -> list[float]:
-    """Processes, cores and memory times seconds, then the seconds of all processes by what they were spent on."""
+    """Return processes, cores and memory times seconds, then the seconds of all processes by kind of time."""
     if usage is None:
         return [0.0] * USAGE_COLUMNS
     whole = [float(getattr(usage, name)) * past_s for name in USAGE_NAMES]

@@ -1,4 +1,4 @@
-"""Serves the page, until the process that started this one ends."""
+"""Serves the page until the end of the parent process."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from remuda.page.views import Views
 from remuda.worker.process import raise_open_files_limit
 
 ACCEPTED_AT_ONCE = 32
-"""So few that several times as many come before a new connection is the oldest: its request is read by then."""
+"""Connections accepted at once. Several times as many arrive before a new connection is the oldest, so that its request
+has been read by then."""
 _LONGEST_LINE_BYTES = 4_096
 _END_S = 1
-"""How long open requests may take to end."""
+"""Most seconds until open requests end."""
 _MOST_REQUESTS = 256
 """With a token, at the same time; more are answered with 503."""
 _Token = Annotated[str, Meta(min_length=20, max_length=200)]
@@ -41,18 +42,18 @@ _Token = Annotated[str, Meta(min_length=20, max_length=200)]
 
 @dataclass
 class Connections:
-    """The limits of one server, and its open connections."""
+    """Limits of one server, and its open connections."""
 
     most_open: int = 192
-    """One more takes the place of the oldest of those that have no token in their request."""
+    """Most open connections; a further connection replaces the oldest without a token."""
     first_request_s: float = 10.0
-    """From a connection's beginning until its first request is whole; without a token, until it is answered."""
+    """Seconds until the first request is complete; without a token, until it is answered."""
     next_request_s: float = 30.0
-    """The same, from one answer to the next: how long a connection is kept for a next request."""
+    """Seconds from an answer to the next request on the same connection, with the same rules."""
     oldest_first: dict[Connection, None] = field(default_factory=dict["Connection", None])
 
     def protocol(self) -> type[H11Protocol]:
-        """What uvicorn makes for each connection."""
+        """Return the class of connections for uvicorn."""
 
         class ThisConnection(Connection):
             visits = self
@@ -60,7 +61,7 @@ class Connections:
         return ThisConnection
 
     def make_room(self, newest: Connection) -> None:
-        """Close one connection if there are too many."""
+        """Close one connection above the limit."""
         if len(self.oldest_first) <= self.most_open:
             return
         for visit in self.oldest_first:
@@ -70,7 +71,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """One connection. It stays as long as an answer to a request with a token takes, which may be an endless stream."""
+    """A connection. An answer to a request with a token, possibly an endless stream, keeps the connection open."""
 
     visits: ClassVar[Connections]
     _deadline: asyncio.TimerHandle | None = None
@@ -93,13 +94,13 @@ class Connection(H11Protocol):
             self._wait(self.visits.next_request_s)
 
     def shows_token(self) -> bool:
-        """Whether an answer to a request with a token is being made or sent."""
+        """Return True during an answer to a request with a token."""
         if not self.cycle or not self.cycle.scope.get(RIGHT):
             return False
         return not self.cycle.response_complete or self.transport.get_write_buffer_size() > 0
 
     def let_go(self) -> None:
-        """Close it, whatever is on its way."""
+        """Close the connection immediately."""
         self._forget()
         self.transport.abort()
 
@@ -153,7 +154,7 @@ def main() -> None:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, with what the page needs of it."""
+    """Uvicorn, configured for the page."""
 
     def __init__(self, app: ASGIApp, visits: Connections) -> None:
         config = uvicorn.Config(
@@ -174,15 +175,16 @@ class Server(uvicorn.Server):
         super().__init__(config)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See the base, which lets no more connections wait than it accepts at once."""
+        """Start like the base class, with a longer backlog than the connections accepted at once."""
         await super().startup(sockets)
         for listener in sockets or ():
             listener.listen(BACKLOG_CONNECTIONS)
 
 
 async def _serve(app: Guard, listener: socket.socket, ending: asyncio.Event, break_off: Callable[[], None]) -> None:
-    """Serve until the parent has ended. Then listen no more, so that the next page can have the port; set `ending`; and
-    call `break_off` in a thread: what goes on, such as a submission, may take longer than the parent waits."""
+    """Serve until the end of the parent. Then stop listening, so that the next page gets the port; set `ending`; and
+    call `break_off` in a thread, since running work, for instance a submission, may outlast the patience of the parent.
+    """
     server, loop = Server(app, Connections()), asyncio.get_running_loop()
 
     def parent_has_ended() -> None:

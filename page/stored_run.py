@@ -1,4 +1,4 @@
-"""The facts of one run folder, read without a coordinator."""
+"""Facts of a run folder, read without a coordinator."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from remuda.wire.messages import CheckpointRecord, ExperimentState
 _RECORD = re.compile(r"^\[\d{4}-\d\d-\d\d [^\]]*\]\[[^\]]*\]\[[A-Z]+\] ", re.MULTILINE)
 _OVER = re.compile(r"the run is over after [0-9.]+ s: (.*)", re.DOTALL)
 _BY_HAND = "a client asked"
-"""Who stops a run by hand gives no other reason."""
+"""Reason of a stop by hand, which explains nothing."""
 _LAST_RECORDS = 3
-"""Up to two records may follow the one that tells the end, for instance about a file."""
+"""Most records at the end of a log with the record of the end among them; two may follow, for instance about a file."""
 _MOST_CONFIG_BYTES = 1 << 20
 _TAIL_BYTES = 16 << 10
 Stamp = tuple[tuple[int, int], ...]
 StoredState = ExperimentState | Literal["unknown"]
-"""unknown: nobody has written how the run ended; it goes on, or was killed."""
+"""unknown: the end is not recorded; the run continues, or was killed."""
 
 
 def ended(tail: str) -> tuple[ExperimentState, str] | None:
-    """State and reason, if one of the last records of the log says that the run is over. A run that was resumed has
-    other records behind that one."""
+    """Return state and reason if one of the last records of the log ends the run. The log of a resumed run continues
+    after such a record."""
     for record in _RECORD.split(tail)[-_LAST_RECORDS:][::-1]:
         found = _OVER.match(record)
         if found is not None:
@@ -51,7 +51,7 @@ def ended(tail: str) -> tuple[ExperimentState, str] | None:
 
 
 def _reason(text: str) -> str:
-    """The reason in `reason; explanation`. A sentence stands alone; earlier versions wrote it twice."""
+    """Return the reason in `reason; explanation`, or a whole sentence; earlier versions wrote the sentence twice."""
     first = text.partition(";")[0]
     if first in REACHED or first == ON_REQUEST:
         return first
@@ -63,7 +63,7 @@ class PolicyRow(Struct, frozen=True, kw_only=True):
 
     name: str
     run: str | None
-    """Its id, by which curves, timeline and checkpoints are asked for."""
+    """Id for requests of curves, timeline and checkpoints."""
     train_iter: int = 0
     episode: int = 0
     policy_version: int = 0
@@ -75,11 +75,10 @@ class PolicyRow(Struct, frozen=True, kw_only=True):
 
 
 class StoredRun(Struct, frozen=True, kw_only=True):
-    """One run folder. Where it has several policies, what they have learned is added up; the returns are their mean, if
-    each has one."""
+    """A run folder. With several policies counters are sums; the returns are means, if every policy has a return."""
 
     run: str
-    """Its id: the path below the runs folder."""
+    """Id: the path below the runs folder."""
     name: str
     group: str
     """Runs with the same group differ in the seed alone."""
@@ -87,10 +86,10 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     algorithm: str | None
     env: str | None
     sweep: str | None
-    """The folder of the sweep that it belongs to, below the runs folder."""
+    """Folder of the run's sweep, below the runs folder."""
     mode: Literal["serial", "parallel"]
     experiment: str | None
-    """The id that its coordinator gave it."""
+    """Experiment id at the coordinator."""
     state: StoredState
     reason: str | None
     env_step: int
@@ -99,21 +98,21 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     policy_version: int
     wall_s: float
     last_return: float | None
-    """Of the newest checkpoint that was evaluated."""
+    """Return of the newest evaluated checkpoint."""
     best_return: float | None
     changed_s: float
-    """When its files changed last: seconds since 1970."""
+    """Last change of the files: seconds since 1970."""
     policies: list[PolicyRow] = []
-    """If there are several."""
+    """Several policies; otherwise empty."""
     note: str = ""
-    """Text that people wrote about the run."""
+    """Note of users about the run."""
     tags: list[str] = []
     tasks: list[NewTask] = []
-    """The tasks of its evaluations, each where it began: more than one where it was resumed with another."""
+    """Tasks of the evaluations, with the begin of each: more than one after a resume with another task."""
 
 
 class FolderFacts(Struct, frozen=True, kw_only=True):
-    """A folder, without what follows from the others."""
+    """Facts of a folder, independent of other folders."""
 
     run: str
     settings: Mapping[str, JsonValue]
@@ -122,13 +121,13 @@ class FolderFacts(Struct, frozen=True, kw_only=True):
     experiment: str | None
     end: tuple[ExperimentState, str] | None
     learned: Mapping[str, _PolicyFacts]
-    """By the names of its policies; the only one has no name."""
+    """Facts by name of the policy; empty name for a single policy."""
     changed_s: float
     notes: Notes
 
 
 class _PolicyFacts(Struct, frozen=True, kw_only=True):
-    """What the checkpoints of one policy say."""
+    """Facts in the checkpoints of one policy."""
 
     last: CheckpointRecord | None
     last_return: float | None
@@ -149,7 +148,7 @@ def _watched(folder: RunFolder) -> list[Path]:
 
 
 def stamp_of(folder: RunFolder) -> tuple[Stamp, float]:
-    """What tells whether a folder has changed, and when it did."""
+    """Return a stamp that changes with the files of a folder, and the time of the last change."""
     stamps: list[tuple[int, int]] = []
     newest_ns = 0
     for path in _watched(folder):
@@ -211,7 +210,7 @@ def _policy_row(run: str, name: str, learned: _PolicyFacts) -> PolicyRow:
 
 
 def stored_run(read: FolderFacts, group: str, sweep: str | None) -> StoredRun:
-    """What was read, with what follows from other folders."""
+    """Combine the facts of a folder with facts from other folders."""
     settings, learned = read.settings, read.learned.values()
     last = [each.last for each in learned if each.last is not None]
     seed, name = settings.get("seed"), settings.get("name")
@@ -249,7 +248,7 @@ def _text(settings: Mapping[str, JsonValue], section: str, key: str) -> str | No
 
 
 def _settings(folder: RunFolder) -> dict[str, JsonValue]:
-    """Of config.json; none if it cannot be read."""
+    """Return the settings in config.json; empty for an unreadable file."""
     try:
         content = json_of(read_bounded(folder.config_json, most_bytes=_MOST_CONFIG_BYTES, follow_link=False))
     except (OSError, ValueError):

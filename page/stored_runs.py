@@ -1,4 +1,4 @@
-"""What run folders say of themselves, without a coordinator; a folder is read again when its files have changed."""
+"""Facts of all run folders, without a coordinator; a folder is read again after a change of its files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from remuda.page.stored_run import FolderFacts, Stamp, StoredRun, read_folder, s
 from remuda.storage.run_folder import policy_of
 
 REFRESH_S = 2.0
-"""For so long, at least, a list of all runs is taken for the newest."""
+"""Least seconds for which a list of all runs counts as new."""
 REFRESH_TIMES = 20
-"""And for so many times as long as it took to make."""
+"""Least multiple of its own duration for which a list counts as new."""
 
 
 class StoredRuns:
-    """All run folders below one folder. For any thread."""
+    """All run folders below one folder. Thread-safe."""
 
     def __init__(self, ids: RunIds, clock: Callable[[], float] = time.monotonic) -> None:
         self._ids = ids
@@ -34,11 +34,11 @@ class StoredRuns:
         self._good_until_s = -1e9
         self._began = False
         self.complete = True
-        """Whether the list has all runs."""
+        """True if the list has all runs."""
 
     def all(self) -> list[StoredRun]:
-        """Those that changed last come first. While one thread makes the list, others get the one before it; only the
-        first list is waited for."""
+        """Return the runs, recently changed first. While one thread makes the list, other threads receive the former
+        list; only the first list blocks."""
         if self._clock() >= self._good_until_s and self._listing.acquire(blocking=not self._began):
             try:
                 begun_s = self._clock()
@@ -52,8 +52,8 @@ class StoredRuns:
         return self._listed
 
     def one(self, run: str) -> StoredRun:
-        """One of them, or of the policies of one, from its folder alone; its group is that of the last list, if it was
-        in it. Raises UnknownRunError."""
+        """Return one run, or one policy, from its folder alone, with its group in the last list. Raises
+        UnknownRunError."""
         if whole_run(run) != run:
             return self._policy(run)
         self._ids.folder(run)
@@ -75,7 +75,7 @@ class StoredRuns:
         return {} if read is None else dict(read.settings)
 
     def sweeps(self) -> dict[str, int]:
-        """How many runs each sweep has, by its folder."""
+        """Return the number of runs of each sweep, by folder."""
         found: dict[str, int] = {}
         for each in self.all():
             if each.sweep is not None:
@@ -106,14 +106,14 @@ class StoredRuns:
 
 
 def _groups(reads: Sequence[FolderFacts]) -> dict[str, str]:
-    """The label of each run's group, by its id."""
+    """Return the label of each run's group, by run id."""
     of_root = {each.described.root: each.run for each in reads}
     groups = by_experiment([each.described for each in reads])
     return {of_root[run.root]: group.label for group in groups for run in group.runs}
 
 
 class _Sweeps:
-    """Finds the sweep that a run belongs to; looks once into each folder."""
+    """Finds the sweep of a run; reads each folder once."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir

@@ -1,4 +1,4 @@
-"""The event stream: its messages, and the changes since the last ones."""
+"""The event stream: messages, and changes since the last messages."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _Item = TypeVar("_Item")
 _RSS_BITS = 24
 """Memory counts in steps of 16 MiB."""
 _BEAT_S = 5.0
-"""The age of the last beat counts in steps of so much; a worker that works is never so old."""
+"""Step in which the age of the last beat counts; above the age of any working worker."""
 _PIECES = 16
-"""Pieces of a log in one round; the rest follows."""
+"""Most pieces of a log per round; the rest follows."""
 _ID = re.compile(r"2\.(\d{1,20})\.(\d{1,20})")
 
 
 class Changes(Generic[_Item]):
-    """Remembers, for each key, a summary of what was sent; an item is sent again when its summary is another."""
+    """Remembers a summary of each sent item by key; an item is sent again after a change of its summary."""
 
     def __init__(self, key: Callable[[_Item], str], summary: Callable[[_Item], Hashable]) -> None:
         self._key = key
         self._summary = summary
         self._sent: Mapping[str, Hashable] = {}
         self.began = False
-        """Whether anything was sent."""
+        """True after the first call of `take`."""
 
     def take(self, items: Iterable[_Item]) -> tuple[list[_Item], list[str]]:
-        """The items that are new or have changed, and the keys that are gone; then all count as sent."""
+        """Return new and changed items, and the keys of removed items; then all items count as sent."""
         sent: dict[str, Hashable] = {}
         changed: list[_Item] = []
         for item in items:
@@ -57,7 +57,7 @@ class Changes(Generic[_Item]):
 
 
 def worker_summary(worker: WorkerView) -> Hashable:
-    """With rounded numbers, since those of every worker change every second."""
+    """Summarize a worker by rounded numbers, since exact numbers change every second."""
     return (
         worker.incarnation,
         worker.state,
@@ -71,12 +71,12 @@ def worker_summary(worker: WorkerView) -> Hashable:
 
 
 def row_key(row: RunRow) -> str:
-    """What tells one run from the others."""
+    """Return the key of a run."""
     return row.run if row.run is not None else row.experiment or row.name
 
 
 def row_summary(row: RunRow) -> Hashable:
-    """All but the time that passes."""
+    """Summarize a run without times."""
     return (
         row.state,
         row.reason,
@@ -97,14 +97,14 @@ def row_summary(row: RunRow) -> Hashable:
 
 
 class Message(Struct, frozen=True):
-    """One message of the stream."""
+    """A message of the stream."""
 
     id: str
     event: str
     data: object
 
     def encoded(self) -> bytes:
-        """As `text/event-stream` has it. JSON holds no end of a line."""
+        """Encode as `text/event-stream`. JSON contains no newline."""
         return b"id: %s\nevent: %s\ndata: %s\n\n" % (
             self.id.encode(),
             self.event.encode(),
@@ -113,7 +113,7 @@ class Message(Struct, frozen=True):
 
 
 class HerdNews(Struct, frozen=True):
-    """The herd, or what has changed in it."""
+    """The herd, or its changes."""
 
     all: bool
     coordinator: CoordinatorView
@@ -123,13 +123,13 @@ class HerdNews(Struct, frozen=True):
 
 
 class RunsNews(Struct, frozen=True):
-    """All runs, or those that have changed."""
+    """All runs, or the changed runs."""
 
     all: bool
     runs: list[RunRow]
     gone: list[str]
     complete: bool
-    """Whether there are no other runs."""
+    """True if no further runs exist."""
     sweeps: list[SweepView]
 
 
@@ -142,7 +142,7 @@ class LogLines(Struct, frozen=True):
     end: int
     text: str
     reset: bool
-    """The file was replaced: forget its former lines."""
+    """True after a replacement of the file: the former lines are void."""
 
 
 class OfRun(Struct, frozen=True):
@@ -159,18 +159,18 @@ class PresenceNews(Struct, frozen=True):
 
 
 def without_time(queue: Queue) -> Queue:
-    """The queue, whose numbers of seconds always grow, for a comparison."""
+    """Return the queue without seconds, which always grow, for comparison."""
     return Queue([structs.replace(each, wall_s=0.0) for each in queue.experiments], queue.free)
 
 
 def batch(messages: Sequence[Message]) -> bytes:
-    """All of them as bytes."""
+    """Encode all messages."""
     return b"".join(message.encoded() for message in messages)
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far the log was sent: this is what the id of a message holds."""
+    """Position in a log up to which lines were sent; the content of message ids."""
 
     log_inode: int = 0
     log_offset: int = 0
@@ -180,31 +180,30 @@ class Position:
 
     @staticmethod
     def of(id: str | None) -> Position | None:
-        """The position of an id; None if it is no id of this version."""
+        """Return the position of an id; None for an id of another version."""
         found = _ID.fullmatch(id or "")
         return None if found is None else Position(*map(int, found.groups()))
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What one stream is about."""
+    """Contents of one stream."""
 
     run: str | None = None
     log: str | None = None
     after: int | None = None
-    """The byte of the log from which on its lines are sent; None: its present end."""
+    """Byte of the log from which lines are sent; None for its current end."""
     runs: bool = False
     herd: bool = False
 
 
 class Follower:
-    """One stream: `news` says what there is to tell since its last call. Not for several threads at once."""
+    """A stream: `news` returns the changes since the last call. Not thread-safe."""
 
     def __init__(
         self, views: Views, options: StreamOptions, session: Callable[[], Session], position: Position | None = None
     ) -> None:
-        """`position`: that of the last message that the reader has got. Raises UnknownRunError, UnknownLogError,
-        OSError."""
+        """Begin at `position` of the last received message. Raises UnknownRunError, UnknownLogError, OSError."""
         self._views = views
         self._stream_options = options
         self._session = session
@@ -228,7 +227,7 @@ class Follower:
         self._stamps: dict[str, tuple[int, int, int]] = {}
 
     def news(self) -> Iterator[Message]:
-        """What has changed. The first call says everything, since what the reader has asked for before may be old."""
+        """Yield the changes. The first call yields everything, since earlier answers may be out of date."""
         seen = self._views.link.look()
         yield from self._of_coordinator(seen)
         if self._stream_options.runs:
@@ -290,7 +289,7 @@ class Follower:
                 yield self._message("log", lines)
 
     def _lines(self, file: str) -> Iterator[LogLines]:
-        """New whole lines of the log; the position moves on behind them."""
+        """Yield new whole lines of the log, and advance the position."""
         assert self._log is not None, "a log is that of a run"
         for _ in range(_PIECES):
             before = self._position
@@ -307,7 +306,7 @@ class Follower:
             yield LogLines(file, inode, begin, end, piece.text, reset)
 
     def _end(self) -> Position:
-        """Where the log ends, or `after`, if that was asked for."""
+        """Return the end of the log, or the requested `after`."""
         if self._log is None or self._stream_options.log is None:
             return Position()
         try:
@@ -319,7 +318,7 @@ class Follower:
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    """What tells whether a file has changed."""
+    """Return a stamp that changes with the file."""
     try:
         status = os.stat(path)
     except OSError:

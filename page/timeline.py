@@ -1,4 +1,4 @@
-"""The time of each role over a run: work, environments, and each wait by its name."""
+"""Time of each role over a run: work, environments, and each wait by name."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from remuda.page.series_reader import (
 from remuda.training.vitals import COORDINATOR, ROLES
 
 SHARES = ("work", "env", "wait_credit", "wait_batches", "wait_policy", "wait_disk", "wait_workers", "wait_other")
-"""Together they are all of a role's time."""
+"""Kinds of time; together all time of a role."""
 _RECENT_BUCKETS = 20
 _NAMES = {kind: f"wait_{OF_USAGE[kind]}" if kind in OF_USAGE else kind for kind in KINDS}
 _WAITS = ("wait_credit", "wait_batches", "wait_policy", "wait_other")
-"""Those that the records name; time that the disk held up was recorded as one of them."""
+"""Waits in the records; a wait for the disk was recorded as one of the others."""
 LOOK_S = 5.0
 PAST_S = 120.0
 _MOST_RUNS = 100
-"""So many are remembered."""
+"""Most remembered runs."""
 
 
 class RoleTimeline(Struct, frozen=True):
-    """One role; each list has an element per bucket, null where nothing is known."""
+    """A role; lists have an element per bucket, null for unknown."""
 
     role: str
     processes: list[float | None]
@@ -51,13 +51,13 @@ class RoleTimeline(Struct, frozen=True):
     rss_bytes: list[float | None]
     shares: dict[str, list[float | None]]
     total: dict[str, float]
-    """Of the whole time that is shown; empty where nothing is known."""
+    """Shares of the shown time; empty if unknown."""
     words: dict[str, tuple[str, str]]
-    """What each kind of time is called, and why somebody waits so."""
+    """Name and reason of each kind of time."""
 
 
 class EventView(Struct, frozen=True):
-    """One event of a run."""
+    """An event of a run."""
 
     wall_s: float
     time_s: float
@@ -82,8 +82,8 @@ class Timeline(Struct, frozen=True):
 
 
 def timeline(reader: SeriesReader, *, buckets: int, from_s: float = 0.0, to_s: float = float("inf")) -> Timeline:
-    """The view of a run's time series, between these seconds since the run began. Until it is read whole, each bucket
-    is one of its intervals, at evenly spaced places of the file. Raises OSError."""
+    """Return the view of a run's time series between these seconds since the run began. Until the file is read whole, a
+    bucket is one interval at evenly spaced offsets of the file. Raises OSError."""
     rows = reader.intervals.buckets() if reader.read_share >= 1.0 else reader.sample_intervals(buckets)
     wall_s = float(rows[-1, INTERVAL_X]) if len(rows) else 0.0
     rows = rows[(rows[:, INTERVAL_X] > rows[:, 0]) & (rows[:, INTERVAL_X] > from_s) & (rows[:, 0] < to_s)]
@@ -116,22 +116,20 @@ def recent(reader: SeriesReader, past_s: float) -> dict[str, dict[str, float]]:
 
 
 def event_view(event: Event) -> EventView:
-    """As the page shows it."""
+    """Return the view of an event."""
     return EventView(event.wall_s, event.time_s, event.event, event.role, event.worker, event.text)
 
 
 def shares(
     kinds: Mapping[str, float], total_s: float, *, absent: float = 0.0, held_up: float = 0.0
 ) -> dict[str, float] | None:
-    """The shares of one role's time, which add up to 1.
+    """Return the shares of one role's time, with sum 1; None if unknown.
 
     Args:
-        kinds: seconds by the names of KINDS, of all processes.
+        kinds: seconds of all processes by the names of KINDS.
         total_s: seconds of all processes.
-        absent: the share of the time in which the role had no worker.
-        held_up: the share of the time in which the run's disk took nothing; what the role waited then counts as that.
-
-    None where nothing is known.
+        absent: share of the time without a worker of the role.
+        held_up: share of the time without writes to the run's disk; waits during that time count as waits for the disk.
     """
     if total_s <= 0:
         return {**dict.fromkeys(SHARES, 0.0), "wait_workers": 1.0} if absent > 0 else None
@@ -148,14 +146,14 @@ def shares(
 
 
 def _total(shares: Sequence[Mapping[str, float] | None], begin: FloatArray, end: FloatArray) -> dict[str, float]:
-    """The mean of the shares over the time for which there are any."""
+    """Return the mean of the known shares over time."""
     known = [(one, float(end[at] - begin[at])) for at, one in enumerate(shares) if one is not None]
     whole_s = sum(seconds for _, seconds in known)
     return {kind: round(sum(one[kind] * seconds for one, seconds in known) / whole_s, 6) for kind in SHARES if known}
 
 
 class _Spans:
-    """The times without workers, and those in which the disk held the run up."""
+    """Spans without workers, and spans of a held-up disk."""
 
     def __init__(self, reader: SeriesReader) -> None:
         until_s = 0.0 if reader.last is None else reader.last.wall_s
@@ -202,12 +200,12 @@ def _role(name: str, rows: FloatArray, at: int, begin: FloatArray, end: FloatArr
 
 
 def _absent(share: float, total_s: float) -> float:
-    """A role that has reported was there, even if its events say otherwise: some may be left out."""
+    """Return the absence of a role; 0 for a role with a report, since events may be left out."""
     return 0.0 if share >= 1.0 and total_s > 0 else share
 
 
 def _merged(rows: FloatArray, most: int) -> FloatArray:
-    """At most so many rows: sums are added, the beginning is the first, and everything else the last."""
+    """Merge rows to at most `most`: sums are added, the begin is the first value, all other columns the last value."""
     if len(rows) <= most:
         return rows
     size = -(-len(rows) // most)
@@ -228,7 +226,7 @@ class RecentShares:
         self._known: OrderedDict[str, tuple[float, Shares]] = OrderedDict()
 
     def shares(self, run: str) -> Shares:
-        """By role, where its time goes; of its first policy, where it has several."""
+        """Return the shares of time by role; with several policies, of the first."""
         now_s = self._clock()
         known = self._known.get(run)
         if known is not None and now_s < known[0]:

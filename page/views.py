@@ -1,4 +1,4 @@
-"""All views of the page as objects that become JSON: from the run folders, and from the coordinator if there is one."""
+"""All views of the page as objects for JSON, from run folders and, if present, the coordinator."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from remuda.wire.messages import OVER, Status
 API = 2
 MOST_CURVES = 200
 _RECENT_RUNS = 20
-"""Runs that changed last, whose failures are shown with those of the runs that go on."""
+"""Number of recently changed runs whose failures are shown, besides those of running runs."""
 _MOST_LOOKED_INTO = 20
-"""Runs that go on, of which a list says what they wait for."""
+"""Number of running runs in a list that show their current wait."""
 _MOST_FILMS = 64
-"""Runs whose films are remembered."""
+"""Most runs with remembered films."""
 _MOST_TIMERS_BYTES = 8 << 20
 _MOST_EXAMPLE_BYTES = 64 << 10
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """What this page is, and what its user may do."""
+    """Facts about this page, and the permissions of its user."""
 
     right: PageRight
     live: bool
     of_launch: bool
-    """The herd ends with the one run that it was started for."""
+    """True for a herd that was started for one run, and ends with the run."""
     coordinator: Presence
     since_s: float | None
-    """When the coordinator fell silent: seconds since 1970; None while it answers."""
+    """Begin of the coordinator's silence: seconds since 1970; None while the coordinator answers."""
     version: str
     api: int
     runs_dir: str
@@ -64,7 +64,7 @@ class Session(Struct, frozen=True, kw_only=True):
 
 
 class SweepView(Struct, frozen=True):
-    """One sweep."""
+    """A sweep."""
 
     sweep: str
     runs: int
@@ -79,7 +79,7 @@ class RunList(Struct, frozen=True):
 
 
 class RunWorker(Struct, frozen=True):
-    """A worker that works, or worked, for a run."""
+    """A current or former worker of a run."""
 
     uuid: str
     role: str
@@ -88,22 +88,22 @@ class RunWorker(Struct, frozen=True):
 
 
 class RunView(Struct, frozen=True):
-    """One run."""
+    """A run."""
 
     run: RunRow
     workers: list[RunWorker]
     ledger: LedgerView | None
-    """None where it is not known: of runs of earlier versions, and before the first interval."""
+    """None if unknown: for runs of earlier versions, and before the first interval."""
     stop: dict[str, object]
     timers: object
 
 
 class Views:
-    """For any thread; `close` it."""
+    """All views. Thread-safe; needs `close`."""
 
     def __init__(self, runs_dir: Path, link: CoordinatorLink, *, of_launch: bool = False) -> None:
-        """`of_launch`: the herd ends with the one run that it was started for. Its folder may lie among anything else,
-        so only the folders beside it are looked at."""
+        """Set up the views. `of_launch` marks a herd that was started for one run. Its folder may lie among unrelated
+        files, so only the folders beside it are scanned."""
         self.ids = RunIds(runs_dir, 1 if of_launch else MOST_DEPTH)
         self._of_launch = of_launch
         self.link = link
@@ -115,13 +115,13 @@ class Views:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """End its threads, and evaluations that go on."""
+        """End the threads and running evaluations."""
         self.evaluations.close()
         self.library.close()
         self.link.close()
 
     def session(self, right: PageRight, actions: Sequence[str]) -> Session:
-        """For somebody with this right, who may do these actions."""
+        """Return the session of a user with this right and these actions."""
         seen = self.link.look()
         return Session(
             right=right,
@@ -157,7 +157,7 @@ class Views:
         return queue(status, run_ids(status, self.ids))
 
     def failures(self, status: Status) -> list[Failure]:
-        """Those of the runs that go on, and of the runs that changed last."""
+        """Return the failures of running and recently changed runs."""
         going = [run for each in status.experiments if each.state not in OVER and (run := self.ids.id_of(each.run_dir))]
         recent = [each.run for each in self.stored.all()[:_RECENT_RUNS]]
         budget = Budget(REQUEST_S)
@@ -173,20 +173,20 @@ class Views:
     # --- runs ---
 
     def runs(self) -> RunList:
-        """All of them."""
+        """Return all runs."""
         rows = self._with_headlines(run_rows(self.stored.all(), self.link.recent_status(), self.ids))
         sweeps = [SweepView(name, count) for name, count in sorted(self.stored.sweeps().items())]
         return RunList(rows, self.stored.complete, sweeps)
 
     def row(self, run: str) -> RunRow:
-        """One row; of the whole run, if the id names a policy. Raises UnknownRunError."""
+        """Return the row of a run, also for the id of a policy. Raises UnknownRunError."""
         run = whole_run(run)
         stored = self.stored.one(run)
         row = next(row for row in run_rows([stored], self._status_of(run), self.ids) if row.run == run)
         return self._with_headlines([row], self._stop(run))[0]
 
     def _with_headlines(self, rows: Sequence[RunRow], stop: Mapping[str, object] | None = None) -> list[RunRow]:
-        """The rows with a sentence each. Of many that run, the first ones say what they wait for."""
+        """Return the rows with sentences. Only the first of many running runs mention their current wait."""
         status = self.link.recent_status()
         waiting = [] if status is None else queue(status, run_ids(status, self.ids)).experiments
         queued = {each.id: each for each in waiting}
@@ -203,7 +203,7 @@ class Views:
         return dict(stop) if isinstance(stop, dict) else {}
 
     def run(self, run: str) -> RunView:
-        """One run. Raises UnknownRunError, OSError."""
+        """Return one run. Raises UnknownRunError, OSError."""
         folder, row = self.ids.folder(run), self.row(run)
         files = log_files.log_files(folder.log, self.alive(run))
         return RunView(
@@ -215,7 +215,7 @@ class Views:
         )
 
     def _ledger(self, run: str, row: RunRow) -> LedgerView | None:
-        """As the coordinator says, or else the newest interval of the run's time series."""
+        """Return the counts of the coordinator, or of the newest interval in the run's time series."""
         status = None if row.run is None else self._status_of(row.run)
         live = [] if status is None else [each.ledger for each in status.experiments if each.id == row.experiment]
         if live and live[0] is not None:
@@ -224,7 +224,7 @@ class Views:
         return None if last is None or last.ledger is None else ledger_view(last.ledger, last.env_step)
 
     def alive(self, run: str) -> list[tuple[str, int]]:
-        """Workers that work for a run now, with their incarnations; none without a coordinator."""
+        """Return UUIDs and incarnations of the current workers of a run; empty without a coordinator."""
         status = self.link.recent_status()
         if status is None:
             return []
@@ -232,13 +232,13 @@ class Views:
         return [(worker.uuid, worker.incarnation) for worker in status.workers if worker.experiment in of_run]
 
     def curves(self, runs: Sequence[str], quantities: Sequence[Quantity], points: int) -> Charts:
-        """Of some runs; of one that has several policies, one of each. Raises UnknownRunError."""
+        """Return the curves of some runs, or of each of their policies. Raises UnknownRunError."""
         known = {each.run: each for each in self.stored.all()}
         chosen = [known[run] if run in known else self.stored.one(run) for run in self._each_policy(runs)]
         return curves(self.library, chosen, quantities, points=points, budget=Budget(REQUEST_S))
 
     def metrics(self, runs: Sequence[str]) -> dict[str, list[str]]:
-        """Names the quantities of these runs by their source. Raises UnknownRunError, OSError."""
+        """Return the names of the quantities of these runs by source. Raises UnknownRunError, OSError."""
         columns = [self.library.columns(run) for run in self._each_policy(runs)]
         progress = dict.fromkeys(name for names in columns for name in names)
         found = {"evaluation": [*EVALUATION_NAMES], "interval": [*INTERVAL_NAMES], "progress": [*progress]}
@@ -257,18 +257,18 @@ class Views:
         return list(dict.fromkeys(one for run in runs for one in self.ids.each_policy(run)))
 
     def timeline(self, run: str, buckets: int, from_s: float, to_s: float) -> Timeline:
-        """Of one run, or of one of its policies. Raises UnknownRunError, OSError."""
+        """Return the timeline of a run or policy. Raises UnknownRunError, OSError."""
         run = self._first_policy(run)
         with self.library.first(), self.library.series(run, Budget(REQUEST_S)) as reader:
             return timeline(reader, buckets=buckets, from_s=from_s, to_s=to_s)
 
     def checkpoints(self, run: str) -> Checkpoints:
-        """Of one run, or of one of its policies. Raises UnknownRunError, OSError."""
+        """Return the checkpoints of a run or policy. Raises UnknownRunError, OSError."""
         folder = self.ids.folder(self._first_policy(run))
         return checkpoints(folder, self.films(run), self.evaluations.of(whole_run(run)))
 
     def films(self, run: str) -> Films:
-        """Of one run. Raises UnknownRunError."""
+        """Return the films of a run. Raises UnknownRunError."""
         folder = self.ids.folder(run)
         with self._lock:
             found = self._films.setdefault(run, Films(folder))
@@ -278,7 +278,7 @@ class Views:
         return found
 
     def logs(self, run: str) -> list[log_files.LogFile]:
-        """Of one run. Raises UnknownRunError."""
+        """Return the logs of a run. Raises UnknownRunError."""
         return log_files.log_files(self.ids.folder(run).log, self.alive(run))
 
     def settings(self, runs: Sequence[str]) -> Settings:
@@ -291,7 +291,7 @@ class Views:
         )
 
     def compared(self, runs: Sequence[str], sweep: str | None) -> Comparison:
-        """A table of these runs; of a sweep's, or of all, if none is named."""
+        """Return a table of these runs; otherwise of the sweep's runs, or of all runs."""
         rows = [row for row in run_rows(self.stored.all(), self.link.recent_status(), self.ids) if row.run is not None]
         if runs:
             wanted = set(runs)
@@ -307,7 +307,8 @@ class Views:
         return [(name, read_bounded(EXAMPLES / name, most_bytes=_MOST_EXAMPLE_BYTES).decode()) for name in names]
 
     def _first_policy(self, run: str) -> str:
-        """Whose files say what there is of a run; its own, if it has not several policies. Raises UnknownRunError."""
+        """Return the id of the first policy of a run with several policies; otherwise the run's own id. Raises
+        UnknownRunError."""
         return self.ids.each_policy(run)[0]
 
     def _settings_of(self, run: str) -> dict[str, JsonValue]:
@@ -317,7 +318,7 @@ class Views:
             return {}
 
     def _status_of(self, run: str) -> Status | None:
-        """With the experiments of one run alone."""
+        """Return the status with the experiments of a run alone."""
         status = self.link.recent_status()
         if status is None:
             return None
@@ -338,7 +339,7 @@ def _workers(files: Sequence[log_files.LogFile]) -> list[RunWorker]:
 
 
 def _json(path: Path) -> object:
-    """The content of a JSON file; None if there is none, or if it is damaged."""
+    """Return the content of a JSON file; None for a missing or damaged file."""
     try:
         return json_of(read_bounded(path, most_bytes=_MOST_TIMERS_BYTES, follow_link=False))
     except (OSError, ValueError):

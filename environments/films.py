@@ -99,7 +99,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         try:
             cast("IO[bytes]", self._film.stdin).write(np.ascontiguousarray(seen, np.uint8).data)
         except BrokenPipeError:
-            self.cut()  # which knows what ffmpeg complained of
+            self.cut()  # raises the message of ffmpeg
 
     def _begin(self, *, height: int, width: int) -> subprocess.Popen[bytes]:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         self._episode += 1
         fps = str(frames_per_s(self))
         pictures = ("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", fps, "-i", "-")
-        # What every player opens: this codec, these colours, even sides.
+        # Codec, colours and even sides that every player supports.
         film = ("-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-c:v", "libx264", "-pix_fmt", "yuv420p", str(path))
         command = [self._ffmpeg, "-y", "-loglevel", "error", *pictures, *film]
         # imageio_ffmpeg.write_frames does not look at the exit code, so that a full disk would go unnoticed.
@@ -115,7 +115,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             command,
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            process_group=0,  # Ctrl-C is for the process that films: it decides what becomes of the film
+            process_group=0,  # Ctrl-C is for the filming process, which decides about the file
         )
         self.written.append(path)
         return process
@@ -144,8 +144,7 @@ def draw_unseen() -> None:
 
 @contextmanager
 def drawn_unseen() -> Generator[None]:
-    """Set SDL like `draw_unseen` while the body draws the first picture; later the process may show other environments.
-    """
+    """Set SDL like `draw_unseen` while the body draws the first picture, not for later environments."""
     added = _UNSEEN.keys() - os.environ.keys()
     draw_unseen()
     try:
@@ -160,7 +159,7 @@ def encoder() -> str:
     try:
         executable: str = cast("Any", importlib.import_module("imageio_ffmpeg")).get_ffmpeg_exe()
         return executable
-    except (ImportError, RuntimeError) as error:  # the latter where its wheel brought no executable
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a wheel without executable
         raise EnvironmentBuildError(
             f"recording needs an encoder of videos: pip install 'remuda[video]' ({error})"
         ) from error
@@ -228,7 +227,7 @@ def smaller(picture: Array, most_pixels: int) -> Array:
         return np.ascontiguousarray(picture, np.uint8)
     height, width = height // times, width // times
     total = np.zeros((height, width, 3), np.uint32)
-    for row in range(times):  # a seventh of the time that the mean over a view of squares takes
+    for row in range(times):  # a seventh of the time of a mean over a view of squares
         for column in range(times):
             total += picture[row : height * times : times, column : width * times : times]
     mean: Array = total // times**2
@@ -248,7 +247,7 @@ def gif_of(pictures: list[Array], fps: float, *, most_bytes: int) -> Gif:
         if len(data) <= most_bytes:
             return Gif(data, height, width)
         if len(pictures) < 2 * _FEWEST_PICTURES:
-            raise FilmError(f"{len(pictures)} pictures take {len(data)} bytes, and the most is {most_bytes}")
+            raise FilmError(f"{len(pictures)} pictures take {len(data)} bytes, above the limit of {most_bytes}")
         pictures, fps = pictures[::2], fps / 2
 
 
@@ -256,7 +255,7 @@ def _encoded(pictures: Array, fps: float) -> bytes:
     """Encode uint8 [n, height, width, 3]. imageio with Pillow makes files of 1.5 to 3 times the size."""
     _, height, width, _ = pictures.shape
     raw = ("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-")
-    # 256 colours of all pictures; without dithering, so that what stands still takes no bytes.
+    # 256 colours of all pictures; without dithering, so that still parts take no bytes.
     colours = "split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=none:diff_mode=rectangle"
     command = [encoder(), "-loglevel", "error", *raw, "-filter_complex", colours, "-f", "gif", "-loop", "0", "-"]
     try:
@@ -265,7 +264,7 @@ def _encoded(pictures: Array, fps: float) -> bytes:
             input=pictures.tobytes(),
             capture_output=True,
             timeout=_ENCODING_S,
-            process_group=0,  # Ctrl-C is for the process that films
+            process_group=0,  # Ctrl-C is for the filming process
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FilmError(f"the encoder did not work: {error}") from error

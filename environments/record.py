@@ -55,7 +55,7 @@ def _keep_copy(run: RunFolder, config: ExperimentConfig) -> str | None:
     try:
         with NoExit(), closing(make_single(config.env, source_dir=config.source_dir)) as env:
             return pickle_environment(run.vars_pkl, env)
-    except Exception as error:  # anything that the environment's own code raises
+    except Exception as error:  # any error of the environment
         return (
             f"{run.vars_pkl.name} was not written, since an environment for it could not be built, or not be closed "
             f"({type(error).__name__}: {error}). Nothing else is affected."

@@ -50,7 +50,7 @@ class Films:
             return
         try:
             self._begin()
-        except Exception as error:  # no display, no renderer, no encoder: whatever the environment makes of that
+        except Exception as error:  # no display, no renderer, no encoder, or any error of the environment
             self._end(error)
 
     def due(self, env_step: int) -> bool:
@@ -72,7 +72,7 @@ class Films:
             gif = gif_of(env.pictures, env.fps, most_bytes=MOST_FILM_BYTES)
         except _GivenUpError:
             return None
-        except Exception as error:  # whatever the environment raises where it is rendered
+        except Exception as error:  # any error of rendering
             self._end(error)
             return None
         self._reached = self._passed(env_step)
@@ -107,7 +107,7 @@ class Films:
             if self._clock() >= end_s:
                 raise _LongEnoughError
 
-        env.begin(every=-(-steps // (MOST_PICTURES - 2)))  # besides that of the reset and that of the end
+        env.begin(every=-(-steps // (MOST_PICTURES - 2)))  # without the pictures of reset and end
         with NoExit(), contextlib.suppress(_LongEnoughError):
             evaluate(
                 [env],
@@ -123,7 +123,7 @@ class Films:
         try:
             with NoExit():
                 self.close()
-        except Exception as second:  # what cannot draw may not be able to end either
+        except Exception as second:  # any error of closing
             self._warnings.append(f"the environment that was to be filmed cannot be closed: {second}")
 
     def _passed(self, env_step: int) -> int:

@@ -88,7 +88,7 @@ class Outages:
             return self._failed(file, outage, error)
         except Exception as error:
             self._outages[id(file)] = _Outage(str(error), for_good=True)
-            return OutageNotice(f"{file.path} is given up, and the run goes on: {error}", works=False)
+            return OutageNotice(f"{file.path} is given up; the run continues: {error}", works=False)
         return None if outage is None else self._worked(file, outage)
 
     def _is_paused(self, outage: _Outage, at_once: bool) -> bool:
@@ -100,7 +100,7 @@ class Outages:
         outage = None if known is None or self._is_calm(known) else known
         if outage is None:
             outage = self._outages[id(file)] = _Outage(str(error))
-            text = f"{file.path} cannot be written, which is tried again, and the run goes on: {error}"
+            text = f"{file.path} cannot be written and will be tried again; the run continues: {error}"
             notice = OutageNotice(text, works=False)
         else:
             notice = None
@@ -121,7 +121,7 @@ class Outages:
             del self._outages[id(file)]
         if not (calm if outage.again else begins):
             return None
-        text = f"{file.path} is written again; {outage.missing} records before this are missing: {outage.error}"
+        text = f"{file.path} is written again; {outage.missing} records are missing: {outage.error}"
         outage.missing = 0
         return OutageNotice(text, works=True)
 
@@ -281,5 +281,5 @@ class Logbook:
 
     def _report(self, notice: str | None) -> None:
         if notice is not None:
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it
+            with contextlib.suppress(OSError, ValueError):  # closed, or full
                 print(f"remuda: {notice}", file=sys.stderr)

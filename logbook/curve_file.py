@@ -72,7 +72,7 @@ class CurveFile:
         if not files:
             self._file = AppendedFile(self._begin())
             return
-        for path in files[:-1]:  # an older version was killed between writing a new file and removing this one
+        for path in files[:-1]:  # left by an older version that was killed while rewriting
             path.unlink(missing_ok=True)
         self._file = AppendedFile(files[-1])
         try:
@@ -105,8 +105,8 @@ class CurveFile:
             return
         with _opened(self.path) as descriptor:
             self._forget(descriptor, limit)
-        self._unmarked_bytes = MARK_INTERVAL_BYTES  # the marks that were beyond are gone
-        with contextlib.suppress(OSError):  # the disk may be full; the next record brings one
+        self._unmarked_bytes = MARK_INTERVAL_BYTES  # later marks were removed
+        with contextlib.suppress(OSError):  # the disk may be full; the next record adds a mark
             self.append(b"", {})
         self._file.rename(self._later_name(_stamp(self.path)))
 
@@ -188,7 +188,7 @@ def _last_mark(descriptor: int, wanted: Callable[[Newest], bool]) -> _Mark:
         for mark in _marks(data):
             if wanted(mark.newest):
                 return _Mark(begin + mark.end, mark.newest)
-        end = begin and begin + _LONGEST_MARK_BYTES  # one may lie across
+        end = begin and begin + _LONGEST_MARK_BYTES  # a mark may cross the border of blocks
     return _BEGINNING
 
 

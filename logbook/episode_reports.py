@@ -62,7 +62,7 @@ class CollectReport(Report):
         return "collect"
 
     def fields(self) -> dict[str, Value]:
-        # Episode averages are over the episodes that ended, rates over the window's seconds.
+        # Averages are over finished episodes, rates over the seconds of the window.
         window, totals = self.window, self.totals
         statistics, episodes = window.statistics(), len(window.episode_returns)
         fields: dict[str, Value] = {
@@ -208,7 +208,7 @@ class WorkerReport(Report):
         return "collector_worker" if self.role == "collector" else "evaluator_worker"
 
     def fields(self) -> dict[str, Value]:
-        # Some steps belong to episodes that are not over: only the lengths of those that are say how long one takes.
+        # Some steps belong to unfinished episodes, so only finished episodes give a duration.
         step_s = ratio(self.duration_s, self.step_count)
         episode_steps = self.statistics.get("length_mean", math.nan)
         return {

@@ -144,8 +144,7 @@ def _small_blank_frame(frame_bytes: int) -> bytes:
 
 def _blank_frame(frame_bytes: int) -> bytes:
     filler = max(frame_bytes - _HEADER_BYTES - _CRC_BYTES - 5, 0)
-    # A field that events do not have, its length in four bytes whatever it is: protobuf itself always takes as few as
-    # the length needs, and so could not fill every size.
+    # An unknown field whose length always takes four bytes: the shortest form of protobuf could not fill every size.
     length = bytes((filler & 0x7F | 0x80, filler >> 7 & 0x7F | 0x80, filler >> 14 & 0x7F | 0x80, filler >> 21 & 0x7F))
     return _framed(bytes((_NO_FIELD << 3 | _BYTES,)) + length + bytes(filler))
 

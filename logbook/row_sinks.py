@@ -54,8 +54,8 @@ def attach_sinks(book: Logbook, names: Sequence[SinkName], context: SinkContext)
     for name in names:
         try:
             book.sinks.append(_opened(name, context))
-        except Exception as error:  # whatever a file or a package may raise
-            warning = f"sink {name} is left out, and the run goes on: {error}"
+        except Exception as error:  # any error of a file or a package
+            warning = f"sink {name} is left out; the run continues: {error}"
             print(f"remuda: {warning}", file=sys.stderr)
             book.say("commander", warning, level="warning")
 

@@ -284,4 +284,4 @@ _ONE: msgspec.msgpack.Decoder[Begin | Moment] = msgspec.msgpack.Decoder(_ANY)
 _MANY: msgspec.msgpack.Decoder[list[Begin | Moment]] = msgspec.msgpack.Decoder(list[_ANY])
 
 
-# Several threads read series, and msgspec must not find out about a class in two at once: it has by now.
+# Made at import, since msgspec must not inspect a class in two threads at once.

@@ -55,7 +55,7 @@ class ProcessService:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is for the run, whose end is the end of the rows
+                start_new_session=True,  # Ctrl-C is for the run, whose end closes the pipe
             )
         start = {"reference": reference, "source_dir": source_dir, "folder": str(folder), "name": name}
         self._send({**start, "settings": dict(settings), "end_deadline_s": end_deadline_s})
@@ -71,9 +71,9 @@ class ProcessService:
             self._process.stdin.close()
         if not ended(self._process, self._end_deadline_s + 5.0):
             end_within(self._process, 0.0)
-            raise SinkError(f"it has not come to an end in {self._end_deadline_s:g} s")
+            raise SinkError(f"did not end within {self._end_deadline_s:g} s")
         if self._process.returncode != 0:
-            raise SinkError(f"it ended with exit code {self._process.returncode}{self._said()}")
+            raise SinkError(f"ended with exit code {self._process.returncode}{self._said()}")
 
     def _send(self, content: Mapping[str, object]) -> None:
         assert self._process.stdin is not None
@@ -84,7 +84,7 @@ class ProcessService:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
             end_within(self._process, BROKEN_S)
-            raise SinkError(f"its process has ended{self._said()}") from None
+            raise SinkError(f"the process has ended{self._said()}") from None
 
     def _said(self) -> str:
         text = self._output.read_text("utf-8", "replace").strip()[-_SHOWN_CHARACTERS:]
@@ -105,7 +105,7 @@ def _read(queue: Queue[bytes | None]) -> None:
 
 def main() -> None:
     """Serve one run."""
-    queue: Queue[bytes | None] = Queue(1)  # the parent waits, and its own queue is what is bounded
+    queue: Queue[bytes | None] = Queue(1)  # the parent blocks, and bounds its own queue
     reader = threading.Thread(target=_read, args=(queue,), daemon=True)
     reader.start()
     lines = _lines(queue)

@@ -33,11 +33,11 @@ class Statistics:
         array = np.asarray(values, dtype=np.float64)
         if array.size == 0:
             return cls()
-        ordered = np.sort(array, axis=None)  # np.median alone takes four times as long as all that is here
+        ordered = np.sort(array, axis=None)  # np.median alone takes four times as long as this function
         smallest, largest = float(ordered[0]), float(ordered[-1])
         if math.isnan(largest):
             return cls()
-        with np.errstate(all="ignore"):  # an infinite reward is the user's; it must not end a log
+        with np.errstate(all="ignore"):  # an infinite reward must not end a log
             median = float((ordered[(array.size - 1) // 2] + ordered[array.size // 2]) / 2)
             return cls(float(array.mean()), float(array.std()), largest, smallest, median)
 
@@ -128,7 +128,7 @@ def spread_evenly(values: NDArray[np.generic], buckets: int) -> Histogram | None
 def put_together(first: Histogram, second: Histogram) -> Histogram:
     """Add both histograms. Raises ValueError for different buckets."""
     if (first.left, first.rights) != (second.left, second.rights):
-        raise ValueError("histograms of other buckets cannot be put together")
+        raise ValueError("histograms with different buckets cannot be added")
     return replace(
         first,
         counts=[min(a + b, _LARGEST_COUNT) for a, b in zip(first.counts, second.counts, strict=True)],

@@ -103,7 +103,7 @@ class CsvSink:
     becomes a new last column, with nan in the former rows."""
 
     def __init__(self, path: Path, *, resumed_env_step: int | None = None) -> None:
-        """Open the file; continue an existing file without rows beyond `resumed_env_step`. Raises ValueError, OSError."""
+        """Open the file; existing rows stay, except those beyond `resumed_env_step`. Raises ValueError, OSError."""
         self.path = path
         self._table = Table(path, _FIRST_COLUMNS, separator=",", step_column="env_step", resumed_step=resumed_env_step)
 

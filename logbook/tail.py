@@ -211,7 +211,7 @@ def _before_last(descriptor: int, size: int, lines: int) -> int:
         return size
     position, wanted, bound = size, lines, max(0, size - LAST_BYTES)
     if size and os.pread(descriptor, 1, size - 1) == b"\n":
-        wanted += 1  # the end of the last line is not the end of the one before
+        wanted += 1  # the newline of the last line does not count
     while position > bound:
         start = max(bound, position - _BLOCK_BYTES)
         block = os.pread(descriptor, position - start, start)
@@ -232,7 +232,7 @@ def whole_characters(block: bytes) -> int:
     """Return the length of the part of `block` that ends with a whole UTF-8 character."""
     for cut in range(min(4, len(block))):
         byte = block[-1 - cut]
-        if byte & 0xC0 != 0x80:  # where the last character begins
+        if byte & 0xC0 != 0x80:  # begin of the last character
             length = 1 if byte < 0xC0 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
             return len(block) if length <= cut + 1 else len(block) - cut - 1
     return len(block)

@@ -42,7 +42,7 @@ class EventWriter:
         self._last_steps: Mapping[str, float] = {}
         """Last valid step by axis, while a full disk prevents the removal of later points."""
         if resumed is not None:
-            before = resumed.train_iter - 1  # the run ended there: it goes on, and will say how it ends
+            before = resumed.train_iter - 1  # the run continues, and will report other results
             self._cut(
                 {
                     "iter": resumed.train_iter,
@@ -156,7 +156,7 @@ class EventWriter:
 
 def as_markdown(settings: Mapping[str, JsonValue]) -> str:
     """The settings as a block of YAML."""
-    import yaml  # not above: workers import this module too, and never call this
+    import yaml  # workers import this module, but never call this
 
     text = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True)
     return "".join(f"    {line}\n" for line in text.splitlines())

@@ -65,7 +65,7 @@ class BackgroundSink:
         try:
             self._rows.put_nowait(dict(record))
         except Full:
-            raise SinkError(f"{_WAITING_ROWS} rows wait for it") from None
+            raise SinkError(f"too slow: {_WAITING_ROWS} rows are waiting") from None
 
     def close(self) -> None:
         """No more rows come; see `finish`. May be called again."""
@@ -83,7 +83,7 @@ class BackgroundSink:
         self._thread.join(max(deadline_s - time.monotonic(), 0.0))
         self._raise()
         if self._thread.is_alive():
-            raise SinkError("it did not end in time")
+            raise SinkError("did not end in time")
 
     def _raise(self) -> None:
         error, self._error = self._error, None
@@ -96,9 +96,9 @@ class BackgroundSink:
             while (row := self._rows.get()) is not None:
                 service.log(row)
             service.finish()
-        except (Exception, SystemExit) as error:  # somebody else's code may even want to end the process
+        except (Exception, SystemExit) as error:  # foreign code may even exit
             self._error = error
-            with suppress(Empty):  # rows that nobody takes any more would block `close`'s thread for good
+            with suppress(Empty):  # a full queue would block the thread of `close` forever
                 while True:
                     self._rows.get_nowait()
 
@@ -134,7 +134,7 @@ class _Wandb:
         self._run, self._newest = run, 0
 
     def log(self, record: Mapping[str, float]) -> None:
-        self._newest = max(self._newest, int(record["env_step"]))  # wandb drops what comes after a later step
+        self._newest = max(self._newest, int(record["env_step"]))  # wandb drops rows below an earlier step
         self._run.log(_finite(record), step=self._newest)
 
     def finish(self) -> None:

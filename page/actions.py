@@ -233,7 +233,7 @@ class Actions:
         with tempfile.TemporaryDirectory(prefix="remuda-page-") as folder:
             config = Path(folder) / NAME
             config.write_text(body.text, encoding="utf-8")
-            # what the text does not say is meant from here, and not from the temporary folder
+            # relative paths begin in the folder of the page, not in the temporary folder
             return self._submitted(config, [*body.set, f"source_dir={json.dumps(loaded.config.source_dir)}"], options)
 
     def resume(self, body: ResumeBody) -> Submission:
@@ -266,7 +266,7 @@ class Actions:
             command("evaluate", str(folder.root), *options),
         )
         if found is None:
-            raise BusyError("other evaluations go on: wait until one of them is over")
+            raise BusyError("too many evaluations are running: wait for the end of one")
         return found
 
     def note(self, body: NoteBody) -> Notes:
@@ -280,9 +280,9 @@ class Actions:
 
     def _submitted(self, config: Path, sets: Sequence[str], options: Sequence[str]) -> Submission:
         if self._connection_file is None:
-            raise NoCoordinatorError("this page shows stored runs: it belongs to no coordinator")
+            raise NoCoordinatorError("this page shows stored runs and has no coordinator")
         if not self._submissions.acquire(blocking=False):
-            raise BusyError("other submissions go on: try again in a moment")
+            raise BusyError("too many submissions are running: try again in a moment")
         try:
             where = [f"--connection-file={self._connection_file}", f"--runs-dir={self._views.ids.runs_dir}"]
             sets_ = [f"--set={one}" for one in sets]
@@ -292,7 +292,9 @@ class Actions:
         except subprocess.TimeoutExpired as error:
             raise RefusedByCommandError(f"the submission took longer than {SUBMIT_S:g} s") from error
         except BrokenOffError as error:
-            text = "the page was ended meanwhile: if remuda status does not show the experiment, submit it again"
+            text = (
+                "the page ended during the submission: if `remuda status` does not list the experiment, submit it again"
+            )
             raise BrokenOffError(text) from error
         finally:
             self._submissions.release()

@@ -141,7 +141,7 @@ class Page:
 
     async def _write(self, write: Write, request: Request) -> Response:
         if write.action not in allowed(right_of(request)):
-            text = f"the token of this link only reads: {write.action} needs one with the right operator"
+            text = f"this link's token allows only reading: {write.action} needs the right operator"
             return failure(HTTPStatus.FORBIDDEN, "right", text)
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return failure(HTTPStatus.BAD_REQUEST, "invalid", "the body must be application/json")
@@ -218,7 +218,7 @@ class Page:
                 with anyio.move_on_after(self._round_s):
                     await self._ending.wait()
         except (UnknownRunError, OSError):
-            return  # the run was removed: whoever asks again is error_answer
+            return  # the run was removed: the next request gets the error
         finally:
             self._streams -= 1
 
@@ -230,7 +230,7 @@ class Page:
             answer = error_answer(error)
             if answer is None:
                 traceback.print_exc(file=sys.stderr)
-                text = "the page's server failed; the terminal of the command that serves it says why"
+                text = "the page's server failed: the terminal of its command shows the reason"
                 answer = failure(HTTPStatus.INTERNAL_SERVER_ERROR, "failed", text)
             return answer
 

@@ -68,12 +68,12 @@ class Films:
             self._read_on()
             position = self._found.get(train_iter)
         if position is None:
-            raise NoFilmError(f"there is no film of iteration {train_iter}")
+            raise NoFilmError(f"no film of iteration {train_iter}")
         with open_regular(position.path, follow_link=False) as file:
             content = os.pread(file.fileno(), position.size, position.begin)
         gif = _gif(content, train_iter)
-        if gif is None:  # the file was written again meanwhile
-            raise NoFilmError(f"there is no film of iteration {train_iter} any more")
+        if gif is None:  # the file was rewritten
+            raise NoFilmError(f"no film of iteration {train_iter} any more")
         return gif
 
     def _read_on(self) -> None:
@@ -100,12 +100,12 @@ class Films:
         while position + _HEADER_BYTES <= len(block):
             length = int.from_bytes(block[position : position + 8], "little")
             if length > _LARGEST_RECORD:
-                return 0  # damaged: what follows cannot be found
+                return 0  # damaged: later records cannot be found
             end = position + _HEADER_BYTES + length + _CRC_BYTES
             if end > len(block):
                 if position or len(block) < _BLOCK_BYTES:
                     break
-                block = os.pread(descriptor, end, offset)  # a record that is longer than a block
+                block = os.pread(descriptor, end, offset)  # a record longer than a block
                 if len(block) < end:
                     return 0
             begin = position + _HEADER_BYTES

@@ -51,7 +51,7 @@ class Commands:
         """
         with self._lock:
             if self._closed.is_set():
-                raise BrokenOffError("the page's server is ending: nothing was begun")
+                raise BrokenOffError("the page's server is ending: the command was not started")
             process = subprocess.Popen(
                 command,
                 cwd=folder,
@@ -74,7 +74,7 @@ class Commands:
             with self._lock:
                 self._going_on.discard(process)
         if self._closed.is_set() and process.returncode == -signal.SIGKILL:
-            raise BrokenOffError("the page's server has ended before the command had")
+            raise BrokenOffError("the page's server ended before the command")
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class Evaluations:
                 deterministic=deterministic,
                 began_s=time.time(),
             )
-            # files: an output of any size takes no memory here
+            # files, since output of any size takes no memory here
             output, errors = (opened.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True

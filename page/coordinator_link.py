@@ -102,7 +102,7 @@ class CoordinatorLink:
         """Return the newest status. Raises NoCoordinatorError without a status or for a silent coordinator."""
         seen = self.look()
         if seen.presence == "none":
-            raise NoCoordinatorError("this page shows stored runs: it belongs to no coordinator")
+            raise NoCoordinatorError("this page shows stored runs and has no coordinator")
         if seen.presence == "silent" or seen.status is None:
             raise NoCoordinatorError(f"the coordinator does not answer: {seen.why}")
         return seen.status
@@ -110,7 +110,7 @@ class CoordinatorLink:
     def do(self, action: Callable[[Client], _Answer]) -> _Answer:
         """Send a request to the coordinator over a separate connection. Raises NoCoordinatorError, RefusedError."""
         if self._connection_file is None:
-            raise NoCoordinatorError("this page shows stored runs: it belongs to no coordinator")
+            raise NoCoordinatorError("this page shows stored runs and has no coordinator")
         with self._actions:
             try:
                 with self._make_client(self._connection_file) as client:

@@ -319,7 +319,7 @@ def _lines(descriptor: int) -> Iterator[list[str]]:
         offset += len(block)
         *lines, rest = (rest + block).split(b"\n")
         if len(rest) > _LONGEST_LINE_BYTES:
-            return  # this is no table
+            return  # not a table
         yield [line.decode("utf-8", "replace").rstrip("\r") for line in lines[is_first:]]
         is_first = is_first and not lines
 

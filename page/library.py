@@ -163,7 +163,7 @@ class Library:
                     self.whole = {**self.whole, run: self.whole.get(run, 0) + 1}
             else:
                 with self._lock:
-                    self._unread.append((run, kept))  # the others have their turn
+                    self._unread.append((run, kept))  # other files come first
             time.sleep(_PAUSE_S)
 
     def _read_piece(self, kept: _Entry[Any]) -> bool:
@@ -173,7 +173,7 @@ class Library:
                 budget = Budget(_PIECE_S)
                 done = kept.forgotten or bool(kept.reader.read(lambda: budget() and not self._answering))
             except OSError:
-                done = True  # whoever asks next is told
+                done = True  # the next request gets the error
             if done:
                 kept.waits = False
             return done

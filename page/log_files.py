@@ -105,7 +105,7 @@ def known_log(log: Path, file: str) -> Path:
     if file not in _sources(log) and not (folder in FOLDERS and _WORKER.fullmatch(name)):
         raise UnknownLogError(f"there is no log {file[:100]!r}")
     if not _is_inside(log, folder):
-        raise UnknownLogError(f"the folder of the log {file} is a link, which is not followed")
+        raise UnknownLogError(f"the folder of the log {file} is a link; links are not followed")
     return log / file
 
 
@@ -157,7 +157,7 @@ def search(
             start = max(end - _BLOCK_BYTES, 0)
             block = os.pread(opened.fileno(), end - start, start)
             skipped = 0 if start == 0 else block.find(b"\n", 0, len(block) - 1) + 1
-            # without an end of a line in the block it is all one line, of which pieces are shown
+            # a block without newline is part of one line, and shown in pieces
             found = _matches(file, block[skipped:], start + skipped, wanted)
             room = most - len(matches)
             matches += found[:room]
@@ -250,7 +250,7 @@ def search_all(log: Path, text: str, *, case: bool = False) -> SearchResult:
         try:
             found = search(log, file.file, text, case=case, most=MOST_MATCHES - len(matches))
         except FileNotFoundError:
-            continue  # it was removed just now
+            continue  # removed meanwhile
         except OSError:
             whole = False
             continue

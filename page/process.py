@@ -115,7 +115,7 @@ class AddressFile:
         address = self.address
         try:
             return None if address is None else urlsplit(address.url).port
-        except ValueError:  # none above 65535
+        except ValueError:  # above 65535
             return None
 
     def url_of(self, coordinator: str) -> str | None:
@@ -197,9 +197,9 @@ class PageProcess:
     def close(self) -> None:
         """End the process, and wait for the end. May be called again."""
         self._closing.set()
-        while self._thread.is_alive():  # which may be starting it again just now
+        while self._thread.is_alive():  # the thread may be restarting it
             if _break_off(self._process) is None:
-                break  # even SIGKILL does not end it
+                break  # even SIGKILL failed
             self._thread.join(_LOOK_S)
         self._listener.close()
 
@@ -219,11 +219,11 @@ class PageProcess:
             stdout=subprocess.DEVNULL,
             env=child_environment(os.environ),
             pass_fds=(listener,),
-            start_new_session=True,  # Ctrl-C reaches only this process, which then ends that one
+            start_new_session=True,  # Ctrl-C reaches only this process, which ends the other
         )
         first = {"viewer": self._tokens.viewer, "operator": self._tokens.operator}
         assert process.stdin is not None, "it was asked for"
-        with contextlib.suppress(BrokenPipeError):  # it has died already, which the thread notices
+        with contextlib.suppress(BrokenPipeError):  # already dead; the thread notices
             process.stdin.write(msgspec.json.encode(first) + b"\n")
             process.stdin.flush()
         return process
@@ -234,7 +234,7 @@ class PageProcess:
             if self._closing.is_set():
                 return
             _break_off(self._process)
-            self._say(f"the page's process ended with exit code {code}; it is started again in {RESTART_S:g} s")
+            self._say(f"the page's process ended with exit code {code}; it restarts in {RESTART_S:g} s")
             if not self._start_again():
                 return
 

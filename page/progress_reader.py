@@ -84,7 +84,7 @@ class ProgressReader:
                 block = os.pread(file.fileno(), _BLOCK_BYTES, offset)
             whole = block.rfind(b"\n") + 1
             if not whole:
-                done = True  # a line that is being written; or one longer than a block, and this is no table
+                done = True  # an unfinished line, or a line longer than a block: not a table
                 break
             self.table.extend(self._rows(block[:whole]))
             offset += whole
@@ -96,7 +96,7 @@ class ProgressReader:
         if offset > self._mark.offset:
             self._mark = moved(self._path, self._mark, offset)
         if done and self.names:
-            self.size_bytes = offset  # a last line that is being written is no part of it
+            self.size_bytes = offset  # without an unfinished last line
         return done
 
     def sample(self, rows: int) -> FloatArray:
@@ -109,7 +109,7 @@ class ProgressReader:
         with open_regular(self._path, follow_link=False) as file:
             for at in np.linspace(0, self.size_bytes - 1, rows, dtype=np.int64):
                 lines = os.pread(file.fileno(), _SAMPLE_BYTES, int(at)).split(b"\n", 2)
-                if len(lines) == 3:  # the rest of one line, a whole one, and what follows
+                if len(lines) == 3:  # the rest of a line, a whole line, and more
                     found.append(lines[1])
         distinct = list(dict.fromkeys(found))
         return self._numbers(distinct)
@@ -134,7 +134,7 @@ class ProgressReader:
         lines = block.count(b"\n")
         try:
             numbers = np.fromstring(block, np.float64, sep=" ")
-        except ValueError:  # some cell is no number
+        except ValueError:  # a cell is not a number
             numbers = np.empty(0)
         if len(numbers) == lines * len(self.names):
             return self.bucketed(numbers.reshape(lines, -1))
@@ -150,5 +150,5 @@ class ProgressReader:
 def _number(cell: bytes) -> float:
     try:
         return float(cell)
-    except ValueError:  # empty, or the name of something
+    except ValueError:  # empty, or a text
         return math.nan

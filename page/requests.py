@@ -163,7 +163,7 @@ def error_answer(error: Exception) -> Response | None:
         return failure(HTTPStatus.UNPROCESSABLE_ENTITY, "config", str(error), error.problems)
     for kind, (status, code) in _STATUS.items():
         if isinstance(error, kind):
-            text = "it is not there (any more)" if isinstance(error, FileNotFoundError) else str(error)
+            text = "it does not exist (any more)" if isinstance(error, FileNotFoundError) else str(error)
             return failure(status, code, text)
     return None
 
@@ -207,8 +207,8 @@ def _log(views: Views, query: Query) -> object:
         return _log_part(views, query)
     except FileNotFoundError:
         raise
-    except OSError as error:  # a link, or one that others may not read
-        raise log_files.UnknownLogError(f"it cannot be read: {error.strerror}") from error
+    except OSError as error:  # a link, or a file without permission
+        raise log_files.UnknownLogError(f"the log cannot be read: {error.strerror}") from error
 
 
 def _log_part(views: Views, query: Query) -> object:
@@ -216,7 +216,7 @@ def _log_part(views: Views, query: Query) -> object:
     before, wanted = query.offset("before"), query.optional("search")
     if not wanted:
         if file == _ALL_LOGS:
-            raise InvalidError("file=*: all logs are only searched; add search=TEXT")
+            raise InvalidError("file=*: all logs can only be searched: add search=TEXT")
         lines = query.whole("lines", 500, least=1, most=log_files.MOST_LINES)
         return log_files.read_part(folder.log, file, before=before, after=query.offset("after"), lines=lines)
     if len(wanted) > LONGEST_SEARCH:

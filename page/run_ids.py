@@ -43,7 +43,7 @@ class RunIds:
         try:
             inside = root.resolve().is_relative_to(self.runs_dir.resolve())
             there = inside and _is_run(root)
-        except (OSError, RuntimeError, ValueError):  # a link that leads to itself, a name that no file can have
+        except (OSError, RuntimeError, ValueError):  # a link to itself, an impossible file name
             there = False
         if not there:
             raise UnknownRunError(f"there is no run {run[:100]!r}")

@@ -181,11 +181,11 @@ class Spans:
 
     def _worker(self, event: Event, role: str, worker: str) -> None:
         if event.event in _COMES:
-            if role not in self._present:  # the first one: nobody was there before
+            if role not in self._present:  # the first worker of the role
                 self._present[role] = set()
                 self._since_s[role] = 0.0
             if self._ended_s is not None and event.event == "worker_joined":
-                self._ended_s = None  # it was resumed
+                self._ended_s = None  # resumed
             self._present[role].add(worker)
             self._close(role, event.wall_s)
         elif event.event in _GOES and role in self._present:
@@ -277,7 +277,7 @@ class SeriesReader:
         if offset > self._mark.offset:
             self._mark = moved(self._path, self._mark, offset)
             self.size_bytes = max(self.size_bytes, offset)
-        if done:  # a torn end is no part of it
+        if done:  # without a torn end
             self.size_bytes = self._mark.offset
         return done
 
@@ -319,7 +319,7 @@ def records_at(descriptor: int, offset: int) -> tuple[list[Begin | Moment], int,
     OSError."""
     data = os.pread(descriptor, _BLOCK_BYTES, offset)
     records, length = decode_records(data)
-    if not length and len(data) == _BLOCK_BYTES:  # a very long record, or damage
+    if not length and len(data) == _BLOCK_BYTES:  # a very long or damaged record
         data = os.pread(descriptor, LONGEST_BYTES, offset)
         records, length = decode_records(data)
     return records, length, not length or len(data) < _BLOCK_BYTES

@@ -140,7 +140,7 @@ def main() -> None:
     arguments = parser.parse_args()
     start = msgspec.json.decode(sys.stdin.buffer.readline(_LONGEST_LINE_BYTES), type=Start)
     raise_open_files_limit()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the process that started this one, which ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the parent, which ends this process
     with socket.socket(fileno=arguments.listener) as listener:
         views = Views(arguments.runs_dir, CoordinatorLink(arguments.connection_file), of_launch=arguments.of_launch)
         actions = Actions(views, arguments.connection_file)
@@ -160,8 +160,8 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             http=visits.protocol(),
-            log_level="error",  # strangers could fill a log with warnings of what they send
-            access_log=False,  # whoever reads logs needs not know what was looked at
+            log_level="error",  # strangers could fill a log with warnings
+            access_log=False,  # readers of logs need not know the visited views
             server_header=False,
             date_header=False,
             proxy_headers=False,

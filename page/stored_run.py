@@ -158,7 +158,7 @@ def stamp_of(folder: RunFolder) -> tuple[Stamp, float]:
             stamps.append((0, 0))
             continue
         stamps.append((status.st_mtime_ns, status.st_size))
-        if path != folder.notes:  # a note says nothing about how the run goes
+        if path != folder.notes:  # a note is not a change of the run
             newest_ns = max(newest_ns, status.st_mtime_ns)
     return tuple(stamps), newest_ns / 1e9
 
@@ -237,7 +237,7 @@ def stored_run(read: FolderFacts, group: str, sweep: str | None) -> StoredRun:
         policies=[_policy_row(read.run, name, its) for name, its in read.learned.items() if name],
         note=read.notes.note,
         tags=read.notes.tags,
-        tasks=[task for each in list(learned)[:1] for task in each.tasks],  # those of all policies are the same
+        tasks=[task for each in list(learned)[:1] for task in each.tasks],  # equal for all policies
     )
 
 

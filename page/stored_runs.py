@@ -42,7 +42,7 @@ class StoredRuns:
         if self._clock() >= self._good_until_s and self._listing.acquire(blocking=not self._began):
             try:
                 begun_s = self._clock()
-                if begun_s >= self._good_until_s:  # no other thread has made it meanwhile
+                if begun_s >= self._good_until_s:  # not made by another thread meanwhile
                     self._listed = self._list()
                     self._began = True
                     now_s = self._clock()
@@ -96,7 +96,7 @@ class StoredRuns:
             folder = self._ids.folder(run)
             stamp, changed_s = stamp_of(folder)
         except (UnknownRunError, OSError):
-            return None  # it was removed just now
+            return None  # removed meanwhile
         known = self._known.get(run)
         if known is not None and known[0] == stamp:
             return known[1]

@@ -296,7 +296,7 @@ class Follower:
             try:
                 piece = tail.read(self._log, tail.LogPosition(file, before.log_inode, before.log_offset))
             except OSError:
-                return  # it is not there yet
+                return  # not written yet
             inode, end = piece.position.inode, piece.position.offset
             reset = bool(before.log_inode) and (inode != before.log_inode or end < before.log_offset)
             if not piece.text and not reset:

@@ -186,7 +186,7 @@ def _role(name: str, rows: FloatArray, at: int, begin: FloatArray, end: FloatArr
         )
         for bucket in range(len(rows))
     ]
-    for bucket in reversed(range(len(rows) - 1)):  # a report covers the time since the one before it
+    for bucket in reversed(range(len(rows) - 1)):  # a report covers the time since the former report
         by_bucket[bucket] = by_bucket[bucket] or by_bucket[bucket + 1]
     return RoleTimeline(
         role=name,

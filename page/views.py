@@ -144,7 +144,7 @@ class Views:
         where = "" if file == runs_dir / "connection.json" else f" --connection-file {quote(str(file))}"
         return f"remuda page {quote(str(runs_dir))} --link{where}"
 
-    # --- what only a coordinator knows ---
+    # --- facts of the coordinator ---
 
     def herd(self) -> Herd:
         """Raises NoCoordinatorError."""
@@ -167,7 +167,7 @@ class Views:
                 with self.library.series(self._first_policy(run), budget) as reader:
                     found += failures_of(run, reader.events)
             except (UnknownRunError, OSError):
-                continue  # it has no folder yet, or no longer
+                continue  # no folder yet, or removed
         return newest(found)
 
     # --- runs ---

@@ -43,7 +43,7 @@ export async function resume({ api, said, go }, { run }) {
 	go(runAddress(run));
 }
 
-// `chosen`: the train_iter of the checkpoint that is named at first.
+// `chosen`: train_iter of the preselected checkpoint.
 export async function evaluate({ api, said, go }, { run }, chosen = "best") {
 	const known = [["best", "the best"], ["last", "the last"], ...(chosen === "best" ? [] : [[String(chosen), `update ${chosen}`]])];
 	const which = choose(h("select"), known, String(chosen));
@@ -64,10 +64,10 @@ export async function evaluate({ api, said, go }, { run }, chosen = "best") {
 
 const LONGEST = 2000;
 
-// The tags of a run; with `act(tag)` each is a button.
+// The tags of a run; with `act(tag)` as buttons.
 export const chips = (tags, act = null) => tags.map((tag) => (act ? h("button.chip", { title: `Show the runs with ${tag}`, onclick: () => act(tag) }, tag) : h("span.chip", tag)));
 
-// Resolves to {note, tags} as they are now kept, or to null.
+// Resolves to the stored {note, tags}, or to null.
 export async function editNotes({ api, said }, { run, note, tags }) {
 	const text = h("textarea", { rows: "6", maxlength: String(LONGEST), value: note });
 	const words = h("input", { autocomplete: "off", value: tags.join(", "), placeholder: "baseline, lr sweep" });

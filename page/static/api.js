@@ -1,10 +1,10 @@
 // Requests to the page's server with the token of the link, and addresses of views.
-// The stream of events: read with fetch, since it needs a header, and opened again while the page is open. A page that is
-// hidden has none: a browser allows six connections to a server.
+// The stream of events is read with fetch, since it needs a header, and reopened while the page is open. A hidden page has
+// no stream: a browser allows six connections to a server.
 
 const KEPT = "remuda.token";
 
-// The server says no: `status` of HTTP, 0 without an answer; a sentence, and the problems of a config.
+// A refusal by the server: `status` of HTTP, 0 without an answer; a message, and the problems of a config.
 export class Refusal extends Error {
 	constructor(status, { message, problems = [] } = {}) {
 		super(message || `The page's server answered ${status}.`);
@@ -14,15 +14,15 @@ export class Refusal extends Error {
 
 const silent = () => new Refusal(0, { message: "The page's server does not answer." });
 
-// A module of the page, which may be asked for while nobody answers.
+// Loads a module of the page, possibly while the server is silent.
 export const load = (name) => import(`./${name}.js`).catch((error) => {
 	throw error instanceof TypeError ? silent() : error;
 });
 
-// The token in a fragment; "" if there is none.
+// The token in a fragment, or "".
 export const tokenIn = (text) => /[#&?]token=([\w-]+)/.exec(text)?.[1] ?? "";
 
-// Take the token out of the address, so that nobody copies it, and keep it for this tab.
+// Moves the token from the address, where it might be copied, into the storage of this tab.
 export function takeToken(place, history, store) {
 	const token = tokenIn(place.hash);
 	if (!token) return;
@@ -47,7 +47,7 @@ export class Api {
 		return this.store.getItem(KEPT) ?? "";
 	}
 
-	// The answer as it is. Throws a Refusal or an AbortError.
+	// Returns the raw answer. Throws a Refusal or an AbortError.
 	async raw(path, { headers, ...options } = {}) {
 		const answer = await fetch(path, { cache: "no-store", ...options, headers: { Authorization: `Bearer ${this.token}`, ...headers } }).catch((error) => {
 			throw error.name === "AbortError" ? error : silent();
@@ -101,7 +101,7 @@ export class Parser {
 
 export const pause = (failures) => Math.min(500 * 2 ** (failures - 1), 5000);
 
-// Read events until `signal` is aborted; `stands(bool)` is told whether the stream does. Throws a Refusal that is final.
+// Reads events until `signal` is aborted; `stands(bool)` receives the state of the connection. Throws a final Refusal.
 export async function follow(api, address, { heard, stands, signal, silence_ms = 45000 }) {
 	let [last, failures] = [null, 0];
 	while (!signal.aborted) {
@@ -124,7 +124,7 @@ export async function follow(api, address, { heard, stands, signal, silence_ms =
 	}
 }
 
-// One connection: null once it stands, then its events. It ends when nothing was heard for too long.
+// A connection: yields null once open, then events. Ends after a long silence.
 async function* connection(api, address, last, signal, silence_ms) {
 	const silent = new AbortController();
 	let timer = 0;

@@ -1,4 +1,4 @@
-// The page: which view is open, the one stream that keeps it new, and what is said when nobody answers.
+// The page: the open view, the one stream of its news, and messages about a silent server.
 
 import { Api, follow, load, parsed, query, takeToken, tokenIn } from "./api.js";
 import { listen, shortcuts } from "./dialog.js";
@@ -15,7 +15,7 @@ const context = {
 	queue: null,
 	go: (to) => (location.hash = to),
 	said: (text) => say(said, text),
-	// Why an action is not offered; "" if it is.
+	// Reason for a missing action, or "".
 	why(action) {
 		const { right, actions, operator_command } = context.session;
 		if (actions.includes(action)) return "";
@@ -84,7 +84,7 @@ function told(session) {
 	if (before !== JSON.stringify(session)) open?.on.session?.(session);
 }
 
-// Say who answers, or since when nobody does.
+// Shows the server, or the begin of its silence.
 function state() {
 	const { live, coordinator, since_s, right, host, version, runs_dir, of_launch } = context.session;
 	const silent = !stands || coordinator === "silent";

@@ -3,8 +3,8 @@
 import { fill, h, say } from "./dom.js";
 import { digits, plural, short } from "./format.js";
 
-// What a chart shows of one quantity of an answer of /api/curves: a line per group of seeds with a band of one standard
-// deviation, and one per other run, with a band of what was thinned: {name, x, mean, low, high}.
+// The lines of one quantity in an answer of /api/curves: a line per group of seeds with a band of one standard deviation,
+// and a line per other run with a band of the thinned values: {name, x, mean, low, high}.
 export function lines({ runs: all, groups: together }, bands = true) {
 	const groups = bands ? together.filter(({ runs }) => runs.length > 1) : [];
 	const within = new Set(groups.flatMap(({ runs }) => runs));
@@ -15,7 +15,7 @@ export function lines({ runs: all, groups: together }, bands = true) {
 	].filter(({ x }) => x.length);
 }
 
-// What happened to the runs of one quantity, as {at, text}, each once, in order. A mark that has no such x is left out.
+// Distinct marks of the runs of one quantity, as {at, text}, in order. Marks without this x are left out.
 export function marks({ runs }, x) {
 	const all = runs.flatMap((run) => run.marks ?? []).filter((mark) => Number.isFinite(mark[x])).map((mark) => ({ at: mark[x], text: String(mark.text) }));
 	return [...new Map(all.map((mark) => [`${mark.at} ${mark.text}`, mark])).values()].sort((a, b) => a.at - b.at);
@@ -23,9 +23,9 @@ export function marks({ runs }, x) {
 
 export const hasBand = ({ low, high }) => Boolean(low?.some((value, at) => Number.isFinite(value) && high[at] > value));
 
-// The exponential mean of the values so far, as TensorBoard has it where points are evenly spaced: divided by the weight of
-// all values, so that it does not begin at 0. Of points that lie closer together each counts for less: the points of a
-// group are those of all its seeds. What is no number stays as it is, and counts for nothing.
+// The exponential mean of the values so far, like TensorBoard for evenly spaced points: divided by the total weight, so
+// that it does not begin at 0. Closer points have less weight, since a group has the points of all its seeds. Other values
+// than numbers stay unchanged, without weight.
 export function smoothed(x, values, weight, seeds = 1) {
 	const usual = (x.at(-1) - x[0]) / Math.max(x.length / seeds - 1, 1);
 	let [sum, whole, before] = [0, 0, null];
@@ -37,8 +37,8 @@ export function smoothed(x, values, weight, seeds = 1) {
 	});
 }
 
-// A line as it is drawn: smoothed, and without what a logarithmic axis cannot show. `raw` is the line before smoothing;
-// `hidden` counts points that are left out. A band goes down to the least value that is drawn.
+// A line for drawing: smoothed, and without values that a logarithmic axis cannot show. `raw` is the line before
+// smoothing; `hidden` counts missing points. A band ends at the least drawn value.
 export function drawable({ name, x, mean, low, high, seeds }, { logx = false, logy = false, smooth = 0 }) {
 	const there = x.map((at, index) => index).filter((index) => !logx || x[index] > 0);
 	const of = (values) => values && there.map((index) => values[index]);
@@ -53,14 +53,14 @@ export function drawable({ name, x, mean, low, high, seeds }, { logx = false, lo
 	};
 }
 
-// Where a value stands between gaps: no line shows it. Undefined is no gap, but where another line has a point.
+// Indexes of values between gaps, which no line shows. Undefined is not a gap: only another line has a point there.
 export function isolated(values) {
 	const own = values.map((value, at) => at).filter((at) => values[at] !== undefined);
 	const gap = (at) => at === undefined || values[at] === null;
 	return own.filter((at, index) => values[at] !== null && gap(own[index - 1]) && gap(own[index + 1]));
 }
 
-// What a chart says to somebody who cannot see it.
+// Text for users of screen readers.
 export function summary({ mean }) {
 	const values = mean.filter(Number.isFinite);
 	return values.length ? { last: values.at(-1), most: values.reduce((a, b) => Math.max(a, b)) } : null;
@@ -80,13 +80,13 @@ const value = (name) => getComputedStyle(document.documentElement).getPropertyVa
 const LOGARITHMIC = 3; // as uPlot calls it
 let library = null;
 
-// null if nobody has answered: it is asked for again.
+// null without an answer; requested again later.
 const loaded = () => (library ??= new Promise((onload, onerror) => {
 	document.head.append(h("script", { src: "static/uPlot.iife.min.js", onload, onerror }));
 }).catch(() => (library = null)));
 
-// Returns {element, show(lines, x, how), close()}: lines as curves.js has them. `y` says what is drawn. `how`: `logx`,
-// `logy`, `smooth`, `marks`, and `wrong`: why there is nothing. Charts over the same x share a cursor.
+// Returns {element, show(lines, x, how), close()}: lines in the form of `lines`. `y`: the quantity. `how`: `logx`,
+// `logy`, `smooth`, `marks`, and `wrong`: reason for an empty chart. Charts over the same x share a cursor.
 export function chart(y, height = 260) {
 	const place = h("div", { role: "img", "aria-label": y, tabindex: "0", onkeydown: (event) => stepped(event) });
 	const heard = h("p.unseen", { "aria-live": "polite" });
@@ -120,7 +120,7 @@ export function chart(y, height = 260) {
 		};
 	}
 
-	// A dot for each point, where they stand apart; closer ones would hide the line.
+	// A dot for each point, if the points are far apart; close dots would hide the line.
 	const dotted = (line) => line.x.length * DOT_PX <= Math.max(place.clientWidth, 200);
 
 	// Marks as vertical lines with their texts, and the value of a curve that is a single point.
@@ -229,14 +229,14 @@ export function chart(y, height = 260) {
 	};
 }
 
-// The ends of a logarithmic axis, one digit each, as its marks have them.
+// The ends of a logarithmic axis, rounded to one digit like its marks.
 function around(least, most) {
 	if (!(least > 0)) return [1, 10];
 	const to = (round, size) => round(size / 10 ** Math.floor(Math.log10(size))) * 10 ** Math.floor(Math.log10(size));
 	return [to(Math.floor, least / 1.05), to(Math.ceil, most * 1.05)];
 }
 
-// The marks of a logarithmic axis that have room for a label, the round ones first; null for the others.
+// Marks of a logarithmic axis with room for a label, round numbers first; null for other marks.
 function labelled(plot, ticks, axis) {
 	const [scale, room, kept] = [axis === 0 ? "x" : "y", ROOM_PX[axis], new Map()];
 	for (const first of ["1", "25", "37", "4689"]) {

@@ -13,7 +13,7 @@ const MOST_SMOOTH = 0.99;
 export const MOST_CHARTS = 12;
 export const RETURN = "evaluation/return_mean";
 
-// The choice in `asked`, of type URLSearchParams; what is missing or makes no sense is as for a new reader.
+// The choice in `asked`, of type URLSearchParams, with defaults for missing or invalid parts.
 export function choiceIn(asked) {
 	const is = (y) => /^(evaluation|interval|progress)\/./.test(y);
 	const [charts, smooth] = [[...new Set(asked.getAll("chart").filter(is))].slice(0, MOST_CHARTS), Number(asked.get("smooth"))];
@@ -27,7 +27,7 @@ export function choiceIn(asked) {
 	};
 }
 
-// The same as parameters of an address.
+// The choice as parameters of an address.
 export const told = ({ charts, log, x, logx, smooth, bands }) => ({
 	chart: charts, log: log.filter((y) => charts.includes(y)), x, logx: logx ? "1" : null, smooth: smooth || null, bands: bands ? null : "0",
 });
@@ -40,7 +40,7 @@ export function withChoice(hash, choice) {
 	return hash.split("?", 1)[0] + query({ ...rest, ...told(choice) });
 }
 
-// The choice of the address, or else the one that was kept.
+// The choice of the address, or the stored choice.
 export function begun() {
 	const [asked, kept] = [parsed(location.hash).query, localStorage.getItem(KEPT)];
 	if (NAMES.some((name) => asked.has(name))) return choiceIn(asked);
@@ -90,7 +90,7 @@ export function charts(api, runs, { bandText = " seeds as bands", more = null } 
 		act();
 	}
 
-	// While the slider moves: once a frame, and nothing is kept before it stands.
+	// While the slider moves: once a frame; stored when the slider stops.
 	function smoother() {
 		choice.smooth = Number(smooth.value);
 		say(weight, choice.smooth.toFixed(2));
@@ -129,7 +129,7 @@ export function charts(api, runs, { bandText = " seeds as bands", more = null } 
 		})));
 	}
 
-	// The cards in their order; those that are there already stay as they are.
+	// The cards in order; existing cards stay unchanged.
 	function layout() {
 		say(weight, choice.smooth.toFixed(2));
 		for (const [y, card] of cards) {
@@ -198,7 +198,7 @@ export function charts(api, runs, { bandText = " seeds as bands", more = null } 
 		button.disabled = false;
 	}
 
-	// What may be drawn is asked for once somebody looks.
+	// The names of quantities are requested at the first look.
 	async function learn() {
 		try {
 			const metrics = names ?? await api.get("api/metrics", { run: runs(true).slice(0, MOST) }, abort.signal);

@@ -8,7 +8,7 @@ export const SHORTCUTS = [
 	["Enter", "open the row"], ["← →", "in a chart or a timeline: from point to point"], ["/", "search"], ["f", "follow a log, or stop following"], ["?", "this list"], ["Esc", "close, or leave a field"],
 ];
 
-// Calls `act` with "g q", "j" and so on; it returns whether it did something.
+// Calls `act` with "g q", "j" and so on; `act` returns true if it handled the keys.
 export function listen(target, act, now = () => performance.now(), pause_ms = 1500) {
 	let [first, since] = ["", 0];
 	target.addEventListener("keydown", (event) => {
@@ -23,7 +23,7 @@ export function listen(target, act, now = () => performance.now(), pause_ms = 15
 
 export const takesText = (element) => element.matches?.("textarea, select, input:not([type=checkbox])") ?? false;
 
-// `act()` may throw: that is said in the dialog, which stays open. Resolves to whether it was done.
+// An error of `act()` is shown in the dialog, which stays open. Resolves to true after success.
 export const ask = (title, { text = "", fields, yes, kind = ".first", act }) => new Promise((resolve) => {
 	const wrong = h("p.bad", { role: "alert" });
 	const sure = h(`button${kind}`, yes);

@@ -25,7 +25,7 @@ function append(parent, part) {
 	else if (part !== null && part !== undefined && part !== false) parent.append(part);
 }
 
-// `on…` is a listener; styles are set one by one, which a strict policy for content allows.
+// `on…` is a listener; styles are set separately, as a strict content policy requires.
 function set(made, key, value) {
 	if (value === null || value === undefined || value === false) return;
 	if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
@@ -77,11 +77,11 @@ export function action(context, name, text, act, kind = "") {
 	return context.session.right === "viewer" ? null : h(`button${kind}`, { disabled: Boolean(why), title: why || null, onclick: act }, text);
 }
 
-// The herd of `remuda launch` is there for one run.
+// The herd of `remuda launch` serves one run.
 export const ofLaunch = ({ session }) => session.of_launch && h("p.wait",
 	"This herd was started by remuda launch and ends with its run: what else runs or waits is stopped then. For one that stays: remuda coordinator.");
 
-// A field to search by. `has(...texts)` says whether all words in it are in these texts.
+// A search field. `has(...texts)` returns true if the texts contain all its words.
 export function search(hint, act) {
 	const element = h("input.grow", { type: "search", placeholder: hint, "aria-label": `Search: ${hint}`, oninput: act });
 	const has = (...texts) => {
@@ -91,10 +91,10 @@ export function search(hint, act) {
 	return { element, has };
 }
 
-// What tells a run from others; one outside of the runs folder has no `run`.
+// The key of a run; a run outside of the runs folder has no `run`.
 export const runKey = ({ run, experiment, name }) => run ?? experiment ?? name;
 
-// All runs from the events `runs`, the first of which has all: `take` is for them. `news` is the newest of them.
+// All runs, collected by `take` from the events `runs`, of which the first is complete. `news` is the newest event.
 export function allRuns(show) {
 	const all = { runs: new Map(), news: null, take(news) {
 		all.news = news;

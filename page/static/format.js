@@ -1,4 +1,4 @@
-// Numbers, times and sizes as people read them. What is missing or not finite is shown as "–".
+// Numbers, times and sizes for people. Missing and infinite values are shown as "–".
 
 export const NONE = "–";
 const known = Number.isFinite;
@@ -63,7 +63,7 @@ export const ago = (time_s, now_s = Date.now() / 1000) => (known(time_s) ? `${ag
 
 const local = new Intl.DateTimeFormat("sv", { dateStyle: "short", timeStyle: "medium" });
 
-// The time of day here; with its date if that is another day than `now_s`.
+// The local time of day, with the date for another day than `now_s`.
 export function clock(time_s, now_s = Date.now() / 1000) {
 	if (!known(time_s)) return NONE;
 	const [then, now] = [time_s, now_s].map((each) => local.format(1000 * each));

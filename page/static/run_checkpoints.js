@@ -32,7 +32,7 @@ export async function section(context, about) {
 		evaluations.show(answer.evaluations);
 	}
 
-	// It is fetched, since the token goes into a header.
+	// Fetched, since the token belongs in a header.
 	async function show(train_iter) {
 		film.hidden = false;
 		const told = h("figcaption", `Update ${count(train_iter)}: the first episode of its evaluation.`);

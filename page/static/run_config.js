@@ -1,4 +1,4 @@
-// The settings of a run, and what differs from another run.
+// The settings of a run, and the differences from another run.
 
 import { choose } from "./dialog.js";
 import { fill, h, newest, say, search } from "./dom.js";

@@ -1,4 +1,4 @@
-// The logs of a run and all its workers: the end of a file, what comes after, what is before, and a search.
+// The logs of a run and all its workers: the end of a file, new lines, earlier lines, and a search.
 
 import { runAddress } from "./api.js";
 import { choose } from "./dialog.js";
@@ -23,7 +23,7 @@ export async function section({ api, go }, { name: run }, route) {
 	const earlier = h("button", { onclick: () => before() }, "Earlier lines");
 	const later = h("button", { hidden: true, onclick: () => after() }, "Later lines");
 	const abort = new AbortController();
-	// The pieces that are shown, with their first bytes; `end` is where the last one ends.
+	// The shown pieces with their first bytes; `end` is the end of the last piece.
 	let [pieces, end, timer, turn, next] = [[], 0, 0, 0, null];
 
 	function offer(known) {
@@ -55,7 +55,7 @@ export async function section({ api, go }, { name: run }, route) {
 		if (!abort.signal.aborted) say(told, error.message);
 	});
 
-	// The end of the file, or what comes after a place in it.
+	// The end of the file, or the lines after an offset.
 	async function load(from = null) {
 		const mine = ++turn;
 		const answer = await got({ after: from });
@@ -101,7 +101,7 @@ export async function section({ api, go }, { name: run }, route) {
 		timer = setTimeout(() => (field.value.trim() ? look(null) : load()), AFTER_MS);
 	}
 
-	// Matching lines, from the end of the file backwards; a link leads to the place of each.
+	// Matching lines, from the end of the file backwards, with links to their offsets.
 	async function look(from) {
 		const mine = ++turn;
 		const [text, all] = [field.value.trim(), everywhere.checked];

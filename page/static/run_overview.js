@@ -1,4 +1,4 @@
-// How a run goes: its numbers, where its time goes, its curves, rates and events.
+// The state of a run: numbers, shares of time, curves, rates and events.
 
 import { address } from "./api.js";
 import { chart } from "./chart.js";
@@ -71,7 +71,7 @@ export async function section({ api }, about) {
 		if (!abort.signal.aborted) say(wrong, error.message);
 	});
 
-	// New points come often; what they change is drawn at most every CALM_MS.
+	// New points come often, and are drawn at most every CALM_MS.
 	function soon() {
 		timer ||= setTimeout(async () => {
 			drawn_ms = performance.now();

@@ -1,4 +1,4 @@
-// A table that sorts by its heads, and keeps the elements of its rows, so that the focus stays.
+// A table with sorting by heads, which keeps the elements of its rows, so that the focus stays.
 
 import { fill, h, keep } from "./dom.js";
 import { NONE, written } from "./format.js";
@@ -6,11 +6,11 @@ import { NONE, written } from "./format.js";
 const natural = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 const missing = (value) => value === null || value === undefined || Number.isNaN(value);
 
-// Numbers by size, all else as text in which numbers count as numbers: "run 9" before "run 10".
+// Numbers by size, other values as text with numeric order: "run 9" before "run 10".
 const compare = (a, b) =>
 	typeof a === "number" && typeof b === "number" ? a - b : natural.compare(written(a), written(b));
 
-// A new list; equal rows keep their order. `order`: null or {key, descending}; `value(row)` is what is compared.
+// A new list; equal rows keep their order. `order`: null or {key, descending}; `value(row)` is compared.
 export function sorted(rows, order, value) {
 	if (!order) return [...rows];
 	return [...rows].sort((left, right) => {
@@ -84,7 +84,7 @@ function put(cell, shown) {
 	if (!cell.firstChild?.isEqualNode(shown) && !cell.contains(document.activeElement)) cell.replaceChildren(shown);
 }
 
-// Move the focus by rows: in the table in which it is, or to the first row of the page.
+// Moves the focus by rows in its table, or to the first row of the page.
 export function step(root, by) {
 	const rows = [...root.querySelectorAll("tr[data-link]")];
 	const at = rows.findIndex((row) => row.contains(document.activeElement));

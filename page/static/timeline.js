@@ -3,13 +3,13 @@
 import { fill, h, say, svg } from "./dom.js";
 import { capital, count, duration, share } from "./format.js";
 
-// Intervals of which the number of processes is shown: in a single one some may not have reported.
+// Intervals for the number of processes: in a single interval some may not have reported.
 const LATEST = 10;
 
 export const isWait = (kind) => kind.startsWith("wait_");
 
-// An answer of /api/timeline as lanes: {role, many, total, words, bins}. A bin is {from_s, to_s, shares}, `shares` null where
-// nothing is known; `total` has the shares of the whole time.
+// An answer of /api/timeline as lanes: {role, many, total, words, bins}. A bin is {from_s, to_s, shares}, `shares` is null
+// if unknown; `total` has the shares of the whole time.
 export const lanesOf = ({ begin_s, end_s, kinds, roles }) => roles.map(({ role, total, words, shares, processes }) => ({
 	role, total, words,
 	many: Math.round(Math.max(...processes.slice(-LATEST))),

@@ -90,7 +90,7 @@ def test_too_many_bytes_are_brought_down_by_leaving_pictures_out() -> None:
 
 
 def test_what_cannot_be_brought_down_is_an_error() -> None:
-    with pytest.raises(FilmError, match=r"8 pictures take \d+ bytes, and the most is 100"):
+    with pytest.raises(FilmError, match=r"8 pictures take \d+ bytes, above the limit of 100"):
         gif_of(noise(16), 20.0, most_bytes=100)
 
 

@@ -99,7 +99,7 @@ def test_a_service_that_failed_with_its_queue_full_keeps_no_thread() -> None:
 
     threads = set(threading.enumerate())
     sink = BackgroundSink(Path("x"), fail)
-    with pytest.raises(SinkError, match="1000 rows wait for it"):
+    with pytest.raises(SinkError, match="1000 rows are waiting"):
         send(sink, 2_000)
     hang.set()
     with pytest.raises(SinkError, match="no such project"):
@@ -118,7 +118,7 @@ def test_a_service_that_hangs_is_not_waited_for() -> None:
 
     sink = BackgroundSink(Path("x"), lambda: Tracker(log=wait))
     started_s = time.monotonic()
-    with pytest.raises(SinkError, match="1000 rows wait for it"):
+    with pytest.raises(SinkError, match="1000 rows are waiting"):
         send(sink, 2_000)
     sink.close()
     with pytest.raises(SinkError, match="did not end in time"):

@@ -246,7 +246,7 @@ def test_a_view_that_fails_is_reported_once_and_the_others_go_on(
             book.say("learner", "x")
             book.say("buffer", "still here")
     begun, ended = capsys.readouterr().err.splitlines()
-    assert f"{run.learner_log} cannot be written, which is tried again, and the run goes on: " in begun
+    assert f"{run.learner_log} cannot be written and will be tried again; the run continues: " in begun
     assert "No space left" in begun
     assert f"{run.learner_log} lacks its last 6 records: " in ended
     assert len(curves(run.serial_tb)["learner_step/total_loss_avg"]) == 3
@@ -339,8 +339,8 @@ def test_a_disk_that_was_full_costs_what_came_meanwhile_and_no_more(
     assert len(run.progress_csv.read_text().splitlines()) == 5
     log = run.buffer_log.read_text()
     assert re.findall(r"INFO\] update (\d)\n", log) == ["1", "2", "7", "8"]
-    assert f"[WARNING] {run.buffer_log} is written again; 4 records before this are missing: " in log
+    assert f"[WARNING] {run.buffer_log} is written again; 4 records are missing: " in log
     said = capsys.readouterr().err
-    assert said.count("cannot be written, which is tried again") == said.count("is written again; ") == 7
+    assert said.count("cannot be written and will be tried again") == said.count("is written again; ") == 7
     assert len(said.splitlines()) == 14
     assert "progress.txt is written again; 4 records" in run.serial_evaluator_log.read_text()

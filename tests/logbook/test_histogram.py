@@ -41,7 +41,7 @@ def test_histograms_of_the_same_buckets_are_put_together() -> None:
     edges = np.array([0.0, 1.0, 2.0])
     one, other = counted(np.array([0.5, 0.5]), edges), counted(np.array([0.5, 1.5]), edges)
     assert put_together(one, other) == counted(np.array([0.5, 0.5, 0.5, 1.5]), edges)
-    with pytest.raises(ValueError, match="other buckets"):
+    with pytest.raises(ValueError, match="different buckets"):
         put_together(one, counted(np.array([0.5]), np.array([0.0, 2.0])))
     most = Histogram(0.0, [1.0], [2**53])
     assert put_together(most, most).counts == [2**53], "more than a message may say"

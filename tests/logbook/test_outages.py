@@ -40,8 +40,8 @@ def test_it_is_tried_again_after_pauses_and_said_at_its_begin_and_end() -> None:
     )
     assert disk.attempts[7:] == [float(second) for second in range(48, 60)]
     assert news == [
-        (0.0, "f cannot be written, which is tried again, and the run goes on: [Errno 28] No space left on device"),
-        (48.0, "f is written again; 48 records before this are missing: [Errno 28] No space left on device"),
+        (0.0, "f cannot be written and will be tried again; the run continues: [Errno 28] No space left on device"),
+        (48.0, "f is written again; 48 records are missing: [Errno 28] No space left on device"),
     ]
     assert outages.end(disk) is None
 
@@ -57,8 +57,8 @@ def test_a_disk_on_which_short_records_find_room_and_long_ones_do_not_has_one_ou
         if found is not None:
             news.append(found.text.partition(":")[0])
     assert news[:2] == [
-        "f cannot be written, which is tried again, and the run goes on",
-        "f is written again; 1 records before this are missing",
+        "f cannot be written and will be tried again; the run continues",
+        "f is written again; 1 records are missing",
     ]
     assert len(news) == 3
     assert news[2].startswith("f is written again; ")
@@ -70,7 +70,7 @@ def test_what_no_waiting_mends_ends_it_for_good() -> None:
     outages = Outages(lambda: disk.now_s)
     found = outages.attempt(disk, disk.write)
     assert found is not None
-    assert found.text == "f is given up, and the run goes on: no such column"
+    assert found.text == "f is given up; the run continues: no such column"
     disk.error, disk.now_s = None, 1e9
     assert outages.attempt(disk, disk.write, at_once=True) is None
     assert disk.attempts == [0.0]

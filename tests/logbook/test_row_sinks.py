@@ -96,7 +96,7 @@ def test_a_sink_that_fails_is_warned_of_once_and_the_rest_goes_on(
     assert len(run.progress.read_text().splitlines()) == len(run.progress_csv.read_text().splitlines()) == 7
     warnings = [line for line in run.serial_evaluator_log.read_text().splitlines() if "WARNING" in line]
     assert len(warnings) == 1
-    assert warnings[0].endswith(f"{faulty.path} is given up, and the run goes on: quota exceeded")
+    assert warnings[0].endswith(f"{faulty.path} is given up; the run continues: quota exceeded")
     assert capsys.readouterr().err.count("quota exceeded") == 1
 
 
@@ -107,7 +107,7 @@ def test_a_sink_that_cannot_be_opened_is_left_out(tmp_path: Path, capsys: pytest
         book.progress(row(1))
     assert len(run.progress_jsonl.read_text().splitlines()) == 1
     log = run.serial_evaluator_log.read_text()
-    assert log.count("sink csv is left out, and the run goes on: ") == 1
+    assert log.count("sink csv is left out; the run continues: ") == 1
     assert "sink csv is left out" in capsys.readouterr().err
 
 
@@ -118,7 +118,7 @@ def test_a_package_that_is_missing_is_named(name: SinkName, tmp_path: Path, caps
     run = a_run(tmp_path)
     with opened(run, name) as book:
         book.progress(row(1))
-    expected = f"sink {name} is left out, and the run goes on: {name} is not installed: pip install 'remuda[{name}]'"
+    expected = f"sink {name} is left out; the run continues: {name} is not installed: pip install 'remuda[{name}]'"
     assert expected in run.serial_evaluator_log.read_text()
     assert capsys.readouterr().err == f"remuda: {expected}\n"
     assert len(run.progress.read_text().splitlines()) == 2

@@ -252,7 +252,7 @@ def test_a_full_disk_costs_what_came_meanwhile_and_no_more(
     first = next(read_series(run.series))
     assert isinstance(first, Interval)
     assert first.env_steps_per_s == 8.0
-    assert "series.msgpack cannot be written, which is tried again, and the run goes on: " in capsys.readouterr().err
+    assert "series.msgpack cannot be written and will be tried again; the run continues: " in capsys.readouterr().err
 
 
 def test_workers_that_are_no_collectors_have_no_steps(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_it_is_told_of_the_run_and_gets_every_row_before_it_finishes(folder: Pat
     [
         ("Fails", "ValueError: no room"),
         ("Exits", r"SystemExit\(0\) was raised in"),
-        ("Crashes", "exit code 9|its process has ended"),
+        ("Crashes", "exit code 9|the process has ended"),
         ("Missing", "has no class 'Missing'"),
     ],
 )
@@ -116,7 +116,7 @@ def test_rows_for_one_that_takes_no_more_are_an_error(folder: Path, name: str, m
         return bool(said)
 
     until(refused, "the sink's process is gone")
-    assert said[0].startswith("its process has ended")
+    assert said[0].startswith("the process has ended")
 
 
 def test_one_that_does_not_finish_ends_by_itself(folder: Path) -> None:

@@ -162,7 +162,7 @@ def test_a_log_that_cannot_be_read_says_so(client: TestClient, runs: Path) -> No
         asked = {"run": "evil", "file": "learner/learner_logger.txt", **wanted}
         answer = client.get("/api/log", params=asked, headers=VIEWER)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown")
-        assert "it cannot be read" in answer.json()["error"]["message"]
+        assert "cannot be read" in answer.json()["error"]["message"]
     assert get(client, "/api/log", run="evil", file="*", search="hunter2")["matches"] == []
 
 

@@ -57,7 +57,7 @@ def test_the_end_kills_it_with_all_that_it_has_started_and_lets_none_begin(comma
         with pytest.raises(BrokenOffError, match="ended before"):
             asked.result(HANG_S)
     until_gone(both)
-    with pytest.raises(BrokenOffError, match="nothing was begun"):
+    with pytest.raises(BrokenOffError, match="was not started"):
         run(commands, tmp_path, "")
 
 

@@ -148,7 +148,7 @@ def test_a_page_that_dies_is_started_again_also_after_attempts_that_fail(
         until(lambda: page.pid != first, "another one")
         until(lambda: answers(page.link("viewer")), "the page")
         last = psutil.Process(page.pid)
-    assert said[0] == "the page's process ended with exit code -9; it is started again in 0.05 s"
+    assert said[0] == "the page's process ended with exit code -9; it restarts in 0.05 s"
     assert all(text.startswith("the page's process cannot be started: [Errno 2]") for text in said[1:])
     until_gone([last])
 

@@ -73,5 +73,5 @@ def test_a_sink_that_cannot_be_opened_costs_the_run_nothing(user: Path, tmp_path
     run.progress_csv.mkdir()  # in the way of the file
     result = run_tiny(config, Start(run.root, "resume"))
     assert (result.reason, result.failed) == ("max_env_steps", False)
-    assert run.serial_evaluator_log.read_text().count("sink csv is left out, and the run goes on") == 1
+    assert run.serial_evaluator_log.read_text().count("sink csv is left out; the run continues") == 1
     assert len(run.progress_jsonl.read_text().splitlines()) == len(progress(run))

@@ -25,7 +25,7 @@ def make_env():
     while True:
         time.sleep(0.01)
 """
-TOLD = "the page was ended meanwhile: if remuda status does not show the experiment, submit it again"
+TOLD = "the page ended during the submission: if `remuda status` does not list the experiment, submit it again"
 
 
 @pytest.fixture

@@ -63,5 +63,5 @@ def test_a_viewer_who_asks_all_the_same_is_refused(stage: Stage, tab: Page, path
     asked = f"{{method: 'POST', body: JSON.stringify({body}), headers: {header}}}"
     answer = tab.js(f"fetch({path!r}, {asked}).then(async (one) => [one.status, (await one.json()).error.message])")
     assert answer[0] == 403
-    assert "only reads" in answer[1]
+    assert "allows only reading" in answer[1]
     assert {each.id: (each.state, each.priority) for each in stage.herd.status().experiments} == before

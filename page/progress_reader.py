@@ -1,5 +1,4 @@
-"""Reads the progress.txt of a run for the page: all columns in a bounded number of buckets, continued as the file
-grows.
+"""Reads the progress.txt of a run for the page: all columns in a bounded number of buckets.
 
 Until a long table is read whole, evenly spaced rows serve as a sample.
 """

@@ -1,4 +1,4 @@
-"""The contract between an algorithm and the roles: what acts, what learns, and what each needs. Imports no torch."""
+"""The contract between an algorithm and the roles: the acting side and the learning side. Imports no torch."""
 
 from __future__ import annotations
 
@@ -28,53 +28,52 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def imported(reference: str) -> Callable[..., object]:
-    """Import the function or class that `module:name` names."""
+    """Imports the function or class named `module:name`."""
     module, _, name = reference.partition(":")
     return cast("Callable[..., object]", getattr(importlib.import_module(module), name))
 
 
 @dataclass(frozen=True)
 class LearnResult:
-    """The result of one update. Tensors stay on the learner's device, so that nothing waits for it."""
+    """Result of an update. Tensors stay on the learner's device, so that no update waits for the device."""
 
     metrics: Mapping[str, float | torch.Tensor]
-    """Metrics by name; see remuda.config.declaration. Each is one number, or a tensor [n] of n numbers: one per
-    gradient update or row. A metric without any number is left out. In several ranks one number is that of the whole
-    batch, and the same in all; the tensors of all ranks are put together."""
+    """Metrics by name; see remuda.config.declaration. A metric is a number, or a tensor [n] with n numbers, for
+    instance per gradient update or row. An empty metric is left out. With several ranks a number is the mean over the
+    whole batch, equal in all ranks; tensors hold the rows of this rank, and the learner joins them."""
     priorities: torch.Tensor | None = None
-    """float32 [batch]: absolute errors, before exponent and offset; None if the algorithm has none. In several ranks
-    those of the part of the batch that this rank was given."""
+    """Priorities float32 [batch]: absolute errors, before exponent and offset; None if the algorithm has no priorities.
+    With several ranks, [rows of this rank]."""
     updates: int = 1
-    """The number of gradient updates: an on-policy algorithm passes over its batch several times. The same in all
-    ranks."""
+    """Number of gradient updates; several if the algorithm passes over its batch more than once. Equal in all ranks."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What an update descends, and what it reports."""
+    """A loss to descend, with its metrics."""
 
     total: torch.Tensor
-    """A scalar with its graph: its gradient by the parameters is followed."""
+    """A scalar with its autograd graph. The optimizer descends its gradient."""
     metrics: Mapping[str, float | torch.Tensor]
-    """As LearnResult's. The means of all rows among them are scalars with a graph, or other tensors."""
+    """Metrics by name, as in LearnResult. Means over all rows are scalar tensors."""
     priorities: torch.Tensor | None = None
     """See LearnResult."""
 
 
 class Actor(ABC):
-    """Anything that turns observations into actions."""
+    """Maps observations to actions."""
 
     keeps_float64: bool = False
-    """Whether it gets observations of float64 unchanged; for a Policy they are also recorded so, in rows twice as
-    large. Otherwise they become float32, which is enough if nothing is subtracted from them."""
+    """True if the actor gets float64 observations unchanged. A Policy's observations are then also recorded as float64,
+    in rows twice as large. If False they become float32, which is enough unless something is subtracted from them."""
 
     uses_legal_actions: bool = False
-    """Whether it is told which actions are legal; if not, `legal` is always None. For a Policy they are also recorded:
+    """True if the actor gets `legal`; if False, `legal` is always None. Legal actions of a Policy are also recorded:
     see remuda.config.declaration."""
 
     state_size: int = 0
-    """Numbers of the state that it carries from one observation of an episode to the next, as recurrent networks do; if
-    0, `state` is always None."""
+    """Numbers of the state carried between the observations of an episode, as in recurrent networks; with 0, `state` is
+    always None."""
 
     @abstractmethod
     def act(
@@ -87,45 +86,47 @@ class Actor(ABC):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Choose actions [n, …], as environments take them, for observations [n, …].
+        """Choose actions [n, …] of the environment's action space for observations [n, …].
 
-        Deterministic acting reads neither `exploration` nor `rng`. `legal` bool [n, actions] is which actions are legal
-        now, in the order of a Discrete space, at least one for each observation; None: all of them. Of actions with
-        several components it has the values of each component after those of the one before (ActionSpec.components).
-        Environments say it by gymnasium's `info["action_mask"]`; see remuda.environments.legal_actions.
+        With `deterministic`, neither `exploration` nor `rng` is read.
 
-        `state` float32 [n, state_size] is what the actor carries through the episode of each environment: all 0 at the
-        first observation. It is read, and overwritten with what to give with the next observation.
+        `legal` bool [n, actions] marks the legal actions, in the order of a Discrete space, at least one per
+        observation; None: all are legal. For actions with several components it holds the values of component 0, then
+        those of component 1, and so on (ActionSpec.components). Environments give it in gymnasium's
+        `info["action_mask"]`; see remuda.environments.legal_actions.
+
+        `state` float32 [n, state_size] is the actor's state in each environment: 0 at the first observation of an
+        episode. It is read, and overwritten with the state for the next observation.
         """
 
 
 class ValuingActor(Actor):
-    """An actor that also estimates the value of observations."""
+    """An actor with estimates of the value of observations."""
 
     @abstractmethod
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """Estimate the return from observations [n, …] on: float32 [n]. `state` is read and overwritten as by `act`; an
-        observation is either acted on or valued with it."""
+        """Estimate the return from observations [n, …] on: float32 [n]. `state` is read and overwritten as by `act`:
+        call either `act` or `value` for an observation."""
 
 
 class Policy(ValuingActor):
-    """The acting side of an algorithm: its weights change."""
+    """The acting side of an algorithm, whose weights change."""
 
     @abstractmethod
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
 
     def take_place(self, first: int, of: int) -> None:
-        """Told once, in a collector, before it acts: its environments are number `first`, `first` + 1 … of the `of`
-        environments of all collectors. So a policy may explore differently in each of them."""
+        """Receive the indices of this collector's environments: `first`, `first` + 1 … of the `of` environments of all
+        collectors. Called once in a collector, before it acts. A policy may explore differently in each environment."""
 
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        """Shape (of one step) and dtype of each column that `act_recording` records: rows hold them."""
+        """Shape (of one step) and dtype of each column that `act_recording` returns for the rows."""
         return {}
 
     def measured(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        """Shape (of one step) and dtype of each further column that `act_recording` returns for `collected_metrics`
-        alone: they are not stored."""
+        """Shape (of one step) and dtype of each column that `act_recording` returns only for `collected_metrics`. These
+        columns are not stored."""
         return {}
 
     def act_recording(
@@ -137,26 +138,26 @@ class Policy(ValuingActor):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Arrays]:
-        """Choose actions as `act` does, and return further columns to record for this step: by name, each [n, …].
+        """Choose actions as `act` does, and return further columns of this step: by name, [n, …] each.
 
-        A column `action` replaces the actions that the environment gets in the record (those may be clipped). The
-        `state` before these observations is recorded by the caller.
+        A column `action` replaces the environment's actions in the record: those may be clipped. The caller records the
+        `state` from before these observations.
         """
         return self.act(observations, exploration, rng, deterministic=False, legal=legal, state=state), {}
 
     def collected_metrics(self, columns: Arrays) -> Arrays:
-        """Say what the steps of a chunk mean for the logs, under names that `Declaration.collected` lists.
+        """Compute the metrics of a chunk's steps, by the names in `Declaration.collected`.
 
-        Called once per chunk with steps, where the declaration lists some. Logs show the mean of each metric over all
-        steps since the last report. If it raises, so does the chunk's `Rollout.collect`: nothing of it is counted.
+        Called once per chunk with steps if the declaration lists metrics. Logs show the mean of each metric over all
+        steps since the last report. An exception propagates from `Rollout.collect`, and nothing of the chunk is
+        counted.
 
         Args:
-            columns: what `act_recording` returned, as `recorded` and `measured` name it: each [n, …], of all n
+            columns: outputs of `act_recording`, by the names in `recorded` and `measured`: [n, …] each, for all n
                 environment steps of the chunk, in order of time, then of environment.
 
         Returns:
-            By name, one number for each step: [n]. A number that is not finite says that the step has none. A metric
-            may be left out.
+            By name, a number per step: [n]. A number that is not finite means no number. A metric may be left out.
         """
         return {}
 
@@ -167,14 +168,14 @@ class Reanalyzer(ABC):
     @abstractmethod
     def load_state(self, state: Arrays) -> None:
         """Compute with these weights from now on: those of `ReanalyzingAlgorithm.target_state`. Raises
-        StateMismatchError, and the old ones stay."""
+        StateMismatchError and keeps the old weights."""
 
     @abstractmethod
     def compute(self, columns: Arrays) -> dict[str, np.ndarray]:
-        """Compute the columns that `Declaration.reanalyzed` names, each of the shape and dtype it has in `columns`.
+        """Compute the columns named in `Declaration.reanalyzed`, with the same shapes and dtypes as in `columns`.
 
         Args:
-            columns: whole rows as batches have them, without `weights`; see remuda.config.declaration.
+            columns: whole rows as in batches, without `weights`; see remuda.config.declaration.
         """
 
 
@@ -184,24 +185,23 @@ class Algorithm(ABC):
     observation: ObservationSpec
     action: ActionSpec
     network: torch.nn.Module
-    """The network that is trained and acts. The learner's log shows it; state()["model"] is its state_dict."""
+    """The trained network, which also acts. The learner logs it; state()["model"] is its state_dict."""
     ranks: Ranks = ONE_RANK
-    """The ranks that learn together; others are set before the first update. Where the declaration says
-    `learns_from_parts`, `learn` is given a part of each batch in each of them, and leaves the same weights in all:
-    those that one rank would have learned from the whole batch. So before a gradient is clipped it is averaged over the
-    ranks, weighted by the rows of which it is the mean:
+    """The learner's ranks; set before the first update. If the declaration has `learns_from_parts`, `learn` gets a part
+    of each batch in every rank and must leave equal weights in all ranks: the weights that one rank would have learned
+    from the whole batch. So average the gradient over the ranks before clipping, weighted by the number of its rows:
     `self.ranks.average(len(rows), self._parameters.gradient, loss)`."""
     products: Products | None = None
-    """How the products of its networks are computed, which the learner sets by `learner.precision`. None: that setting
-    does not reach them, and a config that asks for bfloat16 is refused; see Declaration.lowers_products."""
+    """Precision of the networks' matrix products, set by `learner.precision`. None: the setting has no effect, and a
+    config with bfloat16 is refused; see Declaration.lowers_products."""
 
     def adjust(self, config: ExperimentConfig) -> None:
-        """Learn with these settings from the next update on: some numbers that may change (remuda.MayChange) differ
-        from the former. `config.policy` is of the class of the algorithm's settings.
+        """Learn with these settings from the next update on: numbers that may change during a run (remuda.MayChange).
+        `config.policy` is of the algorithm's settings class.
 
-        Replaces sections of the config that are attributes of this object, whatever their names, and those of a config,
-        and gives a learning rate that has changed to the optimizers among the attributes: Remuda's and torch's.
-        Override it, and call it first, where an update reads such a number elsewhere.
+        Replaces every attribute of this object that is the config or one of its sections, and gives a changed learning
+        rate to the optimizers among the attributes, Remuda's and torch's. Override this method if an update reads such
+        a number elsewhere, and call it first.
         """
         from remuda.policy.networks.optimizers import set_learning_rate  # not above: it needs torch
 
@@ -221,25 +221,25 @@ class Algorithm(ABC):
                 set_learning_rate(value, rate)
 
     def portable(self) -> Portable | None:
-        """The acting side with these weights, for model/. Shares the network: copy it before you keep it.
+        """Return the acting side with the newest weights, for model/. It shares the network: copy it to keep it.
 
-        None if the algorithm has no such form: then runs have no model/.
+        None if the algorithm has no exported form: runs then have no model/.
         """
         return None
 
     @abstractmethod
     def learn(self, batch: Arrays) -> LearnResult:
-        """Learn from one batch of the rows declared: columns by name, see remuda.config.declaration."""
+        """Learn from a batch of the declared rows: columns by name, see remuda.config.declaration."""
 
     @abstractmethod
     def state(self) -> dict[str, object]:
-        """Everything a true resume needs: model, target_model, optimizer, schedules, in types that
+        """The state for an exact resume: model, target_model, optimizer, schedules, in types that
         `torch.load(weights_only=True)` opens. Tensors are live, not copies."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, object]) -> None:
-        """Continue from `state()` of another incarnation. Raises StateMismatchError and changes nothing if it does not
-        fit."""
+        """Continue from `state()` of another incarnation. Raises StateMismatchError and changes nothing if the state
+        does not fit."""
 
     def load_weights(self, state: Mapping[str, object]) -> None:
         """Load only the model of a `state()`: a new run starts from old weights. Raises StateMismatchError."""
@@ -250,12 +250,12 @@ class Algorithm(ABC):
         self.network.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
 
     def acting_state(self) -> dict[str, np.ndarray]:
-        """Copy what Policy.load_state needs to the host: the network's state_dict, by name."""
+        """Copy the network's state_dict to the host, by name, for Policy.load_state."""
         state: Mapping[str, torch.Tensor] = self.network.state_dict()
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
 
     def published_state(self) -> dict[str, np.ndarray]:
-        """`acting_state`, and how the network computes, for collectors that have no torch."""
+        """`acting_state`, and the network's programs, for collectors without torch."""
         return self.acting_state() | self._programs
 
     @functools.cached_property
@@ -267,19 +267,19 @@ class Algorithm(ABC):
 
 
 class ReanalyzingAlgorithm(Algorithm):
-    """An algorithm whose declaration names `reanalyzed` columns. Without workers that compute them again it does so
-    itself, as part of an update."""
+    """An algorithm whose declaration names `reanalyzed` columns. Without reanalyzer workers it computes them in its own
+    updates."""
 
     @abstractmethod
     def leave_reanalysis(self) -> None:
-        """Compute nothing again from now on: workers of the role reanalyzer do it, and rows hold what they found.
+        """Stop reanalysis in updates: from now on workers of the role reanalyzer write the results into the rows.
         Called before the first update."""
 
     @property
     @abstractmethod
     def target_iter(self) -> int:
-        """The update after which `target_state` last changed: it rises with each change."""
+        """The update of the last change of `target_state`; increases with each change."""
 
     @abstractmethod
     def target_state(self) -> dict[str, np.ndarray]:
-        """Copy what Reanalyzer.load_state needs to the host: the target network's state_dict, by name."""
+        """Copy the target network's state_dict to the host, by name, for Reanalyzer.load_state."""

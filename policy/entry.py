@@ -1,4 +1,4 @@
-"""What makes an algorithm known to the other packages: one class for each, built-in or a user's own. Needs no torch."""
+"""Entry of an algorithm, built-in or a user's own: its declaration, and how both sides are built. Needs no torch."""
 
 from __future__ import annotations
 
@@ -18,53 +18,52 @@ Settings = TypeVar("Settings", bound=AlgorithmConfig)
 
 @dataclass(frozen=True)
 class Setup(Generic[Settings]):
-    """The input from which both sides of an algorithm are built."""
+    """Input for both sides of an algorithm."""
 
     config: ExperimentConfig
     settings: Settings
-    """The algorithm's settings: `config.policy`, as the class of its settings."""
+    """The algorithm's settings: `config.policy` as its settings class."""
     observation: ObservationSpec
     """The observations of a single environment."""
     action: ActionSpec
     """The actions of a single environment."""
     search: bool = True
-    """False: the policy is to act without its search. Only where the entry `searches`."""
+    """False: the policy acts without its search. Only for entries with `searches`."""
 
     def inference(self, chosen: Chosen, device: str) -> Inference:
-        """How the policy's networks are made and computed; the arguments are those of `make_policy`."""
+        """Settings for the policy's networks; the arguments are those of `make_policy`."""
         return Inference(self.config.source_dir, chosen, device)
 
 
 class AlgorithmEntry(ABC, Generic[Settings]):
-    """Everything that the roles need of an algorithm. The class is created without arguments, in every process that
-    needs it."""
+    """Entry of an algorithm. The roles create it without arguments, in every process that needs it."""
 
     settings: type[Settings]
-    """The class of its section in the config: of `policy`, without `type`."""
+    """Class of the algorithm's section in the config: of `policy`, without `type`."""
     searches: bool = False
-    """Whether its policy searches before it acts, and can also act without, by its network alone: `make_policy` is then
-    asked for that by `setup.search`."""
+    """True if the policy searches before it acts and can also act by its network alone: `make_policy` then reads
+    `setup.search`."""
 
     @abstractmethod
     def declaration(self, config: ExperimentConfig, settings: Settings) -> Declaration:
-        """What it learns from, reports, and how it explores, under these settings.
+        """Declare rows, metrics and exploration under these settings.
 
         Args:
-            config: the experiment; its `policy` may not be complete yet.
-            settings: of this algorithm.
+            config: the experiment; its `policy` may be incomplete.
+            settings: the algorithm's settings.
         """
 
     @abstractmethod
     def make_policy(self, setup: Setup[Settings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        """Build the acting side, for collectors and evaluators; it acts once a state is loaded.
+        """Build the acting side, for collectors and evaluators. It acts after `load_state`.
 
         Args:
-            setup: what it is built from.
-            chosen: with it, inference may choose its form by timing, and says what it chose.
-            device: the torch device that it acts on.
+            setup: config, settings and spaces.
+            chosen: if given, inference may choose its implementation by timing, and reports the choice here.
+            device: torch device for acting.
 
         Raises:
-            UnsupportedSpaceError: the algorithm cannot work with such observations or actions.
+            UnsupportedSpaceError: the algorithm does not support these observations or actions.
         """
 
     @abstractmethod
@@ -72,33 +71,33 @@ class AlgorithmEntry(ABC, Generic[Settings]):
         """Build the learning side, on `config.learner.device`. Raises UnsupportedSpaceError.
 
         Args:
-            setup: what it is built from.
-            seed: decides the first weights, and whatever else is drawn.
+            setup: config, settings and spaces.
+            seed: determines the first weights, and all other random draws.
         """
 
 
 class ReanalyzingEntry(AlgorithmEntry[Settings]):
-    """Of an algorithm whose declaration names `reanalyzed` columns; its `make_algorithm` makes a
+    """Entry of an algorithm whose declaration names `reanalyzed` columns; `make_algorithm` returns a
     ReanalyzingAlgorithm."""
 
     @abstractmethod
     def make_reanalyzer(self, setup: Setup[Settings], *, device: str = "cpu") -> Reanalyzer:
-        """Build what computes columns again, for workers of the role reanalyzer; it does so once a state is loaded.
+        """Build the reanalyzer, for workers of the role reanalyzer. It computes after `load_state`.
 
         Args:
-            setup: what it is built from.
-            device: the torch device that it computes on.
+            setup: config, settings and spaces.
+            device: torch device for the computation.
 
         Raises:
-            UnsupportedSpaceError: the algorithm cannot work with such observations or actions.
+            UnsupportedSpaceError: the algorithm does not support these observations or actions.
         """
 
 
 class BuiltInEntry(AlgorithmEntry[Settings]):
-    """Of an algorithm that Remuda brings."""
+    """Entry of a built-in algorithm."""
 
     learner: str
-    """`module:Class` of its learning side, which needs torch: it is imported where it is built."""
+    """`module:Class` of the learning side, imported only by `make_algorithm`, since it needs torch."""
 
     def make_algorithm(self, setup: Setup[Settings], seed: int) -> Algorithm:
         return cast("Algorithm", imported(self.learner)(setup.config, setup.observation, setup.action, seed))

@@ -1,4 +1,4 @@
-"""What algorithms that train one network have in common: their state in checkpoints, and shuffled minibatches."""
+"""Base of algorithms that train one network: their state in checkpoints, and shuffled minibatches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AnyOptimizer = TypeVar("AnyOptimizer", bound=Kept)
 
 
 class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
-    """Learns a network with one optimizer."""
+    """An algorithm that trains one network with one optimizer."""
 
     def __init__(
         self,
@@ -32,17 +32,18 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         optimizer: AnyOptimizer,
         generator: torch.Generator | None = None,
     ) -> None:
-        """`generator` draws what updates draw; None if they draw nothing, or seed another one each time."""
+        """`generator` is the random generator of updates; None if updates draw nothing, or seed a new generator each
+        time."""
         self.observation, self.action = observation, action
         self.network = self._online = online
         self._optimizer, self._generator = optimizer, generator
         self._updates = 0
 
     def _loaded(self) -> None:
-        """Bring what was computed of the networks up to them: they have other weights now."""
+        """Update values derived from the networks, after their weights were replaced."""
 
     def state(self) -> dict[str, object]:
-        """See Algorithm; an optimizer's moments are vectors over its parameters, in the model's order."""
+        """See Algorithm. An optimizer's moments are vectors over the parameters, in the model's order."""
         drawn = {} if self._generator is None else {"generator": self._generator.get_state()}
         return {
             "model": dict(self._online.state_dict()),
@@ -68,7 +69,7 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         self._loaded()
 
     def _misfits(self, state: Mapping[str, object]) -> list[str]:
-        """The reasons why a saved state cannot be loaded; empty if it fits."""
+        """Reasons why a saved state cannot be loaded; empty if it fits."""
         problems = model_misfits(self._online, state, "model") + self._optimizer.misfits(state.get("optimizer"))
         schedules = cast("Mapping[str, object]", state.get("schedules") or {})
         if not isinstance(schedules.get("updates"), int):
@@ -79,7 +80,7 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
 
 
 class TargetLearner(NetworkLearner[Network, AnyOptimizer]):
-    """Besides bootstraps from a target network, which comes after the network in training."""
+    """An algorithm that also bootstraps from a target network, which follows the trained network."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class TargetLearner(NetworkLearner[Network, AnyOptimizer]):
         self._target = target
 
     def _copy_to_target(self) -> None:
-        """Give the target network the weights of the network in training, of which it is a copy."""
+        """Copy the weights of the trained network to the target network."""
         self._target.load_state_dict(self._online.state_dict())
 
     def state(self) -> dict[str, object]:
@@ -124,17 +125,17 @@ def _fits(drawn: object, generator: torch.Generator) -> bool:
 def shuffled(
     rng: np.random.Generator, *, whole: int, first: int, own: int, shares: int
 ) -> tuple[NDArray[np.int64], list[int]]:
-    """Deal all rows of a batch out to minibatches whose sizes differ by at most one.
+    """Deal the rows of a batch to minibatches whose sizes differ by at most one.
 
     Args:
-        rng: shuffles; the same in all ranks.
+        rng: random generator, in the same state in all ranks.
         whole: rows in the whole batch.
         first: rows in the parts of lower ranks.
         own: rows in the part of this rank.
-        shares: the number of minibatches, at most `whole`.
+        shares: number of minibatches, at most `whole`.
 
     Returns:
-        Rows of this rank's part, those of the first minibatch first, and how many each minibatch has of them.
+        Row indices in this rank's part, ordered by minibatch, and this rank's number of rows in each minibatch.
     """
     order = rng.permutation(whole) - first
     here = (order >= 0) & (order < own)

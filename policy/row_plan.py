@@ -1,4 +1,4 @@
-"""How much experience moves at a time: the sizes that collector, coordinator and learner must agree on."""
+"""Sizes of chunks, rows and requests, on which collector, coordinator and learner must agree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda.wire.messages import ChunkMeta
 
 
 class UnsupportedReuseError(Error, ValueError):
-    """An algorithm asks for rows and reuse that do not go together (yet); the text says which, and what does."""
+    """The rows and the reuse of an algorithm do not go together; the message lists the supported pairs."""
 
     def __init__(self, algorithm: str, rows: RowShape, reuse: str) -> None:
         super().__init__(
@@ -23,42 +23,44 @@ class UnsupportedReuseError(Error, ValueError):
 
 
 class SmallBufferError(Error, ValueError):
-    """The buffer does not hold what a collector hands in at once; the text says which settings to change."""
+    """A collector's largest delivery does not fit into the buffer; the message names the settings to change."""
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Replay moves one row per step, each sampled many times; on-policy learning whole segments, each used once."""
+    """Sizes for one policy. Replay moves rows of one step, sampled many times; on-policy learning moves whole segments,
+    each used once."""
 
     on_policy: bool
     chunk_slots: int
-    """Environment steps per chunk; on-policy the resets among them count, so that every chunk has the same shape. A
-    step counts once, however many agents act in it."""
+    """Environment steps per chunk. On-policy, resets count too, so that all chunks have the same shape. A step counts
+    once, however many agents act in it."""
     longest_chunk_s: float | None
-    """A chunk ends when this time has passed, even with fewer steps; None if only its steps count."""
+    """Largest duration of a chunk, even with fewer steps; None: no limit."""
     slots_per_row: int
-    """Slots of time from one row of an environment to its next: 1, the horizon of segments, or the period of sequences
-    that overlap."""
+    """Time slots from one row of an environment to the next: 1, the horizon of segments, or the period of overlapping
+    sequences."""
     rows_per_update: int
     capacity: int
-    """Rows that the index and the learner's ring hold."""
+    """Capacity in rows of the replay index and of the learner's ring."""
     batches_per_request: int
     requests_in_flight: int
-    """Requests for batches that the learner has out at once. A batch that waits while another is trained on lags by one
-    update more: so there is one where the lag is bounded."""
+    """Largest number of unanswered batch requests of the learner. A batch that waits during training is older by one
+    update, so the number is 1 if the lag is bounded."""
     publish_interval_iters: int
-    """Updates from one published policy to the next; 1 on-policy, where the next experience is collected with it."""
+    """Updates between published policies; 1 on-policy, since the next experience is collected with the newest policy.
+    """
     rows_held_back: int
-    """Rows of the last chunks that may wait for the steps that follow them, and come with the next: at most so many."""
+    """Largest number of rows at the end of a chunk that wait for the steps after them and come with the next chunk."""
     num_envs: int
     """Environments of a collector."""
     overlapping: bool = False
-    """Rows are sequences: they begin every `slots_per_row` slots of an environment, resets among them."""
+    """True for sequences: a row begins every `slots_per_row` slots of an environment, including resets."""
     agents: int = 1
-    """Agents that the policy acts for. Each of them, in each copy of the environment, is one of the `num_envs`."""
+    """Agents of the policy. Each agent in each copy of the environment counts as one of the `num_envs`."""
 
     def most_rows(self, env_steps: int) -> int:
-        """The most rows that a chunk of so many environment steps can have."""
+        """Largest number of rows in a chunk of `env_steps` environment steps."""
         if self.on_policy:
             return self.num_envs
         if not self.overlapping:
@@ -68,15 +70,15 @@ class RowPlan:
 
     @property
     def most_chunk_rows(self) -> int:
-        """Rows of a chunk as it should be, and no more than a step of all environments beyond that."""
+        """Largest number of rows in a regular chunk: at most one step of all environments beyond `chunk_slots`."""
         return -(-(self.chunk_slots * self.agents + self.num_envs) // self.slots_per_row)
 
     def slots(self, meta: ChunkMeta) -> int:
-        """The part of a collector's credit that a chunk uses."""
+        """Credit that a chunk uses."""
         return meta.rows * self.slots_per_row // self.agents if self.on_policy else meta.env_steps
 
     def slots_for(self, rows: int) -> int:
-        """The credit with which collectors bring so many rows, or a few more."""
+        """Credit for collecting at least `rows` rows."""
         return -(-rows * self.slots_per_row // self.agents)
 
 
@@ -164,7 +166,7 @@ def _agents(config: ExperimentConfig) -> int:
 
 
 def _free_chunk_env_steps(config: ExperimentConfig) -> int:
-    """A chunk costs a collector some 0.7 ms: 2 % of so many steps of the fastest vectors."""
+    """Steps of a free chunk. A chunk costs a collector about 0.7 ms: 2 % of these steps in the fastest vectors."""
     lanes = min(FREE_CHUNK_VECTOR_STEPS * config.env.num_envs, config.buffer.capacity // CHUNKS_IN_A_BUFFER)
     return max(1, lanes // _agents(config))
 
@@ -176,27 +178,27 @@ CHUNKS_IN_A_BUFFER = 8
 """A chunk takes at most this fraction of the buffer (1 / n)."""
 
 UNBOUNDED_LAG = 8
-"""Updates' worth of rows that may wait where no lag is asked for: memory stays bounded all the same."""
+"""Updates' worth of waiting rows without a bound on the lag: limits memory."""
 
 
 @dataclass(frozen=True)
 class JointPlan:
-    """How much several policies collect together; of one alone its own plan."""
+    """Sizes for the chunks of all policies together; with one policy, its own plan."""
 
     plans: tuple[RowPlan, ...]
     """In the order of the policies' names."""
     chunk_slots: int
-    """As RowPlan has it."""
+    """See RowPlan."""
     longest_chunk_s: float | None
-    """As RowPlan has it."""
+    """See RowPlan."""
 
     def slots(self, metas: Sequence[ChunkMeta]) -> int:
-        """The part of a collector's credit that a chunk uses; `metas` are those of all policies."""
+        """Credit that a chunk uses; `metas` has the part of each policy."""
         return max(plan.slots(meta) for plan, meta in zip(self.plans, metas, strict=True))
 
 
 def joint_plan(plans: Sequence[RowPlan]) -> JointPlan:
-    """On-policy ones collect chunks of one shape: the config has seen to that."""
+    """Join the plans of all policies. The config guarantees equal chunks for on-policy plans."""
     exact = [plan.chunk_slots for plan in plans if plan.on_policy]
     longest = [plan.longest_chunk_s for plan in plans]
     bounds = [bound_s for bound_s in longest if bound_s is not None]

@@ -1,4 +1,4 @@
-"""Whether a saved state fits the network that it is to be loaded into."""
+"""Checks of a saved state against the network that loads it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remuda.config.errors import Error
 
 
 class StateMismatchError(Error, ValueError):
-    """A saved state does not fit the network it is loaded into; the message names every key that does not."""
+    """A saved state does not fit the network; the message names every wrong key."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("the saved state does not fit: " + "; ".join(problems))
@@ -41,7 +41,7 @@ class NotFinite(ValueError):  # noqa: N818  (it says what happened)
 
 
 def require_finite(state: Mapping[str, np.ndarray]) -> None:
-    """Raise NotFinite for a policy's state that holds NaN or infinity."""
+    """Raise NotFinite if a policy's state holds NaN or infinity."""
     bad = [name for name, array in state.items() if not np.isfinite(array).all()]
     if bad:
         raise NotFinite(f"weights are NaN or infinite: {', '.join(bad)}")

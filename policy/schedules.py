@@ -1,4 +1,4 @@
-"""Settings that change in the course of a run. Imports no torch."""
+"""Values that change during a run. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_DECAY_ENV_STEPS = 1_000_000
 
 
 def linear(start: float, end: float, *, duration: int, at: int) -> float:
-    """Go from `start` at 0 to `end` at `duration` in a straight line and stay there."""
+    """Interpolate linearly from `start` at 0 to `end` at `duration`, constant afterwards."""
     done = min(max(at / duration, 0.0), 1.0)
     return (1.0 - done) * start + done * end  # exact at both ends, unlike start + done * (end - start)
 
@@ -25,8 +25,8 @@ def importance_beta(buffer: BufferConfig, train_iter: int) -> float:
 
 
 def epsilon_schedule(config: ExperimentConfig, settings: ActionValueConfig) -> Schedule:
-    """The share of random actions, which falls linearly with the environment steps; where nothing is learned it is the
-    last one from the start."""
+    """Share of random actions: decreases linearly with the environment steps. With `learner.inference` it has the last
+    value from the start."""
     if config.learner.inference:
         return ((0, settings.epsilon_end),)
     return ((0, settings.epsilon_start), (_decay_env_steps(settings, config.stop), settings.epsilon_end))

@@ -1,4 +1,4 @@
-"""Descriptions of an environment's spaces for algorithms, as plain data that checkpoints can hold."""
+"""Descriptions of an environment's spaces for algorithms, as plain data for checkpoints."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _OBSERVATIONS = "Box of numbers or booleans (one axis at least, none of them emp
 _ACTIONS = "Discrete, MultiDiscrete, MultiBinary, Tuple and Dict of these, Box of floats"
 
 Numbers = Literal["float32", "float64"]
-"""The type of observations that are numbers, by numpy's name."""
+"""dtype of numeric observations, by numpy's name."""
 OutputName = Literal["q_values", "logits", "action_mean", "squashed_gaussian", "unit_action"]
-"""What the outputs of a policy's network are, and so how they become actions."""
+"""Meaning of a policy network's outputs, which decides how they become actions."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ObservationSpec:
 
     shape: tuple[int, ...]
     dtype: str
-    """numpy's name, such as float32."""
+    """numpy's name, for instance float32."""
     low: float | None = None
     """Least value any entry may take; null where some entry is unbounded or the space is Discrete."""
     high: float | None = None
@@ -42,8 +42,8 @@ class ObservationSpec:
     start: int = 0
     """Least value of a Discrete space."""
     parts: tuple[PackedPart, ...] = ()
-    """Of a Dict, Tuple, MultiDiscrete or MultiBinary space, whose observations are rows of bytes: what lies in them.
-    Empty for others."""
+    """Parts of a Dict, Tuple, MultiDiscrete or MultiBinary space, whose observations are rows of bytes. Empty for other
+    spaces."""
 
     @classmethod
     def of(cls, space: gymnasium.Space[Any]) -> ObservationSpec:
@@ -63,8 +63,8 @@ class ObservationSpec:
 
     @property
     def features(self) -> int:
-        """Numbers that a network reads per observation. Raises UnsupportedSpaceError where it has several parts: what
-        reads those asks InputLayout."""
+        """Number of inputs of a network per observation. Raises UnsupportedSpaceError for observations with several
+        parts: use InputLayout for those."""
         if self.parts:
             raise UnsupportedSpaceError(
                 f"observations of several parts ({', '.join(part.name for part in self.parts)}) are not supported by "
@@ -80,10 +80,10 @@ class ObservationSpec:
 
     @property
     def image_axes(self) -> tuple[int, ...]:
-        """Of an image: its axes in the order in which `encode` puts them.
+        """Axes of an image in the order of `encode`.
 
-        The two neighbours that span the largest picture are its height and width, and come last; of several the first.
-        All other axes are channels, as of colours and of stacked frames. Three axes stay as they are.
+        The two neighbouring axes with the largest area are height and width, and come last; among equal areas, the
+        first. All other axes are channels, for instance colours and stacked frames. Three axes keep their order.
         """
         axes = range(len(self.shape))
         if len(axes) == 3:
@@ -93,32 +93,32 @@ class ObservationSpec:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Of an image: its three axes as `encode` gives them."""
+        """Sizes of an image's three axes as encoded."""
         *channels, height, width = (self.shape[axis] for axis in self.image_axes)
         return math.prod(channels), height, width
 
     @property
     def channels_last(self) -> bool:
-        """Of an image, as `encode` gives it: its last axis is the channels (colours, say), not its first (stacked
-        frames). Of three axes the shorter is; of equal ones the last, as in MinAtar's 10x10x10."""
+        """True if an encoded image has its channels (for instance colours) in the last axis, False for the first axis
+        (stacked frames). The shorter axis holds the channels; of equal axes the last, as in MinAtar's 10x10x10."""
         return len(self.shape) == 3 and self.shape[2] <= self.shape[0]
 
     @property
     def scale(self) -> float:
-        """The factor that brings bytes that are no image between 0 and 1; other numbers stay unchanged."""
+        """Factor that maps bytes outside images to 0 … 1; 1 for other numbers."""
         return 1.0 / (self.high or 1.0) if self.n is None and not self.parts and self.dtype == "uint8" else 1.0
 
     def numbers(self, *, normalised: bool) -> Numbers:
-        """The type in which `encode` is to give numbers: float32, which networks read.
+        """dtype for `encode`: float32, which networks read.
 
-        Where they are `normalised` after it, float64 if float32 would round them: at 1e9 it knows only every 64th
-        number, so what varies there must stay exact until the mean is subtracted.
+        Observations that are `normalised` afterwards stay float64 if float32 would round them: near 1e9 it represents
+        only every 64th number, so differences must stay exact until the mean is subtracted.
         """
         rounded = self.n is None and not np.can_cast(self.dtype, np.float32)
         return "float64" if normalised and rounded else "float32"
 
     def example(self, number: int) -> np.ndarray:
-        """So many observations [number, *shape], of zeros or the least values that Discrete spaces have."""
+        """Make example observations [number, *shape]: zeros, or the least values of Discrete spaces."""
         if not self.parts:
             return np.full((number, *self.shape), self.start, self.dtype)
         rows = np.zeros((number, *self.shape), self.dtype)
@@ -128,12 +128,10 @@ class ObservationSpec:
         return rows
 
     def encode(self, observations: np.ndarray, numbers: Numbers = "float32") -> np.ndarray:
-        """Turn [n, *shape] into [n, features], flattened or one-hot; images stay as they are, of three axes (see
-        `image_axes`).
+        """Turn [n, *shape] into [n, features], flattened or one-hot. Images keep three axes (see `image_axes`).
 
-        Numbers become of the type `numbers` (see there), one-hot rows are float32. Neither rows that have the type
-        already nor images of three axes are copied. Rows of bytes with several parts stay as they are: a PartsTrunk
-        takes them apart. Raises ValueError for another shape.
+        Numbers become `numbers` (dtype), one-hot rows are float32. Numbers of that dtype and images of three axes are
+        not copied. Rows of bytes with several parts stay unchanged for PartsTrunk. Raises ValueError for another shape.
         """
         if observations.shape[1:] != self.shape:
             raise ValueError(
@@ -157,18 +155,18 @@ class ActionSpec:
     """A single environment's actions: the integers start … start + n - 1, several integers, or a Box of floats."""
 
     n: int | None
-    """Number of values of a Discrete space; null for others."""
+    """Number of values of a Discrete space; null for other spaces."""
     start: int = 0
     dtype: str = "int64"
-    """numpy's name, as the environment takes them."""
+    """numpy's name of the environment's dtype."""
     shape: tuple[int, ...] = ()
     low: tuple[float | None, ...] = ()
-    """Least value of each number of a Box, flattened; null where it is unbounded."""
+    """Lower bound of each number of a Box, flattened; null if unbounded."""
     high: tuple[float | None, ...] = ()
     counts: tuple[int, ...] = ()
-    """How many values each integer of a MultiDiscrete or MultiBinary space has, flattened; empty for others."""
+    """Number of values of each integer of a MultiDiscrete or MultiBinary space, flattened; empty for other spaces."""
     starts: tuple[int, ...] = ()
-    """Their least values."""
+    """Least value of each integer."""
 
     @classmethod
     def of(cls, space: gymnasium.Space[Any]) -> ActionSpec:
@@ -190,30 +188,30 @@ class ActionSpec:
 
     @property
     def is_box(self) -> bool:
-        """Whether actions are a Box of floats, and not counted."""
+        """True if actions are a Box of floats."""
         return not self.components
 
     @property
     def components(self) -> tuple[int, ...]:
-        """How many values each counted component of an action has: one component for Discrete, none for a Box."""
+        """Number of values of each counted component of an action: one component for Discrete, none for a Box."""
         return self.counts if self.n is None else (self.n,)
 
     @property
     def outputs(self) -> int:
-        """Numbers that a policy network gives per observation: a logit per value, those of each component after those
-        of the one before, or a mean per number of the Box."""
+        """Number of outputs of a policy network per observation: a logit per value (in the order of the components), or
+        a mean per number of the Box."""
         return math.prod(self.shape) if self.is_box else sum(self.components)
 
     def counted(self, *, by: str) -> int:
-        """The number of values of a Discrete space. Raises UnsupportedSpaceError for others, which names the algorithm
-        that needs it (`by`)."""
+        """Number of values of a Discrete space. Raises UnsupportedSpaceError for other spaces, with the name of the
+        algorithm (`by`)."""
         if self.n is None:
             raise self._unsupported(by, "Discrete")
         return self.n
 
     def bounded(self, *, by: str, supported: str = "Box") -> UnitBox:
-        """Its Box, whose numbers must all be bounded on both sides. Raises UnsupportedSpaceError, which names the
-        algorithm that needs it (`by`), and the spaces that this takes."""
+        """Return the bounded Box. Raises UnsupportedSpaceError if a number is unbounded, with the name of the algorithm
+        (`by`) and its `supported` spaces."""
         if not self.is_box:
             raise self._unsupported(by, supported)
         bounds = list(zip(self.low, self.high, strict=True))
@@ -235,10 +233,10 @@ class ActionSpec:
         )
 
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
-        """Turn a policy's choice into the action that the environment takes.
+        """Turn a policy's choices into actions for the environment.
 
-        Discrete: indices [n] get their start; of several integers, indices [n, components], which become [n, *shape].
-        Box: numbers float32 [n, outputs] are clipped to its bounds, [n, *shape].
+        Discrete: adds the start to indices [n]. Several integers: indices [n, components] become [n, *shape]. Box:
+        numbers float32 [n, outputs] are clipped to the bounds, [n, *shape].
         """
         if not self.is_box:
             numbers: np.ndarray = actions + (self.start if self.n is not None else np.array(self.starts))
@@ -249,8 +247,7 @@ class ActionSpec:
         return clipped.reshape(len(actions), *self.shape)
 
     def indices(self, actions: np.ndarray) -> np.ndarray:
-        """The choice that counted actions [n, *shape], as rows hold them, stand for: int64 [n], or of several integers
-        [n, components]."""
+        """Turn counted actions [n, *shape] of rows into indices: int64 [n], or [n, components] for several integers."""
         if self.n is not None:
             return actions.astype(np.int64, copy=False) - self.start
         numbers: np.ndarray = actions.reshape(len(actions), -1).astype(np.int64, copy=False) - np.array(self.starts)
@@ -258,23 +255,23 @@ class ActionSpec:
 
 
 class UnitBox:
-    """A bounded Box of actions, for algorithms that act in -1 … 1."""
+    """A bounded Box of actions, for algorithms with actions in -1 … 1."""
 
     def __init__(self, action: ActionSpec) -> None:
         """`action` is bounded; see ActionSpec.bounded."""
         self._action = action
         low, high = (np.array(side, np.float64) for side in (action.low, action.high))
         self.center: np.ndarray = (0.5 * (low + high)).astype(np.float32)
-        """float32 [outputs]: the action that 0 stands for."""
+        """float32 [outputs]: the action for 0."""
         self.half: np.ndarray = (0.5 * (high - low)).astype(np.float32)
-        """float32 [outputs]: by how much 1 is above it."""
+        """float32 [outputs]: the action for 1, minus `center`."""
 
     def to_environment(self, units: np.ndarray) -> np.ndarray:
-        """Turn numbers in -1 … 1, float32 [n, outputs], into actions as the environment takes them."""
+        """Map numbers in -1 … 1, float32 [n, outputs], to actions for the environment."""
         return self._action.to_environment(units * self.half + self.center)
 
     def from_environment(self, actions: np.ndarray) -> np.ndarray:
-        """Turn actions [n, …], as rows hold them, into numbers in -1 … 1: float32 [n, outputs]."""
+        """Map actions [n, …] of rows to numbers in -1 … 1: float32 [n, outputs]."""
         flat = actions.reshape(len(actions), self._action.outputs).astype(np.float32, copy=False)
         units: np.ndarray = (flat - self.center) / self.half
         return units

@@ -1,7 +1,7 @@
 """Distributions of actions for learning. For acting see remuda.policy.acting.distributions.
 
-Most give log probabilities and entropies together, as one node of autograd's graph: recorded operation by operation
-they would take a third of an update of PPO.
+Log probabilities and entropies are mostly computed together, as one node of autograd's graph: as single operations they
+would take a third of an update of PPO.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from remuda.policy.networks.one_node import require_one_derivative
 
 _LOG_2_PI = math.log(2.0 * math.pi)
 _SQUASHED = 0.5 * _LOG_2_PI + 2.0 * math.log(2.0)
-"""What each squashed number takes from the logarithm of a density, whatever it is."""
+"""Constant part of the log density, per squashed number."""
 _tanh_backward, _hardtanh_backward = torch.ops.aten.tanh_backward, torch.ops.aten.hardtanh_backward
 _SMALLEST = torch.finfo(torch.float32).min
 """Keeps 0 * log 0 from being no number."""
 
 
 class Likelihood(NamedTuple):
-    """What a distribution says of the actions that were taken."""
+    """Log probabilities of actions, and entropies."""
 
     log_prob: torch.Tensor
-    """Of each action: float32 [rows]."""
+    """Log probability per action: float32 [rows]."""
     entropy: torch.Tensor
-    """Of each distribution, in nats: float32 [rows]."""
+    """Entropy per distribution, in nats: float32 [rows]."""
 
 
 class Categorical:
-    """One of n indices per row, by logits float32 [rows, n]."""
+    """An index of n per row, by logits float32 [rows, n]."""
 
     def __init__(self, logits: torch.Tensor) -> None:
         self._logits = logits
@@ -45,11 +45,11 @@ class Categorical:
 
 
 class MultiCategorical:
-    """Independent indices per row, one of each component: logits float32 [rows, sum of counts], those of the first
-    component first."""
+    """Independent indices per row, an index per component: logits float32 [rows, sum of counts], in the order of the
+    components."""
 
     def __init__(self, logits: torch.Tensor, counts: tuple[int, ...]) -> None:
-        """`counts`: how many values each component has."""
+        """`counts`: number of values of each component."""
         self._rows = len(logits)
         self._runs = [(Categorical(logits[:, run.logits].reshape(-1, run.values)), run) for run in runs_of(counts)]
 
@@ -88,13 +88,12 @@ class SquashedGaussian:
         self._outputs = outputs
 
     def drawn_by(self, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The actions [rows, k] that standard normal `noise` [rows, k] stands for, and the logarithm of the density of
-        each [rows]."""
+        """Map standard normal `noise` [rows, k] to actions [rows, k] and their log densities [rows]."""
         return _squashed(self._outputs, noise)
 
 
 Distribution = Categorical | MultiCategorical | Gaussian
-"""What a policy may be."""
+"""Distribution of a policy."""
 
 
 class _CategoricalNode(torch.autograd.Function):
@@ -159,11 +158,11 @@ class _GaussianNode(torch.autograd.Function):
 
 
 class _SquashedNode(torch.autograd.Function):
-    """The action a = tanh(u) of u = mean + std * noise, and the logarithm of its density.
+    """The action a = tanh(u) of u = mean + std * noise, and its log density.
 
-    That is the one of u less the logarithm of the slope of tanh, log(1 - a²), which is written as
-    2 (log 2 - u - softplus(-2 u)): this stays finite where a has become 1. For a beta of -2 torch's softplus is
-    -softplus(-2 u) / 2. Besides d a / d u = 1 - a², d log p / d u = 2 a, and d log p / d log std = -1 while u is held.
+    The log density is that of u minus the logarithm of the slope of tanh, log(1 - a²), written as
+    2 (log 2 - u - softplus(-2 u)), which stays finite if a is rounded to 1. For a beta of -2 torch's softplus is
+    -softplus(-2 u) / 2. Besides d a / d u = 1 - a², d log p / d u = 2 a, and d log p / d log std = -1 for constant u.
     """
 
     @staticmethod

@@ -15,7 +15,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 @dataclass(frozen=True)
 class Transitions:
-    """A batch of n steps of `n_step` environment steps each; see remuda.config.declaration.Steps."""
+    """A batch of n rows of `n_step` environment steps each; see remuda.config.declaration.Steps."""
 
     obs: torch.Tensor
     """[n, …]: encoded."""
@@ -27,7 +27,7 @@ class Transitions:
     discount: torch.Tensor
     weights: torch.Tensor
     legal: torch.Tensor | None
-    """bool [n, actions]: of obs; None: all are. The same for `next_legal` and next_obs."""
+    """bool [n, actions]: legal actions in obs; None: all are legal. `next_legal` likewise for next_obs."""
     next_legal: torch.Tensor | None
 
     def __len__(self) -> int:
@@ -37,7 +37,7 @@ class Transitions:
     def of(
         cls, batch: Arrays, observation: ObservationSpec, action: ActionSpec, device: torch.device, *, as_vector: bool
     ) -> Transitions:
-        """Move a batch to a device. `as_vector`: observations become one vector each, also those of several parts."""
+        """Move a batch to a device. With `as_vector` every observation becomes one vector, also with several parts."""
 
         def given(column: np.ndarray) -> torch.Tensor:
             return to_tensor(column, device)

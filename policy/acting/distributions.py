@@ -1,4 +1,4 @@
-"""What a policy draws actions from, in numpy. For learning see remuda.policy.torch_distributions."""
+"""Distributions of actions in numpy, for acting. For learning see remuda.policy.torch_distributions."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Run:
     """Neighbouring components with the same number of values."""
 
     values: int
-    """Of each component."""
+    """Number of values per component."""
     number: int
     """Of components."""
     components: slice
-    """Which they are."""
+    """Their indices among all components."""
     logits: slice
-    """Which logits are theirs: values * number."""
+    """Indices of their logits: values * number."""
 
 
 @cache
 def runs_of(counts: tuple[int, ...]) -> tuple[Run, ...]:
-    """The runs of components that have so many values, in order."""
+    """Returns the runs of components with these numbers of values, in order."""
     runs: list[Run] = []
     component = logit = 0
     for values, alike in itertools.groupby(counts):
@@ -46,13 +46,13 @@ _LOG_2_PI = math.log(2.0 * math.pi)
 
 
 def masked(numbers: NDArray[np.float32], legal: NDArray[np.bool_] | None) -> NDArray[np.float32]:
-    """Logits or values [rows, n] with -inf in place of those of illegal actions: so none of them is the best, and none
-    is drawn. `legal` bool [rows, n] has one at least in each row; None: all are legal."""
+    """Logits or values [rows, n], -inf for illegal actions, so that an illegal action is neither best nor drawn.
+    `legal` bool [rows, n] has at least one legal action per row; None: all are legal."""
     return numbers if legal is None else np.where(legal, numbers, np.float32(-np.inf))
 
 
 def drawn_evenly(legal: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Indices int64 [rows]: of one of the legal actions [rows, n] of each row, each as likely as the others."""
+    """Draws indices int64 [rows], uniformly among the legal actions [rows, n] of each row."""
     each: NDArray[np.int64] = np.count_nonzero(legal, axis=1)
     ordinal: NDArray[np.int64] = rng.integers(each)
     indices: NDArray[np.int64] = np.count_nonzero(legal.cumsum(axis=1) <= ordinal[:, None], axis=1)
@@ -65,8 +65,8 @@ def epsilon_greedy(
     rng: np.random.Generator,
     legal: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
-    """Indices int64 [rows]: of the highest of values [rows, n], or with probability epsilon (of all rows, or [rows])
-    any; both among the `legal` ones, bool [rows, n]."""
+    """Indices int64 [rows] of the highest values [rows, n], or, with probability epsilon (one number, or [rows]), of a
+    uniformly drawn action. Both are among the `legal` actions, bool [rows, n]."""
     best: NDArray[np.int64] = masked(values, legal).argmax(axis=1)
     explores = rng.random(len(best)) < epsilon
     drawn = rng.integers(values.shape[1], size=len(best)) if legal is None else drawn_evenly(legal, rng)
@@ -82,7 +82,7 @@ def epsilon_powers(spread: float, first: int, number: int, of: int) -> NDArray[n
 
 
 class EpsilonGreedy:
-    """Chooses as `epsilon_greedy` does, with an epsilon of its own for each environment once it knows its place."""
+    """Chooses as `epsilon_greedy` does, with a separate epsilon per environment once `take_place` was called."""
 
     def __init__(self, spread: float) -> None:
         """`spread`: see `epsilon_powers`; 0 is the same epsilon for all."""
@@ -108,13 +108,13 @@ class EpsilonGreedy:
 
 
 class Categorical:
-    """One of n indices per row, by logits float32 [rows, n]; those of -inf are never drawn."""
+    """An index of n per row, by logits float32 [rows, n]. Indices with a logit of -inf are never drawn."""
 
     def __init__(self, logits: NDArray[np.float32]) -> None:
         self._shifted = logits - logits.max(axis=1, keepdims=True)
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw int64 [rows], one uniform number each."""
+        """Draws int64 [rows], by a uniform number per row."""
         cumulated = self._exponentials.cumsum(axis=1)
         # A uniform number is below 1, so the product in float64 stays below the total and the index below n.
         drawn = rng.random((len(cumulated), 1)) * cumulated[:, -1:]
@@ -138,7 +138,7 @@ class Categorical:
         return entropy
 
     def probabilities(self) -> NDArray[np.float32]:
-        """Of each index: float32 [rows, n]."""
+        """Probabilities of all indices: float32 [rows, n]."""
         probabilities: NDArray[np.float32] = np.exp(self._log_probs)
         return probabilities
 
@@ -154,16 +154,16 @@ class Categorical:
 
 
 class MultiCategorical:
-    """Independent indices per row, one of each component: logits float32 [rows, sum of counts], those of the first
-    component first. Those of -inf are never drawn."""
+    """Independent indices per row, an index per component: logits float32 [rows, sum of counts], in the order of the
+    components. Indices with a logit of -inf are never drawn."""
 
     def __init__(self, logits: NDArray[np.float32], counts: tuple[int, ...]) -> None:
-        """`counts`: how many values each component has."""
+        """`counts`: number of values of each component."""
         self._rows = len(logits)
         self._runs = [(Categorical(logits[:, run.logits].reshape(-1, run.values)), run) for run in runs_of(counts)]
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw int64 [rows, components], one uniform number for each."""
+        """Draws int64 [rows, components], by a uniform number per component."""
         return self._joined([one.sample(rng) for one, _ in self._runs])
 
     def mode(self) -> NDArray[np.int64]:
@@ -191,8 +191,8 @@ class MultiCategorical:
 
 
 def categorical(logits: NDArray[np.float32], counts: tuple[int, ...]) -> Categorical | MultiCategorical:
-    """Over a Discrete space's values, or, where `counts` says how many values each component has, over each of them;
-    see ActionSpec."""
+    """Makes the distribution over the values of a Discrete space, or, with `counts` (number of values per component),
+    over the values of each component; see ActionSpec."""
     return MultiCategorical(logits, counts) if counts else Categorical(logits)
 
 
@@ -208,7 +208,7 @@ class Gaussian:
         return self.drawn_by(rng.standard_normal(self._mean.shape, np.float32))
 
     def drawn_by(self, noise: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The numbers that standard normal `noise` [rows, k] stands for: float32 [rows, k]."""
+        """Maps standard normal `noise` [rows, k] to numbers float32 [rows, k]."""
         drawn: NDArray[np.float32] = self._mean + noise * np.exp(self._log_std)
         return drawn
 
@@ -230,7 +230,7 @@ class Gaussian:
 
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
-"""Bounds of the logarithm of a standard deviation that a network gives, as in SAC's first implementation."""
+"""Bounds of the logarithm of a network's standard deviation, as in SAC's first implementation."""
 
 
 class SquashedGaussian:
@@ -248,7 +248,7 @@ class SquashedGaussian:
         return np.tanh(noise, out=noise)
 
     def mode(self) -> NDArray[np.float32]:
-        """What the mean becomes: float32 [rows, k]."""
+        """tanh of the mean: float32 [rows, k]."""
         mode: NDArray[np.float32] = np.tanh(self._mean)
         return mode
 
@@ -279,8 +279,8 @@ def explored(
     counts: tuple[int, ...] = (),
     legal: NDArray[np.bool_] | None = None,
 ) -> np.ndarray:
-    """What collectors take, in the same form, of all outputs but an `action_mean`. Those of illegal actions are -inf; a
-    random action of a share `epsilon` is one of the `legal`."""
+    """Draws the actions of collectors, in the same form, from any outputs except `action_mean`. Illegal actions have outputs
+    of -inf. The share `epsilon` of random actions is drawn from the `legal` actions."""
     if name == "q_values":
         return epsilon_greedy(outputs, exploration["epsilon"], rng, legal)
     if name == "logits":
@@ -292,11 +292,11 @@ def explored(
 
 
 class CorrelatedNoise:
-    """A stationary autoregressive process of order one for each number: every draw is standard normal, and has the
-    given correlation with the draw before. With 0 the draws are independent.
+    """Noise with correlation in time: a stationary autoregressive process of order one per number. Each draw is
+    standard normal, with the given correlation to the draw before. With 0 the draws are independent.
 
-    On-policy algorithms explore by it (Hollenstein et al. 2024). Each action alone is distributed as the policy says;
-    given the actions before it is not, so log probabilities are approximations then.
+    On-policy algorithms explore by it (Hollenstein et al. 2024). A single action has the distribution of the policy.
+    Given the actions before, it does not, so log probabilities are approximations.
     """
 
     def __init__(self, correlation: float) -> None:
@@ -305,7 +305,7 @@ class CorrelatedNoise:
         self._last: NDArray[np.float32] | None = None
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float32]:
-        """Draw float32 of this shape. Another shape than that of the draw before begins a new process."""
+        """Draws float32 of this shape. A new shape begins a new process."""
         noise: NDArray[np.float32] = rng.standard_normal(shape, np.float32)
         if self._kept and self._last is not None and self._last.shape == shape:
             noise *= self._fresh

@@ -1,4 +1,4 @@
-"""A network as it acts: by numpy from its published programs, or by its own modules in torch."""
+"""A network for acting: by numpy from its published programs, or by its own modules in torch."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ if TYPE_CHECKING:
     from remuda.policy.acting.torch_outputs import TorchOutputs
 
 Chosen = Callable[[str], None] | None
-"""Called with the form that was chosen by timing; None: none is timed."""
+"""Called with a description of the implementation chosen by timing; None: nothing is timed."""
 
 _NO_INPUTS: Mapping[str, int | None] = MappingProxyType({})
 _FAST_ENOUGH_S = 2e-4
-"""Seconds per call. Below it, torch could never save the second and a half that importing it takes."""
+"""Seconds per call. Below this time torch cannot save the 1.5 s of its import."""
 _TRIAL_S, _TRIAL_CALLS = 0.02, 5
-"""The least time for which each form is timed."""
+"""Least time, and least number of calls, to time each implementation."""
 _CLEARLY = 1.15
-"""Each form must be this much faster than those before it: timings on a busy machine vary."""
+"""An implementation must be faster by this factor than those before: timings on a busy machine vary."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Lets an output choose its form by timing. Is called with the choice."""
+    """Lets an output choose its implementation by timing. Called with a description of the choice."""
 
     log: Callable[[str], None]
     lower: bool
-    """Whether products may be bfloat16."""
+    """True if products may be bfloat16."""
 
     def __call__(self, text: str) -> None:
-        """Say the choice."""
+        """Logs the choice."""
         self.log(text)
 
 
 class ActingNetwork:
-    """Computes the outputs of a network by name with the newest weights; all forms in float32 agree to 1e-5.
+    """Computes the outputs of a network by name with the newest weights. All implementations in float32 agree to 1e-5.
 
-    Perceptrons are computed by numpy. For convolutions, numpy and torch are timed on the first observations, and the
-    faster is kept for all later weights. If a Choice allows it, torch in bfloat16 is timed as well, on processors that
-    have instructions for it: its outputs are within 1 % of the largest. Without `chosen` nothing is timed and torch is
-    used, for callers that must get the same numbers every time. Modules that numpy cannot compute, and other devices
-    than the CPU, need torch always.
+    numpy computes perceptrons. For convolutions, numpy and torch are timed on the first observations, and the faster
+    implementation stays for all later weights. If a Choice allows bfloat16 and the processor has instructions for it,
+    torch in bfloat16 is timed as well: its outputs are within 1 % of the largest. Without `chosen`, convolutions use
+    torch and nothing is timed, for callers that must get the same numbers every time. Modules unknown to numpy, and
+    devices other than the CPU, always need torch.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class ActingNetwork:
         chosen: Chosen = None,
         device: str = "cpu",
     ) -> None:
-        """Raises DeviceError if there is no such device.
+        """Raises DeviceError if the device does not exist.
 
         Args:
-            make: builds the network; its weights do not count. Called where torch is needed.
-            observation: what the network reads.
-            timed: the output that chooses its form by timing.
-            inputs: how many numbers an output reads, where these are not the observation's; None: not known.
+            make: builds the network, with any weights. Called only if torch is needed.
+            observation: observations that the network reads.
+            timed: name of the output that chooses its implementation by timing.
+            inputs: number of inputs of each output that does not read observations; None: not known.
             chosen: see Chosen.
-            device: the torch device of the computation.
+            device: torch device of the computation.
         """
         self._make, self._observation, self._timed, self._inputs = make, observation, timed, inputs
         self._chosen, self._device = chosen, device
@@ -91,8 +91,8 @@ class ActingNetwork:
             _ = self._torch
 
     def load_state(self, state: Arrays) -> None:
-        """Use these weights from now on; they must not change afterwards. Raises StateMismatchError, and the old ones
-        stay."""
+        """Uses these weights from now on; the caller must not change them afterwards. Raises StateMismatchError and
+        keeps the old weights."""
         arrays = {name: array for name, array in state.items() if name != PROGRAM}
         self._read(state.get(PROGRAM), arrays)
         if "_torch" in vars(self):
@@ -151,7 +151,7 @@ class ActingNetwork:
     # --- what was published
 
     def _read(self, program: np.ndarray | None, arrays: Arrays) -> None:
-        """Take over programs and shapes, if they are others than before. Raises StateMismatchError."""
+        """Takes over programs and shapes if they have changed. Raises StateMismatchError."""
         shapes = {name: array.shape for name, array in arrays.items()}
         content = b"" if program is None else program.tobytes()
         if shapes == self._shapes and content == self._program:
@@ -177,10 +177,10 @@ class ActingNetwork:
 
 @dataclass(frozen=True)
 class Inference:
-    """How the networks of a policy are made and computed."""
+    """Settings for the networks of a policy."""
 
     source_dir: str | None = None
-    """Where modules of users are looked for."""
+    """Folder of users' modules."""
     chosen: Chosen = None
     """As the device: see ActingNetwork."""
     device: str = "cpu"
@@ -193,7 +193,7 @@ class Inference:
         timed: str,
         inputs: Mapping[str, int | None] = _NO_INPUTS,
     ) -> ActingNetwork:
-        """Computed like this; the arguments are those of ActingNetwork."""
+        """Makes an ActingNetwork with these settings; the arguments are those of ActingNetwork."""
         return ActingNetwork(make, observation, timed=timed, inputs=inputs, chosen=self.chosen, device=self.device)
 
 
@@ -201,8 +201,8 @@ PLAIN = Inference()
 
 
 def made_by(reference: str, *arguments: object) -> Callable[[], nn.Module]:
-    """Returns a function that imports `module:function` and calls it with these arguments, when it is called: the
-    module needs torch, which most collectors do not."""
+    """Returns a function that imports `module:function` and calls the function with these arguments. The import waits
+    for the call, since it needs torch, and most collectors do not."""
 
     def make() -> nn.Module:
         return cast("nn.Module", imported(reference)(*arguments))
@@ -214,8 +214,8 @@ _Form = Callable[[], Forward]
 
 
 def fastest(plain: _Form, by_torch: Callable[..., Forward], inputs: np.ndarray, *, lower: bool) -> tuple[_Form, str]:
-    """Time all forms on inputs [n, …]; return the fastest, and the decision in words. With `lower` that in bfloat16
-    too, if the processor has instructions for it."""
+    """Times all implementations on inputs [n, …]; returns the fastest, and a description of the decision. With `lower`,
+    also times bfloat16 if the processor has instructions for it."""
     plain_s = _seconds_per_call(plain(), inputs)
     report = f"inference of {len(inputs)} observations: plain arrays {plain_s * 1e3:.2f} ms"
     if plain_s < _FAST_ENOUGH_S:
@@ -241,7 +241,7 @@ def _has_bfloat16() -> bool:
 
 
 def _seconds_per_call(forward: Forward, inputs: np.ndarray) -> float:
-    """The time of the fastest of several calls: other work on the machine can only add time."""
+    """Returns the shortest time of several calls: other work on the machine can only add time."""
     forward(inputs)  # the first call allocates
     times_s: list[float] = []
     while len(times_s) < _TRIAL_CALLS or sum(times_s) < _TRIAL_S:

@@ -1,4 +1,4 @@
-"""Acting with a recurrent network: an encoder and a core, before a policy that acts on what they remember."""
+"""Acting with a recurrent network: encoder and core, followed by the policy of the head."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Floats = NDArray[np.float32]
 
 
 class RecurrentPolicy(Policy):
-    """Acts as `head` does, on what the core of a RecurrentNetwork makes of the observations so far."""
+    """Acts as `head` does, on the outputs of a RecurrentNetwork's core."""
 
     def __init__(
         self,
@@ -31,7 +31,8 @@ class RecurrentPolicy(Policy):
         make: Callable[[], nn.Module],
         inference: Inference,
     ) -> None:
-        """`head` acts on observations like `layout.remembered`; `make` is ActingNetwork's, for what the core reads."""
+        """`head` acts on observations like `layout.remembered`. `make` builds the network for ActingNetwork, up to the
+        core's inputs."""
         self._layout, self._observation, self._head = layout, observation, head
         self.state_size = layout.state_size
         self.uses_legal_actions = head.uses_legal_actions
@@ -41,7 +42,7 @@ class RecurrentPolicy(Policy):
         self._core: Core | None = None
 
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        """Acts with these weights from now on. Raises StateMismatchError and keeps the old weights."""
         try:
             core = Core(state, self._layout)
         except KeyError as error:
@@ -84,8 +85,8 @@ class RecurrentPolicy(Policy):
         return self._head.value(self.remembered(observations, state))
 
     def remembered(self, observations: np.ndarray, state: np.ndarray | None) -> Floats:
-        """What the core gives for observations [n, …] after `state` [n, state_size], which it moves on: float32 [n,
-        units]."""
+        """Returns the core's outputs float32 [n, units] for observations [n, …], and updates `state` [n, state_size] in
+        place."""
         if self._core is None:
             raise RuntimeError("the policy has no weights yet: call load_state first")
         if state is None:
@@ -97,7 +98,7 @@ class RecurrentPolicy(Policy):
 
 
 class Core:
-    """The recurrent layer of a RecurrentNetwork, one step at a time; gates as torch's cells order them."""
+    """The recurrent layer of a RecurrentNetwork, step by step, with the gates in the order of torch's cells."""
 
     def __init__(self, state: Arrays, layout: RecurrentLayout) -> None:
         self._units, self._lstm = layout.units, layout.core == "lstm"
@@ -135,7 +136,7 @@ class Core:
 
 
 def _sigmoid(numbers: Floats) -> Floats:
-    """1 / (1 + exp(-x)), which never overflows like this."""
+    """1 / (1 + exp(-x)), written without overflow."""
     halves: Floats = np.tanh(numbers * np.float32(0.5))
     halves *= np.float32(0.5)
     halves += np.float32(0.5)

@@ -1,4 +1,4 @@
-"""A network's outputs by its own modules in torch."""
+"""Outputs of a network by its own modules in torch."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ CPU = torch.device("cpu")
 
 
 class TorchOutputs:
-    """The modules that a network acts by, on a device."""
+    """The modules of a network's outputs, on a device."""
 
     def __init__(self, make: Callable[[], nn.Module], device: str) -> None:
-        """Raises DeviceError if there is no such device."""
+        """Raises DeviceError if the device does not exist."""
         self._device = usable(device, setting="collector.device")
         self._network = make().to(self._device).eval().requires_grad_(False)
         assert isinstance(self._network, Acts)
         self._outputs = dict(self._network.acting())
         self.programs: Programs = programs_of(self._network)
-        """How numpy computes the outputs."""
+        """Programs for numpy, by output."""
         self.loaded = False
-        """Whether the network has been given weights."""
+        """True once the network has weights."""
 
     def require_fit(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise StateMismatchError unless arrays of these shapes are those of the network."""
+        """Raises StateMismatchError unless arrays of these shapes are the network's state."""
         expected = {name: tuple(tensor.shape) for name, tensor in self._network.state_dict().items()}
         given = {name: np.empty(shape, np.bool_) for name, shape in shapes.items() if not name.endswith(PROGRAM)}
         require_fit(expected, given, what="policy")
 
     def load(self, arrays: Arrays) -> None:
-        """Compute with these weights from now on. They are copied: results depend on how memory is aligned."""
+        """Computes with these weights from now on. Copies them: results depend on the alignment of memory."""
         own = {name: to_tensor(array, CPU) for name, array in arrays.items() if not name.endswith(PROGRAM)}
         self._network.load_state_dict(own)
         self.loaded = True
 
     def forward(self, output: str, *, lower: bool = False) -> Forward:
-        """The forward pass of an output. With `lower` all but its last layer compute in bfloat16."""
+        """Returns the forward pass of an output. With `lower`, all layers but the last compute in bfloat16."""
         module, device = self._outputs[output], self._device
 
         @torch.inference_mode()
@@ -60,26 +60,26 @@ class TorchOutputs:
 
 
 class NetworkPolicy(Policy):
-    """Acts on the outputs of a network. A subclass defines the action that they mean (`act`) and their value
-    (`value`)."""
+    """Acts on the outputs of a network. A subclass defines the action (`act`) and the value (`value`) for the outputs.
+    """
 
     def __init__(
         self, network: torch.nn.Module, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"
     ) -> None:
-        """Moves the network to `device`. It reads what ObservationSpec.encode gives, [n, …]."""
+        """Moves the network to `device`. The network reads observations encoded by ObservationSpec.encode, [n, …]."""
         self.network = network.to(device).eval().requires_grad_(False)
         self.observation, self.action = observation, action
         self._device = torch.device(device)
         self._shapes = {name: tuple(tensor.shape) for name, tensor in self._state().items()}
 
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        """Acts with these weights from now on. Raises StateMismatchError and keeps the old weights."""
         require_fit(self._shapes, state, what="policy")
         for name, tensor in self._state().items():
             tensor.copy_(torch.tensor(state[name]))
 
     def outputs(self, observations: np.ndarray) -> np.ndarray:
-        """The network's outputs for observations [n, …], as environments give them."""
+        """Computes the network's outputs for observations [n, …] of environments."""
         seen = torch.tensor(self.observation.encode(observations), device=self._device)
         with torch.inference_mode():
             given: torch.Tensor = self.network(seen)

@@ -1,6 +1,6 @@
-"""Algorithms by `policy.type` of a config: one way for built-in ones and a user's own.
+"""Algorithms by `policy.type` of a config, built-in or a user's own.
 
-Imports no torch, a built-in entry when it is first asked, and a user's own only where its algorithm is built.
+Imports no torch. Imports a built-in entry on first use, and a user's own only to build the algorithm.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Entry = AlgorithmEntry[AlgorithmConfig]
 
 
 class UnknownAlgorithmError(Error, ValueError):
-    """The algorithm of a config is not available here; the text says why."""
+    """The algorithm of a config is not available here; the message says why."""
 
 
 class NoSearchError(ValueError):
-    """A policy is to act without its search, and has none."""
+    """The policy should act without its search, but never searches."""
 
 
 def make_algorithm(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Algorithm:
-    """Build the learning side, its weights drawn from `seed`. Imports torch.
+    """Build the learning side, with weights drawn from `seed`. Imports torch.
 
-    Raises UnsupportedSpaceError where the algorithm cannot work with the actions, and UnknownAlgorithmError.
+    Raises UnsupportedSpaceError if the algorithm does not support the spaces, and UnknownAlgorithmError.
     """
     entry, setup = _of(config, observation, action)
     return entry.make_algorithm(setup, seed)
@@ -49,13 +49,13 @@ def make_policy(
     device: str = "cpu",
     search: bool = True,
 ) -> Policy:
-    """Build the acting side; it acts once a state is loaded, on `device`. Raises UnsupportedSpaceError and
+    """Build the acting side on `device`. It acts after `load_state`. Raises UnsupportedSpaceError and
     UnknownAlgorithmError, as make_algorithm does.
 
-    Without `search` it acts by its network alone. Raises NoSearchError if it always does.
+    Without `search` it acts by its network alone; raises NoSearchError if the algorithm has no search.
 
-    With `chosen`, its inference may choose its form by timing, and reports the choice; without, it is the same every
-    time.
+    With `chosen`, inference may choose its implementation by timing, and reports the choice; without, the
+    implementation is the same every time.
     """
     entry, setup = _of(config, observation, action, search=search)
     if not search and not entry.searches:
@@ -65,15 +65,15 @@ def make_policy(
 
 
 def searches(config: ExperimentConfig) -> bool:
-    """Whether the policy searches before it acts, and can also act by its network alone. Raises
-    UnknownAlgorithmError."""
+    """True if the policy searches before it acts and can also act by its network alone. Raises UnknownAlgorithmError.
+    """
     return _entry_of(config)[0].searches
 
 
 def make_reanalyzer(
     config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"
 ) -> Reanalyzer:
-    """Build what computes the declaration's `reanalyzed` columns again; it does so once a state is loaded, on `device`.
+    """Build the reanalyzer of the declaration's `reanalyzed` columns, on `device`. It computes after `load_state`.
     Raises UnsupportedSpaceError and UnknownAlgorithmError, as make_algorithm does."""
     entry, setup = _of(config, observation, action)
     if not isinstance(entry, ReanalyzingEntry):
@@ -85,16 +85,16 @@ def make_reanalyzer(
 
 
 def reanalyzed_by_workers(config: ExperimentConfig) -> ReanalyzedColumns | None:
-    """What workers of the role reanalyzer compute again in parallel mode; None if the experiment asks for none of them,
-    or there is nothing to do for them. Raises UnknownAlgorithmError."""
+    """Columns for workers of the role reanalyzer in parallel mode; None if the experiment has no reanalyzers or nothing
+    to reanalyze. Raises UnknownAlgorithmError."""
     declared = declaration(config).reanalyzed
     return declared if declared is not None and declared.share and config.reanalyzer.count else None
 
 
 def declaration(config: ExperimentConfig) -> Declaration:
-    """Look up what the algorithm learns from, reports, and how it explores. Imports nothing of the user's.
+    """Look up rows, metrics and exploration of the algorithm. Imports no code of the user.
 
-    Raises UnknownAlgorithmError where a custom algorithm's declaration was not filled in.
+    Raises UnknownAlgorithmError if the declaration of a custom algorithm was not filled in.
     """
     policy = config.policy
     if isinstance(policy, CustomConfig):
@@ -110,7 +110,7 @@ def declaration(config: ExperimentConfig) -> Declaration:
 def _of(
     config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, *, search: bool = True
 ) -> tuple[Entry, Setup[AlgorithmConfig]]:
-    """The algorithm's class, and the input for its sides. Imports a custom one."""
+    """Return the entry of the algorithm, and the input for both sides. Imports a custom entry."""
     entry, settings = _entry_of(config)
     if isinstance(settings, BuiltInConfig):  # a class derived from a built-in one, too, reads them there
         config = config.model_copy(update={"policy": settings})
@@ -118,7 +118,7 @@ def _of(
 
 
 def _entry_of(config: ExperimentConfig) -> tuple[Entry, AlgorithmConfig]:
-    """The algorithm's class and its settings. Imports a custom one."""
+    """Return the entry of the algorithm and its settings. Imports a custom entry."""
     policy = config.policy
     if not isinstance(policy, CustomConfig):
         return built_in_entry(policy.type), policy
@@ -141,5 +141,5 @@ def _entry_of(config: ExperimentConfig) -> tuple[Entry, AlgorithmConfig]:
 
 @cache
 def built_in_entry(type: str) -> Entry:
-    """The entry of one of Remuda's own algorithms."""
+    """Entry of a built-in algorithm."""
     return cast("Entry", find_entry(type, source_dir=None))

@@ -1,1 +1,1 @@
-"""What policies are kept in: policy files, checkpoints, model/; and how they are loaded from there."""
+"""Files of policies: policy files, checkpoints, model/; and how policies are loaded from them."""

@@ -1,4 +1,4 @@
-"""A checkpoint file: written atomically, and read as untrusted input, which is checked before it is used."""
+"""A checkpoint file: written atomically, and read as untrusted input with checks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from remuda.storage.untrusted import open_regular
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 FORMAT = 1
-"""Raised when a checkpoint's content changes so that older code could not read it."""
+"""Version of the format. Increase it if older code could not read a new checkpoint."""
 OURS = ("format", "last_iter", "last_step", "counters", "versions")
-"""The keys that `encode` adds to the given parts."""
+"""Keys that `encode` adds to the given parts."""
 
 _LOCAL_HEADER_BYTES = 30
-"""The least size of what precedes a member's bytes in a zip archive."""
+"""Least number of bytes before a member's content in a zip archive."""
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ class CheckpointError(Error):
 
 
 def encode(parts: Mapping[str, object], counters: Counters) -> memoryview:
-    """Return a checkpoint's content: these parts, the progress of the run, and the versions that wrote it."""
+    """Return a checkpoint's content: these parts, the progress of the run, and package versions."""
     content: dict[str, object] = {
         **parts,
         "format": FORMAT,
@@ -65,9 +65,9 @@ def write(
     now: datetime | None = None,
     replace: Replacing = replacing,
 ) -> CheckpointRecord:
-    """Write what `encode` returned, atomically and synced to the disk, and describe it for index.json.
+    """Write the result of `encode`, atomically and synced to the disk, and return its record for index.json.
 
-    OSError (disk full) leaves an older file of this name as it was.
+    Raises OSError (disk full); an older file of this name is then unchanged.
     """
     write_bytes(path, content, durable=True, replace=replace)
     return CheckpointRecord(
@@ -111,8 +111,8 @@ def read(path: Path) -> Mapping[str, object]:
 
 
 def typed(path: Path, data: Mapping[str, object], of_type: type[_T]) -> _T:
-    """Return the parts of a checkpoint that are fields of `of_type`, checked. Raises CheckpointError naming the
-    part."""
+    """Return the parts of a checkpoint that are fields of `of_type`, checked. Raises CheckpointError with the name of
+    the part."""
     try:
         return msgspec.convert(data, of_type)
     except msgspec.ValidationError as error:
@@ -122,9 +122,8 @@ def typed(path: Path, data: Mapping[str, object], of_type: type[_T]) -> _T:
 
 
 def require_plain(file: IO[bytes]) -> None:
-    """Raise ValueError for a file that is no zip archive (a bare pickle), that unpacks to more bytes than it has
-    (compressed members, and members that share their bytes), or whose pickle could take more than its size: see
-    plain_pickle."""
+    """Raise ValueError for a file that is not a zip archive (a bare pickle), that unpacks to more bytes than it has
+    (compressed or overlapping members), or whose pickle could take more memory than its size: see plain_pickle."""
     file_bytes = file.seek(0, io.SEEK_END)
     with zipfile.ZipFile(file) as archive:
         members = sorted(archive.infolist(), key=lambda member: member.header_offset)
@@ -146,5 +145,5 @@ def _require_apart(members: Sequence[zipfile.ZipInfo], file_bytes: int) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of torch's message; pages of advice and its stack may follow."""
+    """First line of torch's message, without pages of advice and stack."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

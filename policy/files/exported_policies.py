@@ -27,12 +27,12 @@ Method = Literal["act", "forward", "value"]
 
 
 class ExportedActor(ValuingActor):
-    """A model as an evaluator plays it: random numbers come from numpy's generator, so that seeds repeat them."""
+    """A model for evaluation. Random numbers come from numpy's generator, so that seeds repeat them."""
 
     keeps_float64 = True  # it takes what the environment gives
 
     def __init__(self, info: ModelInfo, output_name: str) -> None:
-        """`info` describes the model, and `output_name` names its network's outputs. Raises CheckpointError."""
+        """`info` describes the model; `output_name` names the network's outputs. Raises CheckpointError."""
         if output_name not in get_args(OutputName):
             raise CheckpointError(f"the outputs of the model are {output_name!r}, which this Remuda does not know")
         self.info = info
@@ -109,7 +109,7 @@ class ExportedPolicy(ExportedActor):
 
 
 def _load(path: Path) -> tuple[Any, ModelInfo]:
-    """The model, with the description that is inside it."""
+    """Load the model, with the description inside it."""
     inside = {MODEL_INFO: ""}
     load = cast("Callable[..., torch.jit.ScriptModule]", torch.jit.load)
     try:
@@ -129,7 +129,7 @@ MOST_BYTES = 4 << 20
 
 
 class NoOnnxError(CheckpointError):
-    """A package is missing; the text has the command that installs it."""
+    """A package is missing; the message has the command to install it."""
 
 
 def require_onnx() -> None:
@@ -140,13 +140,13 @@ def require_onnx() -> None:
 
 
 def description_of(path: Path) -> Path:
-    """The file that describes an exported one."""
+    """Path of the description of an exported file."""
     return path.with_name(f"{path.name}.json")
 
 
 def opened(path: Path) -> Run:
-    """Open an ONNX file. Computes with one thread, as small networks are fastest. Raises NoOnnxError,
-    and whatever onnxruntime makes of it."""
+    """Open an ONNX file. Computes with one thread, fastest for small networks. Raises NoOnnxError, and the errors of
+    onnxruntime."""
     require_onnx()
     # From 1.32 on it otherwise keeps a database for Microsoft's telemetry in the user's home.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -160,11 +160,11 @@ def opened(path: Path) -> Run:
 
 
 class OnnxPolicy(ExportedActor):
-    """An ONNX file as an evaluator plays it."""
+    """An ONNX file for evaluation."""
 
     def __init__(self, path: Path) -> None:
-        """Load a file and its description beside it, which has its checksum. Raises CheckpointError if one of them is
-        missing, damaged or not of the other, and NoOnnxError."""
+        """Load a file, and its description with the checksum. Raises CheckpointError if either is missing, damaged or
+        does not match, and NoOnnxError."""
         info = _described(path)
         try:
             _, outputs, _, *_ = info.outputs

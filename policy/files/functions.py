@@ -24,27 +24,26 @@ from remuda.policy.networks.tensors import threads
 from remuda.storage.run_folder import RunFolder, is_model, is_onnx
 
 Which = int | Literal["best", "last", "model"]
-"""A checkpoint by its train_iter, the best (the last where none was evaluated), the last, or model/."""
+"""A checkpoint by its train_iter, the best (without evaluations the last), the last, or model/."""
 
 
 class GetAction(Protocol):
-    """Maps one observation, as the environment gives it, to one action, as the environment takes it: an int for
-    Discrete actions, otherwise an array. Of a Tuple or Dict of actions, which is packed, it has all integers in order.
+    """Maps an observation of the environment to an action for the environment: an int for Discrete actions, otherwise
+    an array. For a Tuple or Dict of actions, which is packed, the array has all integers in order.
 
-    `legal_actions` has a number for each action, 0 where it is illegal now, as environments give it in
-    `info["action_mask"]`; None: all are legal. Algorithms that do not use it choose without. Raises ValueError where
-    none is legal.
+    `legal_actions` has a number per action, 0 for illegal actions, as in the environment's `info["action_mask"]`; None:
+    all are legal. Algorithms without legal actions ignore it. Raises ValueError if no action is legal.
 
-    Call `begin_episode` whenever an episode begins: a recurrent policy remembers the observations since then.
+    Call `begin_episode` at the begin of every episode: a recurrent policy remembers the observations since then.
     """
 
     @property
     def uses_legal_actions(self) -> bool:
-        """Whether the algorithm uses them."""
+        """True if the algorithm uses legal actions."""
         ...
 
     def begin_episode(self) -> None:
-        """The next observation is the first of an episode. Changes nothing for policies that are not recurrent."""
+        """Start a new episode with the next observation. No effect on policies that are not recurrent."""
         ...
 
     def __call__(
@@ -53,20 +52,20 @@ class GetAction(Protocol):
 
 
 class _EpisodeState:
-    """What an actor remembers of the episode that it plays or values."""
+    """State of an actor within an episode."""
 
     def __init__(self, actor: ValuingActor) -> None:
         self._actor = actor
         self._state = np.zeros((1, actor.state_size), np.float32) if actor.state_size else None
 
     def begin_episode(self) -> None:
-        """The next observation is the first of an episode. Changes nothing for policies that are not recurrent."""
+        """Start a new episode with the next observation. No effect on policies that are not recurrent."""
         if self._state is not None:
             self._state[:] = 0.0
 
 
 class GetValue(_EpisodeState):
-    """Maps one observation to the return expected from there on. `begin_episode` is that of GetAction."""
+    """Maps an observation to the expected return from there on. `begin_episode` is that of GetAction."""
 
     def __call__(self, observation: object) -> float:
         with threads(1):
@@ -84,13 +83,13 @@ def load_policy(
 ) -> tuple[SingleEnv, GetAction]:
     """Load a run's environment and its policy: (env, get_action).
 
-    `run_dir` may also be a model/ folder that was copied elsewhere, or an ONNX file that `remuda export` wrote. The
-    environment is built again, with `render_mode` (gymnasium's: human, rgb_array), unless you pass your own `env`. With
-    `trust_code`, code runs that somebody else may have put into the folder (its config's environment, model.pt), and
-    the copy in vars.pkl is used if the environment cannot be built: use it only if you trust the author of the folder.
+    `run_dir` may also be a copied model/ folder, or an ONNX file of `remuda export`. The environment is built again,
+    with `render_mode` (gymnasium's: human, rgb_array), unless you pass `env`. `trust_code` runs code that other people
+    may have put into the folder (its config's environment, model.pt), and uses the copy in vars.pkl if the environment
+    cannot be built: set it only if you trust the author of the folder.
 
     Raises EnvironmentBuildError if the environment cannot be built (`load_action` needs none) or the policy does not
-    fit it, and what `load_action` raises.
+    fit it, and the errors of `load_action`.
     """
     playable = load_playable(run_dir, which, trust_code=trust_code, search=search)
     if env is None:
@@ -108,14 +107,14 @@ def load_policy(
 def load_action(
     run_dir: str | Path, which: Which = "best", *, trust_code: bool = False, search: bool = True
 ) -> GetAction:
-    """Load a run's policy alone, as a function from one observation to one action; no environment is built.
+    """Load a run's policy alone, as a function from an observation to an action; builds no environment.
 
-    If not deterministic, it explores as the run did at that checkpoint (from model/: as at the end of its schedule),
-    the same way every time it is loaded. With `trust_code` it also opens model.pt of another user. With `search=False`
-    a policy that searches acts by its network alone; one that does not search is refused.
+    With `deterministic=False` it explores as the run did at that checkpoint (from model/: as at the end of its
+    schedule), with the same random numbers after every load. `trust_code` also opens model.pt of another user. With
+    `search=False` a policy that searches acts by its network alone; other policies are refused.
 
-    torch computes each action with one thread, which is fastest for a single observation, and has its own number of
-    threads again afterwards.
+    torch computes each action with one thread, fastest for a single observation, and gets its number of threads back
+    afterwards.
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
@@ -123,8 +122,8 @@ def load_action(
 
 
 def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> GetValue:
-    """Load a run's value function, from one observation to the return expected from there on. Of a recurrent policy it
-    has to be given every observation of an episode, and its `begin_episode` is called before the first.
+    """Load a run's value function, from an observation to the expected return from there on. A recurrent policy needs
+    every observation of an episode, after a call of `begin_episode`.
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
@@ -132,8 +131,7 @@ def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool =
 
 
 def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False, search: bool = True) -> Playable:
-    """Find a policy of a run folder, or the one of a model/ folder or of an exported ONNX file, whatever `which`
-    says."""
+    """Load a policy of a run folder, or of a model/ folder or exported ONNX file, where `which` is ignored."""
     folder = Path(run_dir)
     if is_onnx(folder):
         return onnx_playable(folder, trust_code=trust_code, search=search)
@@ -146,7 +144,7 @@ def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False
 
 
 def function_of(playable: Playable) -> GetAction:
-    """The policy as a function from one observation to one action."""
+    """Make a function from an observation to an action."""
     return _Function(playable)
 
 

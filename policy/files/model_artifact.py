@@ -1,4 +1,4 @@
-"""The newest policy in a form that torch alone can load and act with: model/model.pt and model_info.json."""
+"""The newest policy in a form for torch alone: model/model.pt and model_info.json."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from remuda.storage.run_folder import MODEL, MODEL_INFO
 from remuda.wire.messages import Counters
 
 OBSERVATION = "observation"
-"""The name of an observation that has no parts."""
+"""Name of an observation without parts."""
 STATE, LEGAL, ACTION, VALUE, NEXT_STATE = "state", "legal", "action", "value", "next_state"
 Floats = NDArray[np.float32]
 
 
 def part_shapes(observation: ObservationSpec) -> dict[str, tuple[int, ...]]:
-    """The shape of each part of an observation by the name of its input: those of a Dict or Tuple have the keys and
-    positions that lead to them, `observation.` before those that are no name of their own."""
+    """Shape of each part of an observation, by the name of its input. Names of parts in a Dict or Tuple are their keys
+    and positions, with the prefix `observation.` if the key alone is taken or starts with a digit."""
     if not observation.parts:
         return {OBSERVATION: observation.shape}
     taken = (STATE, STATE, LEGAL, ACTION, VALUE, NEXT_STATE)
@@ -51,7 +51,7 @@ def part_shapes(observation: ObservationSpec) -> dict[str, tuple[int, ...]]:
 
 
 def as_floats(observation: ObservationSpec, observations: np.ndarray) -> dict[str, Floats]:
-    """Observations [n, …], as Remuda's policies take them, as the inputs of an exported policy: each [n, *shape]."""
+    """Turn observations [n, …] of Remuda's policies into inputs of an exported policy: [n, *shape] each."""
     shapes = part_shapes(observation)
     if not observation.parts:
         return {OBSERVATION: observations.astype(np.float32)}
@@ -91,11 +91,11 @@ class Tensor(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Parity(Struct, frozen=True, kw_only=True):
-    """How an exported file compares with the policy that it is made of."""
+    """Comparison of an exported file with its policy."""
 
     observations: int
     source: str
-    """Where they are from."""
+    """Origin of the observations."""
     equal_actions: float
     """Share of the best actions; numbers of a Box are equal within 1e-5."""
     largest_action_difference: float
@@ -107,8 +107,8 @@ class Parity(Struct, frozen=True, kw_only=True):
 
 
 class ModelInfo(Struct, frozen=True, kw_only=True):
-    """model_info.json: describes model.pt, its inputs and its outputs; model.pt contains a copy of it. A file that
-    `remuda export` made is described in the same way."""
+    """model_info.json: describes model.pt, its inputs and its outputs; model.pt contains a copy. Describes files of
+    `remuda export` as well."""
 
     format: Format = "torchscript"
     version: int = 2
@@ -117,11 +117,11 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     train_iter: int
     env_step: int
     usage: list[str]
-    """How to get an action, line by line."""
+    """Code to get an action, line by line."""
     inputs: list[Tensor]
     """The inputs of every method."""
     outputs: list[Tensor]
-    """The output of every method; the first is that of the model's own call. Where `state` is an input, it is a second
+    """Output of every method; the first is that of the model's call. With `state` as input, the state is a second
     output of every method."""
     observation: ObservationSpec
     action: ActionSpec
@@ -132,22 +132,22 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     env: dict[str, Any]
     """The section `env` of the config."""
     source_dir: str | None
-    """Where the module of `env.make` was."""
+    """Folder of the module of `env.make`."""
     seed: int
     """The seed of the run."""
     versions: dict[str, str]
     sha256: str | None
     """The checksum of the file; null in the copy inside of model.pt."""
     log_std: list[float] | UnsetType = UNSET
-    """Of an exported `action_mean`: the logarithms of the standard deviations that actions are drawn with."""
+    """Logarithms of the standard deviations of an exported `action_mean`."""
     parity: Parity | UnsetType = UNSET
     """Of an exported file."""
 
 
 class Exporter:
-    """Writes one algorithm's newest policy, as often as it is called.
+    """Writes an algorithm's newest policy, repeatedly.
 
-    It traces only once: torch keeps every trace, most of a megabyte, until the process ends.
+    Traces only once: torch keeps every trace, almost a megabyte, until the process ends.
     """
 
     def __init__(self, algorithm: Algorithm, config: ExperimentConfig) -> None:
@@ -155,10 +155,10 @@ class Exporter:
         self._model: torch.jit.ScriptModule | None = None
 
     def export(self, folder: Path, counters: Counters, *, replace: Replacing = replacing) -> None:
-        """Write the acting side as TorchScript and describe it, and keep it as iteration_<train_iter>.pt as well.
+        """Write the acting side as TorchScript with its description, and keep a copy as iteration_<train_iter>.pt.
         Replaces each file atomically.
 
-        Raises OSError, and whatever torch makes of a network it cannot trace.
+        Raises OSError, and torch's errors for a network that cannot be traced.
         """
         # A copy: tracing must not disturb the network in training, which may live on another device.
         shared = self._algorithm.portable()
@@ -180,7 +180,7 @@ class Exporter:
 
 
 def _keep(folder: Path, train_iter: int, replace: Replacing) -> None:
-    """The same file under the name of its checkpoint; model.pt is replaced, and never written to."""
+    """Keep the file under the name of its checkpoint, by a hard link: model.pt is replaced, never written to."""
     path = folder / f"iteration_{train_iter}{Path(MODEL).suffix}"
     with replace(path, durable=False) as temporary:
         try:
@@ -193,8 +193,8 @@ def _keep(folder: Path, train_iter: int, replace: Replacing) -> None:
 def without_deprecation() -> Generator[None]:
     """Suppress torch's advice to export in another way.
 
-    torch deprecates TorchScript in favour of torch.export, whose imports take about 5 s and whose export takes another;
-    a trace takes milliseconds, so the file can be written with every checkpoint.
+    torch deprecates TorchScript in favour of torch.export, whose imports take about 5 s, and whose export takes another
+    5 s. A trace takes milliseconds, so the file can be written with every checkpoint.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*torch\.jit", category=DeprecationWarning)
@@ -265,7 +265,7 @@ def described(
 
 
 def meaning_of(portable: Portable) -> str:
-    """What the outputs of its network mean."""
+    """Meaning of the network's outputs, for people."""
     meaning = {
         "q_values": "the value of each action",
         "logits": "of each action",
@@ -276,24 +276,24 @@ def meaning_of(portable: Portable) -> str:
 
 
 def _inputs(portable: Portable, example: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """What every method takes: the example of observations [batch, …], and states where it carries them."""
+    """Inputs of every method: the example of observations [batch, …], and states if the policy is recurrent."""
     return (example, torch.zeros(len(example), portable.state_size)) if portable.state_size else (example,)
 
 
 def _answer(portable: Portable, given: Any) -> torch.Tensor:
-    """What a method returns, without the states."""
+    """Output of a method, without the states."""
     answer: torch.Tensor = given[0] if portable.state_size else given
     return answer
 
 
 def tensor_of(name: str, tensor: torch.Tensor, *, method: str = "", meaning: str = "") -> Tensor:
-    """Describe an input or output by an example of it [batch, …]."""
+    """Describe an input or output by an example [batch, …]."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     return Tensor(name=name, dtype=dtype, shape=["batch", *tensor.shape[1:]], method=method, meaning=meaning)
 
 
 def traced_policy(portable: Portable, example: tuple[torch.Tensor, ...]) -> torch.jit.ScriptModule:
-    """Follow each method of the policy once, through an example of its inputs [batch, …]."""
+    """Trace each method of the policy, with an example of its inputs [batch, …]."""
     with without_deprecation():
         trace = cast("Callable[..., torch.jit.ScriptModule]", torch.jit.trace_module)
         inputs: Mapping[str, tuple[torch.Tensor, ...]] = dict.fromkeys(("forward", *_METHODS), example)

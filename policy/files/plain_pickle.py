@@ -1,9 +1,8 @@
-"""Whether the pickle in a checkpoint is as plain as Remuda writes them; found out without executing it.
+"""Checks that the pickle in a checkpoint is as plain as Remuda's own, without executing it.
 
-`torch.load(weights_only=True)` calls no function that could harm, but some that take as much memory as the file says
-(`bytearray` of a number), and it hashes keys that a few bytes describe and that unfold to more than a machine can hold
-(a tuple of tuples, each of which holds the one before it twice). Here the file's operations are followed with
-placeholders in the place of values.
+`torch.load(weights_only=True)` calls no harmful function, but functions that take as much memory as the file demands
+(`bytearray` of a number), and hashes keys that a few bytes describe and that unfold beyond any memory (a tuple of
+tuples, each with its predecessor twice). This module follows the file's operations with placeholders for values.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 
 MOST_UNFOLDED = 1_000_000
-"""Values in all, where each is counted as often as it is reached; and besides as many as the file has operations."""
+"""Largest number of values, counted once per reference, in addition to the number of operations."""
 MOST_DEEP = 200
 """Lists in lists."""
 
@@ -35,11 +34,11 @@ _FUNCTIONS = frozenset(
         "__builtin__ complex",
     }
 )
-"""What `torch.save` names for tensors, numbers, text, bytes, sets, lists and dicts."""
+"""Functions that `torch.save` names for tensors, numbers, text, bytes, sets, lists and dicts."""
 
 
 class _Value:
-    """In the place of a value: the values that are in it."""
+    """Placeholder for a value: holds the values inside it."""
 
     __slots__ = ("depth", "inside", "unfolded")
 
@@ -50,12 +49,12 @@ class _Value:
 
 
 _PLAIN = _Value([])
-"""In the place of each number and text."""
+"""Placeholder for all numbers and text."""
 _PLAIN.unfolded = 1
 
 
 class _Machine:
-    """The stack, the marks in it, and the memo, as an unpickler has them."""
+    """Stack, marks and memo of an unpickler."""
 
     def __init__(self) -> None:
         self.stack: list[_Value] = []
@@ -69,7 +68,7 @@ class _Machine:
         self.stack.append(value)
 
     def take(self, count: int) -> list[_Value]:
-        """Take the uppermost values from the stack. Raises ValueError if there are not so many."""
+        """Pop values from the stack. Raises ValueError if it has too few."""
         if count > len(self.stack) - (self.marks[-1] if self.marks else 0):
             raise ValueError("its pickle takes values that are not there")
         taken = self.stack[len(self.stack) - count :]
@@ -157,11 +156,11 @@ _OPERATIONS: dict[str, Callable[[_Machine, object], None]] = {
     "SETITEM": _filling(2),
     "BUILD": _filling(1),
 }
-"""What each operation does, by its name in pickletools. torch's own reader knows the same operations and no others."""
+"""Effect of each operation, by its name in pickletools. torch's reader knows the same operations."""
 
 
 def require_plain_pickle(content: bytes) -> None:
-    """Raise ValueError if the pickle names a function that no checkpoint needs, or unfolds to far more than it has."""
+    """Raise ValueError if the pickle names a function that no checkpoint needs, or unfolds far beyond its size."""
     machine, operations = _Machine(), 0
     for operation, argument, _ in pickletools.genops(content):
         follow = _OPERATIONS.get(operation.name)
@@ -176,7 +175,7 @@ def require_plain_pickle(content: bytes) -> None:
 
 
 def _unfold(root: _Value, most: int) -> None:
-    """Fill in how much a value unfolds to, and how deep; of all values in it first."""
+    """Compute unfolded size and depth of a value, innermost values first."""
     path: list[tuple[_Value, Iterator[_Value]]] = [(root, iter(root.inside))]
     open_now = {id(root)}
     while path:

@@ -1,4 +1,4 @@
-"""Trained policies with everything that is needed to play them, from checkpoints, policy files or model/."""
+"""Trained policies with environment, seed and exploration, from checkpoints, policy files or model/."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Which = int | Literal["best", "last"]
 
 @dataclass(frozen=True)
 class TrainedPolicy:
-    """The policy of one checkpoint."""
+    """The policy of a checkpoint."""
 
     policy: Policy
     config: ExperimentConfig
@@ -68,13 +68,13 @@ def load_checkpoint_policy(
     trust_code: bool = False,
     search: bool = True,
 ) -> TrainedPolicy:
-    """Rebuild the acting side from a checkpoint file; without `search` one that acts by its network alone. Raises
-    CheckpointError, also where the algorithm has no search that could be left out.
+    """Build the acting side from a checkpoint file; without `search` it acts by its network alone. Raises
+    CheckpointError, also if `search` is False and the algorithm has no search.
 
-    The policy is built from `config`, or without it from the checkpoint's own config. That may name a custom algorithm,
-    which is code: for a run that others may have written to (see remuda.environments.trust) it is imported only with
-    `trust_code`. `run_dir` is the folder of that run; unless given, the one that the checkpoint's ckpt/ is in. It must
-    be given where each of several policies has a folder in ckpt/.
+    Uses `config`, or the checkpoint's own config. The latter may name a custom algorithm, which is code: for a run that
+    other people may have written to (see remuda.environments.trust) it is imported only with `trust_code`. `run_dir` is
+    the folder of the run; by default the parent of the checkpoint's ckpt/. Set it if each of several policies has a
+    folder in ckpt/.
     """
     saved = typed(path, read(path), _Saved)
     if config is None:
@@ -83,8 +83,8 @@ def load_checkpoint_policy(
 
 
 def load_checkpoint_sides(path: Path, *, trust_code: bool = False) -> tuple[TrainedPolicy, Algorithm]:
-    """Rebuild both sides from a checkpoint file: what acts, by its network alone, and the algorithm with the weights of
-    its network, on the CPU. Raises CheckpointError, as load_checkpoint_policy does."""
+    """Build both sides from a checkpoint file, on the CPU: the acting side, by its network alone, and the algorithm
+    with the weights of its network. Raises CheckpointError, as load_checkpoint_policy does."""
     saved = typed(path, read(path), _Saved)
     config = _config_of(path, saved, run_dir=path.parent.parent, trust_code=trust_code)
     learner = config.learner.model_copy(update={"device": "cpu"})
@@ -112,7 +112,7 @@ def _trained(path: Path, saved: _Saved, config: ExperimentConfig, *, search: boo
 
 
 def _config_of(path: Path, saved: _Saved, *, run_dir: Path, trust_code: bool) -> ExperimentConfig:
-    """The checkpoint's config. Unless trusted, it has no folder to import from that came with the run."""
+    """Read the checkpoint's config. Unless trusted, it imports from no folder that came with the run."""
     try:
         config = ExperimentConfig.model_validate(saved.config)
     except ValueError as error:
@@ -126,9 +126,9 @@ def _config_of(path: Path, saved: _Saved, *, run_dir: Path, trust_code: bool) ->
 
 
 def find_checkpoint(run_dir: str | Path, which: Which = "best") -> Path:
-    """Look up a run's checkpoint: the best (the last if none was evaluated), the last, or that of an iteration.
+    """Look up a run's checkpoint: the best (without evaluations the last), the last, or that of an iteration.
 
-    Raises CheckpointError if the run has none, CheckpointIndexError if it lists none of this iteration.
+    Raises CheckpointError for a run without checkpoints, CheckpointIndexError for an unlisted iteration.
     """
     if not Path(run_dir).is_dir():
         raise CheckpointError(f"{run_dir}: no such run folder")
@@ -145,33 +145,33 @@ class Playable:
     """A policy and its environment."""
 
     source: Path
-    """The file that the policy is from."""
+    """File of the policy."""
     actor: ValuingActor
     observation: ObservationSpec
     action: ActionSpec
     train_iter: int
     env_step: int | None
-    """Null if the file does not have it."""
+    """Null if unknown."""
     env: EnvConfig
     source_dir: str | None
-    """Where the module of `env.make` was."""
+    """Folder of the module of `env.make`."""
     seed: int
     """Of the run."""
     exploration: Mapping[str, float]
-    """The exploration at that point of the run; for a model, as `least_exploration`."""
+    """Exploration at this point of the run; for a model, equal to `least_exploration`."""
     least_exploration: Mapping[str, float]
-    """The exploration at the end of its schedule."""
+    """Exploration at the end of its schedule."""
 
 
 def checkpoint_playable(path: Path, *, trust_code: bool = False, search: bool = True) -> Playable:
-    """Load the policy of a checkpoint, with `trust_code` also if that runs code of others, without `search` to act by
+    """Load the policy of a checkpoint. `trust_code` allows code of other people; without `search` the policy acts by
     its network alone. Raises CheckpointError."""
     trained = load_checkpoint_policy(path, trust_code=trust_code, search=search)
     return trained_playable(trained, path, train_iter=trained.counters.train_iter, env_step=trained.counters.env_step)
 
 
 def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, env_step: int | None) -> Playable:
-    """Make a Playable of a policy whose config is known."""
+    """Make a Playable of a policy with known config."""
     config = trained.config
     now = trained.counters.env_step if env_step is None else env_step
     return Playable(
@@ -218,8 +218,8 @@ def _shape_text(spec: ObservationSpec | ActionSpec) -> str:
 
 
 def of_run(playable: Playable, run_dir: Path) -> Playable:
-    """Use environment and seed of the run's config.json, if there is one: it may have been corrected. The environment
-    is that of evaluations, at the task that the policy was at.
+    """Use environment and seed of the run's config.json, if it exists: the file may have been corrected. The
+    environment is that of evaluations, at the task of the policy.
 
     Raises ConfigError.
     """
@@ -232,9 +232,9 @@ def of_run(playable: Playable, run_dir: Path) -> Playable:
 
 
 def evaluated_at(config: ExperimentConfig, ckpt: Path, train_iter: int) -> ExperimentConfig:
-    """The settings of a run with the environment that a checkpoint of so many updates was evaluated on, as `env`: by
-    the tasks that index.json in this folder names. A task without arguments there is looked up in the config, and is
-    taken for the first where that does not have it."""
+    """Return the settings of a run whose `env` is the evaluation environment at a checkpoint's train_iter, by the tasks
+    in this folder's index.json. A task without arguments in the file is looked up in the config; an unknown task counts
+    as the first."""
     try:
         begun = [each for each in CheckpointIndex(ckpt).tasks if each.train_iter <= train_iter]
     except (CheckpointIndexError, OSError):
@@ -246,9 +246,8 @@ def evaluated_at(config: ExperimentConfig, ckpt: Path, train_iter: int) -> Exper
 
 
 def model_playable(folder: Path, *, trust_code: bool = False, search: bool = True) -> Playable:
-    """Load the policy of a model/ folder, which acts without a search whatever the algorithm: so to ask for that is
-    refused. A model of another user is opened only with `trust_code`, since a model is a program. Raises
-    CheckpointError."""
+    """Load the policy of a model/ folder. It acts without a search, so `search=False` is refused. A model of another
+    user needs `trust_code`, since a model is a program. Raises CheckpointError."""
     if not search:
         raise CheckpointError(f"{folder / MODEL} acts without a search, so there is none to leave out")
     distrusted = None if trust_code else distrusted_model(folder)
@@ -258,8 +257,8 @@ def model_playable(folder: Path, *, trust_code: bool = False, search: bool = Tru
 
 
 def onnx_playable(path: Path, *, trust_code: bool = False, search: bool = True) -> Playable:
-    """Load the policy of an ONNX file that was exported, which acts without a search. One of another user names an
-    environment, which is code: it is opened only with `trust_code`. Raises CheckpointError and NoOnnxError."""
+    """Load the policy of an exported ONNX file. It acts without a search, so `search=False` is refused. A file of
+    another user needs `trust_code`, since its environment is code. Raises CheckpointError and NoOnnxError."""
     if not search:
         raise CheckpointError(f"{path} acts without a search, so there is none to leave out")
     distrusted = None if trust_code else distrusted_file(path, description_of(path))
@@ -290,19 +289,19 @@ def _described(source: Path, actor: ExportedActor) -> Playable:
 
 
 class NewestPolicy:
-    """Looks for newer policies: in the policy file that a parallel run's learner rewrites, and among checkpoints."""
+    """Finds newer policies: in the policy file of a parallel run, and among checkpoints."""
 
     def __init__(self, run_dir: Path, *, trust_code: bool = False, search: bool = True) -> None:
         """`trust_code` and `search`: see load_checkpoint_policy."""
         self._trust_code, self._search = trust_code, search
         self._run = RunFolder(run_dir)
         self._train_iter = -1
-        """The train_iter of the newest policy that was found."""
+        """train_iter of the newest policy so far."""
         self._published: PolicyRef | None = None
         self._trained: TrainedPolicy | None = None
 
     def newer(self) -> Playable | None:
-        """The newest policy, if it is newer than the one given before. Raises CheckpointIndexError, CheckpointError,
+        """Return the newest policy; None if it was returned before. Raises CheckpointIndexError, CheckpointError,
         ConfigError."""
         last = CheckpointIndex(self._run.ckpt).last
         if last is None:
@@ -347,7 +346,7 @@ class NewestPolicy:
             return None  # pruned at this moment: there is a newer one
 
     def _policy_file(self) -> Path | None:
-        """The policy file; if an experiment had several coordinators, that of the last."""
+        """The policy file of the last coordinator; None if the run has none."""
         found: list[tuple[int, Path]] = []
         for path in self._run.policy.glob("policy_*"):
             if path.suffix != ".lock":

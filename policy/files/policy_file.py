@@ -1,14 +1,13 @@
-"""The file a policy is published in: one learner rewrites it, many collectors and evaluators read it.
+"""The published policy: one learner rewrites the file, many collectors and evaluators read it.
 
-Readers may rely on the following, and need no lock for it. `os.replace` changes the name at once, so an open file is
-one whole publication. A checksum over everything in it detects errors of the disk. A learner that was replaced cannot
-publish over its successor: the successor has removed the file that the old learner would rename (see storage/fence.py),
-and the old learner finds a higher epoch in the file when it checks. One fsync before the replace is enough for a power
-failure: what is read after it is a whole policy, new or old, and the next learner publishes under a higher epoch
-anyway.
+Readers need no lock. `os.replace` changes the name at once, so an open file is one whole publication. A checksum over
+the whole content detects disk errors. A replaced learner cannot publish over its successor: the successor has removed
+the file that the old learner would rename (see storage/fence.py), and the old learner finds a higher epoch in the file
+when it checks. One fsync before the replace is enough against power failures: readers find a whole policy, new or old,
+and the next learner publishes under a higher epoch anyway.
 
-The lock only puts writers in order. Readers take none: there is nothing to protect between an open() before the replace
-and one after it, and a stopped reader cannot hold up the learner.
+The lock only orders writers. Readers take none: an open() before the replace and one after it are both safe, and a
+stopped reader cannot block the learner.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ _MAX_HEADER_BYTES = 1 << 20
 _MAX_FILE_BYTES = 2 << 30
 _RETRY_PAUSE_S = 0.005
 _GONE = (errno.ENOENT, errno.ESTALE)
-"""Errors that a reader can get on a network file system while the file is replaced: it opens the file again."""
+"""Errors of readers on a network file system during a replacement: the file is opened again."""
 
 _T = TypeVar("_T")
 
 
 class PolicyFileError(Exception):
-    """The file is missing, damaged, or no policy file; the message names it. A reader keeps the policy that it has."""
+    """The file is missing, damaged, or not a policy file; the message names it. A reader keeps its policy."""
 
 
 class StaleEpoch(Exception):  # noqa: N818  (it says what happened)
-    """A newer policy is already published, so another learner has taken over: stop publishing."""
+    """A newer policy is already published, by another learner: stop publishing."""
 
 
 @dataclass(frozen=True)
 class LoadedPolicy:
-    """A policy as it was published: tensors by name."""
+    """A published policy: tensors by name."""
 
     ref: PolicyRef
     state: dict[str, np.ndarray]
@@ -94,11 +93,11 @@ def publish(
     replace: Replacing = replacing,
     lock_deadline_s: float = 5.0,
 ) -> None:
-    """Make `state` the published policy.
+    """Publish `state`.
 
-    Raises NotFinite, StaleEpoch if the file already holds this policy or a newer one, and OSError (a full disk, for
-    instance); the old file is unchanged then. If the lock is not available, `warn` is called and the policy is
-    published without it. A learner passes the `replace` of its Fence, which raises SupersededError.
+    Raises NotFinite, StaleEpoch if the file already holds this policy or a newer one, and OSError (for instance a full
+    disk); the old file is then unchanged. If the lock is not available, calls `warn` and publishes without it. A
+    learner passes the `replace` of its Fence, which raises SupersededError.
     """
     require_finite(state)
     content = _content(state, policy)
@@ -116,15 +115,16 @@ def publish(
 def load(path: Path, *, newer_than: PolicyRef | None = None, deadline_s: float = 2.0) -> LoadedPolicy | None:
     """Read the published policy; None if it is not newer (by epoch, then version) than `newer_than`.
 
-    A file that is missing, or is replaced at this moment, is opened again until `deadline_s`. Raises PolicyFileError.
+    Opens a missing or just replaced file again until `deadline_s`. Raises PolicyFileError.
     """
     return _reading(path, lambda file: _load(path, file, newer_than), deadline_s=deadline_s)
 
 
 def open_newer(path: Path, *, newer_than: PolicyRef | None) -> FileIO | None:
-    """Open the published policy, to copy it; None if it is not newer (by epoch, then version) than `newer_than`.
+    """Open the published policy to copy it; None if it is not newer (by epoch, then version) than `newer_than`.
 
-    What is read from the open file is one whole publication. Raises PolicyFileError."""
+    The open file is one whole publication. Raises PolicyFileError.
+    """
     try:
         file = open(path, "rb", buffering=0)  # noqa: SIM115  (its caller closes it)
     except OSError as error:
@@ -141,7 +141,7 @@ def open_newer(path: Path, *, newer_than: PolicyRef | None) -> FileIO | None:
 
 
 def read_ref(path: Path) -> PolicyRef | None:
-    """Read only the header: which policy is published; None if there is no file. Raises PolicyFileError."""
+    """Read the version of the published policy from the header; None without a file. Raises PolicyFileError."""
     try:
         return _reading(path, lambda file: _metadata(path, file).ref, deadline_s=0.0)
     except PolicyFileError as error:
@@ -218,7 +218,7 @@ def _load(path: Path, file: FileIO, newer_than: PolicyRef | None) -> LoadedPolic
 
 
 def _metadata(path: Path, file: FileIO) -> _Metadata:
-    """Read the header, at most _MAX_HEADER_BYTES of it, whatever length the file claims."""
+    """Read the header, at most _MAX_HEADER_BYTES, whatever length the file claims."""
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= _MAX_HEADER_BYTES:
         raise PolicyFileError(f"{path}: not a policy file (or an empty one): it claims a header of {length} bytes")

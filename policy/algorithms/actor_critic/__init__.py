@@ -1,1 +1,1 @@
-"""PPO and IMPALA: what they share, and an update rule each."""
+"""PPO and IMPALA: common parts, and an update rule each."""

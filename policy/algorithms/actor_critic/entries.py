@@ -1,4 +1,4 @@
-"""PPO and IMPALA without torch: the layout of their network, how they act, and the entries."""
+"""PPO and IMPALA without torch: layout of the network, acting side, and entries."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """How an ActorCriticNetwork reads observations."""
+    """Settings of an ActorCriticNetwork that depend on the observations."""
 
     numbers: int | None
-    """Of an observation; None where it is an image or has several parts."""
+    """Numbers per observation; None for images and observations with several parts."""
     hidden: tuple[int, ...]
     shared: bool
-    """Whether policy and value share the hidden layers."""
+    """True if policy and value share the hidden layers."""
     activation: Literal["tanh", "relu"]
 
 
 def network_shape(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> NetworkShape:
-    """Complete the settings that depend on the observations. Raises UnsupportedSpaceError."""
+    """Fill in the settings that depend on the observations. Raises UnsupportedSpaceError."""
     image = input_layout(observation, config.convolution)
     convolves = has_images(image) and not config.reads_by_module
     if image is not None and config.normalize_observations:
@@ -68,7 +68,7 @@ def _are(observation: ObservationSpec) -> str:
 
 
 def recurrent_layout(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> RecurrentLayout:
-    """How a recurrent network reads observations, if `config.recurrent` asks for one. Raises UnsupportedSpaceError."""
+    """Layout of a recurrent network, for configs with `recurrent`. Raises UnsupportedSpaceError."""
     shape = network_shape(config, observation)
     assert config.recurrent is not None
     return RecurrentLayout(
@@ -95,7 +95,7 @@ MONITORED = (
 )
 """The metrics of an update."""
 PPO_MONITORED = (*MONITORED, "stop_iter")
-"""Also in PPO: `stop_iter` counts the gradient updates on a batch, which `target_kl` may have stopped."""
+"""Metrics of PPO. `stop_iter` is the number of gradient updates on a batch, which `target_kl` may end early."""
 
 
 def make_actor_critic_policy(
@@ -152,7 +152,7 @@ class ActorCriticPolicy(Policy):
         self._noise = CorrelatedNoise(config.noise_correlation)
 
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
         try:
             returns = Moments(state["returns.mean"], state["returns.variance"], float(state["returns.count"][0]))
             log_std = state["log_std"] if self._action.is_box else None
@@ -177,8 +177,7 @@ class ActorCriticPolicy(Policy):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Choose actions [n, …] as the environment takes them, counted ones among the legal: the likeliest, or
-        drawn."""
+        """Choose actions [n, …] for the environment, counted actions among the legal: the likeliest, or drawn."""
         distribution = self._distribution(observations, legal)
         return self._action.to_environment(distribution.mode() if deterministic else distribution.sample(rng))
 
@@ -235,10 +234,10 @@ class ActorCriticEntry(BuiltInEntry[ActorCriticSettings]):
     monitored: tuple[str, ...] = MONITORED
     """See Declaration."""
     further_columns: Mapping[str, str] = MappingProxyType({})
-    """Columns of progress.txt, besides the common ones."""
+    """Further columns of progress.txt."""
 
     def declaration(self, config: ExperimentConfig, settings: ActorCriticSettings) -> Declaration:
-        """No further exploration: the policy itself draws its actions."""
+        """Declare segments without further exploration: the policy draws its actions."""
         return Declaration(
             rows=Segments(horizon_steps=settings.horizon_steps, discount=settings.discount),
             reuse="once",

@@ -33,9 +33,9 @@ def value_loss(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 class Impala(ActorCritic):
-    """One gradient step on each batch of segments; V-trace corrects for the age of the policy that acted.
+    """One gradient step on each batch of segments; V-trace corrects for the age of the acting policy.
 
-    It descends policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy.
+    Descends policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy.
     """
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
@@ -44,7 +44,7 @@ class Impala(ActorCritic):
         self._policy = config.policy
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of the optimizer down `loss`."""
+        """Take one optimizer step on `loss`."""
         segments = self._prepare(batch)
         if not segments.whole:
             return self._result()
@@ -93,8 +93,8 @@ class Impala(ActorCritic):
         return advantages, targets
 
     def _moved(self, log_ratio: NDArray[np.float32]) -> torch.Tensor:
-        """The divergence of the newest policy from the one that acted, and the share of clipped weights, both means
-        over the steps [n]: a tensor [2]."""
+        """Divergence between acting and newest policy, and share of clipped weights, as means over the steps [n]: a
+        tensor [2]."""
         if not len(log_ratio):
             return torch.zeros(2)
         clipped = (log_ratio > math.log(self._policy.rho_clip) + ROUNDING).mean()

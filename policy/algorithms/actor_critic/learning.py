@@ -34,27 +34,27 @@ from remuda.policy.torch_distributions import Distribution, Gaussian, categorica
 
 @dataclass(frozen=True)
 class Unrolled:
-    """The observations of B segments for a recurrent network, which reads them in order."""
+    """Observations of B segments in order, for a recurrent network."""
 
     observations: torch.Tensor
     """[B, T + 1, …]: normalised."""
     state: torch.Tensor
-    """float32 [B, state_size]: before the first of each segment."""
+    """float32 [B, state_size]: state before the first observation of each segment."""
     begins: torch.Tensor
     """bool [B, T + 1]: an episode begins with this observation."""
     steps: torch.Tensor | None = None
-    """int64 [n]: those of the B * (T + 1) observations whose outputs are wanted; None: all."""
+    """int64 [n]: indices of the requested outputs among the B * (T + 1) observations; None: all."""
 
     def __len__(self) -> int:
-        """How many observations there are."""
+        """Number of observations."""
         return self.begins.numel()
 
 
 class RecurrentActorCritic(RecurrentNetwork[ActorCriticNetwork]):
-    """Policy and value that remember the episode."""
+    """A recurrent network of policy and value."""
 
     def evaluate(self, segments: Unrolled) -> tuple[torch.Tensor, torch.Tensor]:
-        """The policy's outputs [n, outputs] and the values [n] of the observations that are wanted."""
+        """Compute the policy's outputs [n, outputs] and the values [n] of the requested observations."""
         remembered, _ = self.unroll(segments.observations, segments.state, segments.begins)
         flat = remembered.flatten(0, 1)
         return self.head.evaluate(flat if segments.steps is None else flat.index_select(0, segments.steps))
@@ -89,32 +89,32 @@ def make_network(
 
 
 Seen = torch.Tensor | Unrolled
-"""Observations [n, …], each by itself, or segments to unroll."""
+"""Single observations [n, …], or segments to unroll."""
 
 
 @dataclass(frozen=True)
 class Segments:
-    """A batch of B segments of T slots, of which n are valid, ready to learn from."""
+    """A batch of B segments of T slots with n valid slots, prepared for an update."""
 
     observations: Seen
     """float32 [B * (T + 1), features], normalised; or bytes of images, [B * (T + 1), …]; for recurrent networks, to be
     unrolled."""
     outcome: Outcome
-    """Each [B, T]; rewards scaled."""
+    """[B, T] each; rewards are scaled."""
     steps: torch.Tensor
-    """int64 [n]: indices of the observations in which the valid actions were taken."""
+    """int64 [n]: indices of the observations before the valid actions."""
     actions: torch.Tensor
     """Indices int64 [n], or [n, components] of several; or numbers float32 [n, outputs]."""
     log_prob: torch.Tensor
-    """float32 [n]: by the policy that acted."""
+    """float32 [n]: log probabilities by the acting policy."""
     legal: torch.Tensor | None
-    """bool [n, actions]: which actions were legal; None: all were."""
+    """bool [n, actions]: legal actions; None: all were legal."""
     reward_scale: float
-    """The factor by which the environment's rewards were multiplied; values have the same scale."""
+    """Factor of the environment's rewards; values have the same scale."""
     first: int
-    """The number of valid slots in the parts of the batch that lower ranks have."""
+    """Number of valid slots in the parts of lower ranks."""
     whole: int
-    """The number of valid slots in the whole batch: n, and those of the other ranks."""
+    """Number of valid slots in the whole batch, over all ranks."""
 
     @property
     def of_steps(self) -> Seen:
@@ -130,18 +130,18 @@ class Segments:
 
 
 class Losses(NamedTuple):
-    """The loss of an update and its parts: policy + value_coefficient * value - entropy_coefficient * entropy."""
+    """Loss of an update and its parts: policy + value_coefficient * value - entropy_coefficient * entropy."""
 
     total: torch.Tensor
-    """A scalar with its graph; the same for `policy`, `value` and `entropy`. Each is a mean over the actions."""
+    """A scalar with its graph, as `policy`, `value` and `entropy` are. Means over the actions."""
     policy: torch.Tensor
     value: torch.Tensor
     entropy: torch.Tensor
     log_ratio: torch.Tensor
-    """float32 [n]: log ratio of the policy to the one that acted, for each action. PPO's has a graph, for variants that
-    restrain it in other ways."""
+    """float32 [n]: log ratio of learning policy to acting policy per action. PPO's has a graph, for variants with other
+    restraints."""
     values: torch.Tensor
-    """float32 [n]: of the observations in which the actions were taken; the same for `targets`."""
+    """float32 [n]: values of the observations before the actions; `targets` likewise."""
     targets: torch.Tensor
 
     @property
@@ -151,10 +151,10 @@ class Losses(NamedTuple):
 
 
 class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Optimizer]):
-    """Network, optimizer, normalisation and counters; a subclass has `loss` and `learn`.
+    """Network, optimizer, normalisation and counters; a subclass defines `loss` and `learn`.
 
-    Observations are normalised in `learn` by the moments that the policy acted with, and only then are the moments
-    brought up to date, so that a probability changes by learning alone. Rewards are scaled by the newest moments.
+    `learn` normalises observations by the moments of the acting policy, and updates the moments only afterwards, so
+    that probabilities change by learning alone. Rewards are scaled by the newest moments.
     """
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
@@ -178,7 +178,7 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
     # --- parts of an update
 
     def _prepare(self, batch: Arrays) -> Segments:
-        """Encode, normalise and flatten a batch, and count it. The moments change with `_learned`."""
+        """Encode, normalise and flatten a batch, update the moments, and count the update."""
         valid, done = batch["valid"], batch["done"]
         segments, slots = valid.shape
         reward, scale = batch["reward"], 1.0
@@ -214,7 +214,7 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
         )
 
     def _in_order(self, observations: torch.Tensor, batch: Arrays) -> Unrolled:
-        """Observations [B * (T + 1), …] with what a recurrent network needs besides."""
+        """Arrange observations [B * (T + 1), …] for a recurrent network, with states and begins of episodes."""
         begins = begins_of(batch["valid"])
         return Unrolled(
             observations.reshape(*begins.shape, *observations.shape[1:]),
@@ -250,7 +250,7 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
         return self._online.values(seen)
 
     def _mean_entropy(self, entropies: torch.Tensor) -> torch.Tensor:
-        """The mean entropy, which has a graph where it is a part of the loss."""
+        """Mean entropy; has a graph only if the loss contains it."""
         return (entropies if self._shared.entropy_coefficient else entropies.detach()).mean()
 
     def _total(self, policy: torch.Tensor, value: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
@@ -260,9 +260,9 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
         return torch.sub(total, entropy, alpha=coefficient) if coefficient else total
 
     def _descend(self, total: torch.Tensor, rows: int, *means: torch.Tensor) -> torch.Tensor:
-        """Take one step of the optimizer down a loss of so many actions; return the gradient's norm before clipping.
+        """Take one optimizer step on a loss over `rows` actions; return the gradient's norm before clipping.
 
-        `means` over the actions become those over the actions of all ranks.
+        Replaces `means` over the actions by means over the actions of all ranks.
         """
         self._parameters.backward(total)
         self.ranks.average(rows, self._parameters.gradient, *means)
@@ -273,7 +273,7 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
     def _result(
         self, losses: Sequence[torch.Tensor] = (), /, *, updates: int = 1, **metrics: float | torch.Tensor
     ) -> LearnResult:
-        """The gradient updates done, and the metrics that there are, in the declared order."""
+        """Make the result of an update, with the given metrics in the declared order."""
         if losses:
             metrics.update(zip(("total_loss", "policy_loss", "value_loss", "entropy"), losses, strict=True))
         metrics["cur_lr"] = self._optimizer.learning_rate
@@ -288,8 +288,8 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
 
 
 def explained_variance(ranks: Ranks, values: NDArray[np.float32], targets: NDArray[np.float32]) -> float:
-    """The share of the targets' variance, [n] in each rank, that the values predict: 1 all, 0 none; 0 if the targets do
-    not vary."""
+    """Share of the variance of the targets, [n] in each rank, that the values predict: 1 all, 0 none; 0 for constant
+    targets."""
     moments = Moments.of_all(ranks, np.stack([targets, targets - values], axis=1))
     variance, left = moments.variance if moments.count else (0.0, 0.0)
     return 1.0 - float(left / variance) if variance > 0 else 0.0

@@ -28,7 +28,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 class Steps(NamedTuple):
-    """The valid slots of a batch, or a minibatch of them; each [n, …]."""
+    """Valid slots of a batch, or a minibatch of them; [n, …] each."""
 
     observations: Seen
     actions: torch.Tensor
@@ -40,13 +40,13 @@ class Steps(NamedTuple):
     """bool [n, actions]; None: all are legal."""
 
     def at(self, observations: Seen, indices: torch.Tensor) -> Steps:
-        """Some of the steps, with their observations."""
+        """Select steps by index, with these observations."""
         actions, log_prob, advantages, returns, values = (column.index_select(0, indices) for column in self[1:6])
         legal = None if self.legal is None else self.legal.index_select(0, indices)
         return Steps(observations, actions, log_prob, advantages, returns, values, legal)
 
     def split(self, sizes: list[int]) -> Iterator[Steps]:
-        """Neighbouring steps, so many in each."""
+        """Split into runs of neighbouring steps with these sizes."""
         assert isinstance(self.observations, torch.Tensor)
         columns = (torch.split(column, sizes) for column in (self.observations, *self[1:6]))
         legal = repeat(None) if self.legal is None else torch.split(self.legal, sizes)
@@ -54,7 +54,7 @@ class Steps(NamedTuple):
 
 
 class _GradientStep(NamedTuple):
-    """A gradient step that was taken."""
+    """Result of a gradient step."""
 
     losses: tuple[torch.Tensor, ...]
     """See Losses.means."""
@@ -75,8 +75,8 @@ def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) -
 def value_loss(
     values: torch.Tensor, returns: torch.Tensor, old_values: torch.Tensor, *, clip: float | None
 ) -> torch.Tensor:
-    """The mean squared error, as in equation 9. With `clip`, the larger of two errors: that of the value, and that of
-    the value held within `clip` of the old one. All [n]."""
+    """Mean squared error (equation 9). With `clip`, the larger of two errors: of the value, and of the value held
+    within `clip` of the old value. All [n]."""
     if clip is None:
         mean: torch.Tensor = torch.ops.aten.mse_loss(values, returns)  # one node of the graph
         return mean
@@ -139,7 +139,7 @@ class Ppo(ActorCritic):
         return Losses(total, of_policy, of_values, entropy, log_ratio, values.detach(), steps.returns)
 
     def _step(self, steps: Steps, *, clip: float) -> _GradientStep | None:
-        """Take one gradient step on a minibatch; None if the policy has moved too far already."""
+        """Take one gradient step on a minibatch; None if the policy has already moved too far."""
         losses = self.loss(steps, clip=clip)
         log_ratio = losses.log_ratio.detach()
         if self._policy.target_kl is not None:
@@ -152,7 +152,7 @@ class Ppo(ActorCritic):
         return _GradientStep(means, log_ratio, grad_norm)
 
     def _with_advantages(self, segments: Segments) -> tuple[Steps, float]:
-        """The valid slots with their advantages and returns, and what of the returns the values had explained."""
+        """Return the valid slots with advantages and returns, and the explained variance of the returns."""
         advantages, returns, values = self._estimates(segments)
         of_actions, brought, valued = (to_tensor(column, self._device) for column in (advantages, returns, values))
         steps = Steps(
@@ -167,7 +167,7 @@ class Ppo(ActorCritic):
         return steps._replace(advantages=to_tensor(advantages, device), returns=to_tensor(returns, device))
 
     def _estimates(self, segments: Segments) -> tuple[Floats, Floats, Floats]:
-        """Advantages, returns and values of the valid slots by the values that the network gives now, each [n]."""
+        """Compute advantages, returns and values of the valid slots by the newest network, [n] each."""
         config, valid = self._policy, segments.outcome.valid
         values = segments.per_slot(self._values(segments.observations))
         advantages: Floats = generalized_advantages(
@@ -181,8 +181,8 @@ class Ppo(ActorCritic):
         return advantages, returns, of_steps
 
     def _minibatches(self, steps: Steps, segments: Segments, rng: np.random.Generator) -> Iterator[Steps]:
-        """Every step once per epoch, in shares of the whole batch whose sizes differ by at most one, shuffled again
-        each epoch. Of each share the steps that this rank has, which may be none."""
+        """Yield every step once per epoch, in shares of the whole batch whose sizes differ by at most one, shuffled in
+        each epoch. Of each share, this rank's steps, possibly none."""
         minibatches = min(self._policy.minibatches, segments.whole)
         for epoch in range(self._policy.epochs if segments.whole else 0):
             if epoch and self._policy.recompute_advantages:
@@ -199,7 +199,7 @@ class Ppo(ActorCritic):
             yield from steps.at(steps.observations.index_select(0, drawn), drawn).split(sizes)
 
     def _of_segments(self, steps: Steps, seen: Unrolled, rng: np.random.Generator) -> Iterator[Steps]:
-        """One epoch of a recurrent network: every segment once, in shares of whole segments."""
+        """Yield one epoch for a recurrent network: every segment once, in shares of whole segments."""
         assert seen.steps is not None
         segments, slots = seen.begins.shape
         segment, slot = np.divmod(seen.steps.cpu().numpy(), slots)
@@ -215,6 +215,6 @@ class Ppo(ActorCritic):
 
 
 def divergence(log_ratio: torch.Tensor) -> torch.Tensor:
-    """Estimate the Kullback-Leibler divergence of the new policy from the old without bias and never below 0, from the
-    log ratios [n] of actions that the old one drew."""
+    """Estimate the Kullback-Leibler divergence between old and new policy, unbiased and never below 0, from the log
+    ratios [n] of the old policy's actions."""
     return (log_ratio.expm1() - log_ratio).clamp(min=0.0).mean()

@@ -1,4 +1,4 @@
-"""Deep Q-learning without torch: what Q-learning algorithms declare, how they act, and the entry."""
+"""Q-learning without torch: declaration and acting side of algorithms with action values, and the entry of DQN."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 EPSILON = "epsilon"
-"""The exploration of Policy.act that is the share of random actions."""
+"""Name of the exploration of Policy.act: the share of random actions."""
 MONITORED = ("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm")
 WITH_STATISTICS = ("total_loss", "q_value", "td_error", "grad_norm")
 Q_VALUE_COLUMNS = {
@@ -35,9 +35,9 @@ Q_VALUE_COLUMNS = {
     "MaxQVals": "q_value_max",
     "MinQVals": "q_value_min",
 }
-"""Of progress.txt, for every algorithm whose metric `q_value` has statistics; see Declaration."""
+"""Columns of progress.txt for algorithms with statistics of the metric `q_value`; see Declaration."""
 LOSS_COLUMNS = {**Q_VALUE_COLUMNS, "LossQ": "total_loss"}
-"""What DQN, Rainbow and R2D2 report; see Declaration."""
+"""Columns of progress.txt of DQN, Rainbow and R2D2; see Declaration."""
 
 
 def declared(
@@ -81,11 +81,11 @@ class QPolicy(Policy):
     def exploring_values(
         self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
     ) -> NDArray[np.float32]:
-        """The values by which collectors choose, in the same form."""
+        """Action values for the choices of collectors, [n, actions]."""
         return self.q_values(observations)
 
     def take_place(self, first: int, of: int) -> None:
-        """See Policy: with `epsilon_spread` each environment has an epsilon of its own."""
+        """See Policy: with `epsilon_spread` each environment has a separate epsilon."""
         self._greedy.take_place(first, of)
 
     def act(
@@ -98,8 +98,8 @@ class QPolicy(Policy):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Choose actions [n] of the space's dtype, among the legal ones: the best, or, unless `deterministic`, the best
-        by `exploring_values` and a share EPSILON of random ones."""
+        """Choose actions [n] of the space's dtype among the legal actions. `deterministic`: the best by `q_values`;
+        otherwise the best by `exploring_values`, with a share EPSILON of random actions."""
         if deterministic:
             return self._action.to_environment(masked(self.q_values(observations), legal).argmax(axis=1))
         values = self.exploring_values(observations, exploration, rng)
@@ -108,21 +108,21 @@ class QPolicy(Policy):
         return self._action.to_environment(self._greedy(values, exploration[EPSILON], rng, legal))
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """The value of the best action in each observation, of all there are: float32 [n]."""
+        """Value of the best action in each observation, legal or not: float32 [n]."""
         values: np.ndarray = self.q_values(observations).max(axis=1)
         return values
 
 
 def number_of_actions(config: ActionValueConfig, action: ActionSpec) -> int:
-    """How many actions are valued. Raises UnsupportedSpaceError where they cannot be counted."""
+    """Number of valued actions. Raises UnsupportedSpaceError if the actions cannot be counted."""
     return action.counted(by=f"{config.type}, which values each action")
 
 
 def hidden_layers(
     config: ActionValueConfig, observation: ObservationSpec, *, default: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """The units of a network's hidden layers, which are `default` where neither the config nor an image says otherwise.
-    Raises UnsupportedSpaceError."""
+    """Units of the network's hidden layers: of the config, a wide layer for images, or `default`. Raises
+    UnsupportedSpaceError."""
     image = None if config.reads_by_module else input_layout(observation, config.convolution)
     return units(config.hidden, image, default=default)
 
@@ -146,7 +146,7 @@ class DqnPolicy(QPolicy):
         self._network = inference.network(make, observation, timed="values")
 
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
         self._network.load_state(state)
 
     def q_values(self, observations: np.ndarray) -> NDArray[np.float32]:

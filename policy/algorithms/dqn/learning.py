@@ -25,7 +25,7 @@ from remuda.policy.transitions import Transitions
 
 
 class QLearner(TargetLearner[Network, Optimizer]):
-    """Learns action values on one vector of all parameters; the target network is a copy every so often."""
+    """Learns action values on one vector of all parameters, with a periodic copy as target network."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class QLearner(TargetLearner[Network, Optimizer]):
         super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
 
     def _descend(self, loss: Loss, rows: int) -> LearnResult:
-        """Take a step down a loss, which is the mean of so many rows, and becomes that of all ranks."""
+        """Take a step on a loss, a mean over `rows` rows, averaged over all ranks."""
         self._parameters.backward(loss.total)
         with torch.no_grad():
             total = loss.total.detach()
@@ -56,7 +56,7 @@ class QLearner(TargetLearner[Network, Optimizer]):
         return LearnResult(metrics, loss.priorities)
 
     def _step(self) -> torch.Tensor:
-        """Take a step down the gradient; returns its norm before clipping."""
+        """Take a step along the gradient; returns its norm before clipping."""
         grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
         self._optimizer.step()
         self._updates += 1
@@ -73,14 +73,14 @@ class QLearner(TargetLearner[Network, Optimizer]):
 
 
 HIDDEN, PQN_HIDDEN = (128, 128, 64), (128, 128)
-"""Units of the hidden layers where nobody says otherwise."""
+"""Default units of the hidden layers."""
 
 
 def make_network(
     config: DqnConfig | PqnConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
 ) -> nn.Module:
-    """A network as torch's generator begins it. Raises UnsupportedSpaceError, and UserCodeError by its encoder or by
-    the whole, whose module is looked for in `source_dir`."""
+    """Make a network with weights from torch's generator. Raises UnsupportedSpaceError, and UserCodeError for a user's
+    encoder or network, whose module is looked up in `source_dir`."""
     actions = number_of_actions(config, action)
     if config.network is not None:
         return CustomValues(config, observation, action, source_dir, shape=(actions,), output="values")
@@ -93,8 +93,8 @@ def make_network(
 
 
 def huber(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Half the square of each error up to 1, and linear beyond: [n]. torch's own function asks for the shapes first,
-    which takes as long as the rest."""
+    """Half the squared error up to 1, and linear beyond: [n]. torch's own function checks shapes first, which takes as
+    long as the computation."""
     losses: torch.Tensor = torch.ops.aten.smooth_l1_loss(values, targets, 0)
     return losses
 
@@ -119,7 +119,7 @@ class Dqn(QLearner[nn.Module]):
         return Portable(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of the optimizer down `loss`."""
+        """Take one optimizer step on `loss`."""
         rows = Transitions.of(batch, self.observation, self.action, self._device, as_vector=False)
         return self._descend(self.loss(rows), len(rows))
 

@@ -1,1 +1,1 @@
-"""MuZero: a learned model of the environment, and a tree search in it."""
+"""MuZero: a learned model of the environment, and a tree search in the model."""

@@ -1,4 +1,4 @@
-"""MuZero, the acting side: by the network's policy alone, by a search for each action, or again for stored rows."""
+"""MuZero, the acting side: by the network alone, by a search per action, and reanalysis of stored rows."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ Floats = NDArray[np.float32]
 
 
 class SearchModel:
-    """What a search asks of a network; see remuda.policy.algorithms.muzero.search. Latent states stay in one tensor,
-    which is kept from one search to the next."""
+    """A network for searches; see remuda.policy.algorithms.muzero.search. Latent states stay in one tensor, reused by
+    the next search."""
 
     def __init__(self, network: FrozenNetwork, device: torch.device) -> None:
         self._network, self._device = network, device
@@ -61,7 +61,7 @@ class SearchModel:
     def expand(
         self, parents: NDArray[np.int32], actions: NDArray[np.int64], node: int
     ) -> tuple[Floats, Floats, Floats]:
-        """Imagine what each action [n] leads to from the nodes `parents` [n], and keep that as `node`.
+        """Imagine the results of actions [n] from the nodes `parents` [n], and store them as `node`.
 
         Returns the reward, float32 [n], the prior, float32 [n, actions], and the value, float32 [n].
         """
@@ -75,16 +75,16 @@ class SearchModel:
 
 
 def number_of_actions(action: ActionSpec) -> int:
-    """How many actions there are. Raises UnsupportedSpaceError where they cannot be counted."""
+    """Number of actions. Raises UnsupportedSpaceError if they cannot be counted."""
     return action.counted(by="muzero, which searches by single actions")
 
 
 def make_network(
     config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None, *, trains: bool
 ) -> MuZeroNetwork:
-    """A network as torch's generator begins it, with the heads of consistency if it `trains` with them.
+    """Make a network with weights from torch's generator, and with the heads of consistency if it `trains` with them.
 
-    Raises UnsupportedSpaceError, and UserCodeError by its encoder, whose module is looked for in `source_dir`.
+    Raises UnsupportedSpaceError, and UserCodeError for a user's encoder, whose module is looked up in `source_dir`.
     """
     encoder = None if config.encoder is None else CustomEncoder(config, observation, source_dir)
     pixels, actions = None if encoder is not None else Pixels.of(observation), number_of_actions(action)
@@ -96,16 +96,15 @@ def make_network(
 
 
 VISITS = "visits"
-"""Names the visits of Gumbel MuZero's searches, [actions]: its SEARCH_POLICY is the improved policy, so their shares
-are not stored."""
+"""Name of the visits of Gumbel MuZero's searches, [actions]. They are not stored: SEARCH_POLICY holds the improved
+policy."""
 ILLEGAL = -1.0
-"""Stands in SEARCH_POLICY for the share of an illegal action. So whoever searches again knows which were illegal, and
-rows of environments that name none need no more space."""
+"""Marks an illegal action in SEARCH_POLICY, for reanalysis. So no rows need an additional column of legal actions."""
 
 
 class NetworkMuZeroPolicy(Policy):
-    """Takes the action that the network expects a search to prefer, or draws from its policy. This shows how much of
-    the playing strength the search adds, and is many times as fast."""
+    """Takes the action with the highest prior, or draws by the priors. Without a search it is many times as fast, and
+    shows how much strength the search adds."""
 
     uses_legal_actions = True
 
@@ -116,7 +115,7 @@ class NetworkMuZeroPolicy(Policy):
         action: ActionSpec,
         inference: Inference = PLAIN,
     ) -> None:
-        """Raises UnsupportedSpaceError, DeviceError where there is no such device, and UserCodeError by the encoder."""
+        """Raises UnsupportedSpaceError, DeviceError if the device does not exist, and UserCodeError for the encoder."""
         self._observation, self._action = observation, action
         self._actions = number_of_actions(action)
         self._device = usable(inference.device, setting="collector.device")
@@ -127,8 +126,8 @@ class NetworkMuZeroPolicy(Policy):
         self._frozen: FrozenNetwork | None = None
 
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on; what only training needs may be among them. Raises StateMismatchError,
-        and the old ones stay."""
+        """Act with these weights from now on; ignores weights only for training. Raises StateMismatchError and keeps
+        the old weights."""
         given = {name: array for name, array in state.items() if not name.startswith(CONSISTENCY)}
         require_fit(self._shapes, given, what="policy")
         for name, tensor in self._network.state_dict().items():
@@ -145,7 +144,7 @@ class NetworkMuZeroPolicy(Policy):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Choose actions [n] of the space's dtype among the legal ones: the likeliest, or drawn by their
+        """Choose actions [n] of the space's dtype among the legal actions: the likeliest, or drawn by their
         probabilities."""
         with torch.inference_mode():
             seen = to_tensor(self._observation.encode(observations), self._device)
@@ -155,7 +154,7 @@ class NetworkMuZeroPolicy(Policy):
         return self._action.to_environment(policy.mode() if deterministic else policy.sample(rng))
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """What the network says, without a search: float32 [n]."""
+        """The network's values, without a search: float32 [n]."""
         with torch.inference_mode():
             values = self.frozen.value(to_tensor(self._observation.encode(observations), self._device))
         array: NDArray[np.float32] = values.cpu().numpy()
@@ -163,17 +162,17 @@ class NetworkMuZeroPolicy(Policy):
 
     @property
     def frozen(self) -> FrozenNetwork:
-        """The newest weights. Raises RuntimeError before there are any."""
+        """The newest weights. Raises RuntimeError before the first weights."""
         if self._frozen is None:
             raise RuntimeError("the policy has no weights yet: call load_state first")
         return self._frozen
 
 
 class MuZeroPolicy(NetworkMuZeroPolicy):
-    """Searches the learned model, and takes the actions that the search visited most.
+    """Searches the learned model, and takes the most visited actions.
 
-    In collectors the root's prior has noise, and actions are drawn by their visits. With Gumbel MuZero it takes the
-    winners of sequential halving, in collectors under its noise. All chance comes from the given generator.
+    In collectors the root's prior has noise, and actions are drawn by their visits. Gumbel MuZero takes the winners of
+    sequential halving, in collectors with Gumbel noise. All randomness comes from the given generator.
     """
 
     def __init__(
@@ -187,7 +186,7 @@ class MuZeroPolicy(NetworkMuZeroPolicy):
         self._config, self._settings = config, search_settings(config)
         self._model: SearchModel | None = None
         self._tree: tuple[int, Tree] | None = None
-        """For so many roots."""
+        """Number of roots, and their trees."""
 
     def load_state(self, state: Arrays) -> None:
         super().load_state(state)
@@ -223,9 +222,9 @@ class MuZeroPolicy(NetworkMuZeroPolicy):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Arrays]:
-        """See Policy: what the search preferred and found is recorded.
+        """See Policy: records the search's policy and value.
 
-        Actions are drawn by visits ** (1 / temperature). With Gumbel MuZero its noise draws them.
+        Actions are drawn by visits ** (1 / temperature), or, with Gumbel MuZero, by its noise.
         """
         roots = len(observations)
         if self._config.gumbel:
@@ -243,14 +242,13 @@ class MuZeroPolicy(NetworkMuZeroPolicy):
         return self._action.to_environment(chosen), columns
 
     def collected_metrics(self, columns: Arrays) -> Arrays:
-        """See Policy: how far the searches' visits were spread, in nats, and with Gumbel MuZero the values they
-        found."""
+        """See Policy: the entropy of the searches' visits in nats, and with Gumbel MuZero the values of the roots."""
         if not self._config.gumbel:
             return {VISIT_ENTROPY: entropies(columns[SEARCH_POLICY])}
         return {VISIT_ENTROPY: entropies(columns[VISITS]), COMPLETED_VALUE: columns[ROOT_VALUE]}
 
     def searched(self, observations: np.ndarray, legal: NDArray[np.bool_]) -> SearchResult:
-        """Search from each observation [n, …] without noise, among its `legal` actions [n, actions]."""
+        """Search from each observation [n, …] without noise, among the `legal` actions [n, actions]."""
         return self._searched(observations, None, legal)
 
     def _searched(
@@ -273,8 +271,7 @@ class MuZeroPolicy(NetworkMuZeroPolicy):
 
 
 def entropies(shares: NDArray[np.generic]) -> NDArray[np.float64]:
-    """The entropy of each distribution in nats, [n], of shares or counts [n, actions]; those below 0 are no part of
-    it."""
+    """Entropy in nats, [n], of shares or counts [n, actions]; negative entries are ignored."""
     counted = np.maximum(shares.astype(np.float64), 0.0)
     probability = counted / counted.sum(axis=1, keepdims=True)
     logs = np.log(probability, out=np.zeros_like(probability), where=probability > 0)
@@ -303,9 +300,9 @@ def _gumbel_settings(config: MuZeroConfig) -> GumbelSettings:
 
 
 class MuZeroReanalyzer(Reanalyzer):
-    """Searches every position of a row at which an action was chosen, without noise, among the actions that were legal.
+    """Searches every position of a row with a chosen action, without noise, among the legal actions.
 
-    Rows that were collected one after the other hold mostly the same observations: each different one is searched once.
+    Successive rows hold mostly the same observations: equal observations are searched once.
     """
 
     def __init__(
@@ -336,8 +333,8 @@ class MuZeroReanalyzer(Reanalyzer):
 
 
 def _different(observations: np.ndarray, legal: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each different pair of observation [n, …] and legal actions [n, actions] stands first, int64 [m]; and which
-    of these each of the n is, int64 [n]."""
+    """Index of the first of each group of equal observations [n, …] and legal actions [n, actions], int64 [m], and the
+    group of each observation, int64 [n]."""
     number: dict[bytes, int] = {}
     first: list[int] = []
     again = np.empty(len(observations), np.int64)

@@ -1,4 +1,4 @@
-"""MuZero as the roles know it: steps with what follows them, replayed; collectors that search."""
+"""Entry of MuZero: replayed steps with the steps after them; collectors that search."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MONITORED = (
     "analysis/latent_state_l2_norms",
 )
 DECAY_PARTS = 2
-"""The temperature changes over one of so many parts of a run."""
+"""The temperature changes over this fraction of a run (1 / n)."""
 
 
 class MuZeroEntry(BuiltInEntry[MuZeroConfig], ReanalyzingEntry[MuZeroConfig]):
@@ -51,8 +51,8 @@ class MuZeroEntry(BuiltInEntry[MuZeroConfig], ReanalyzingEntry[MuZeroConfig]):
     searches = True
 
     def declaration(self, config: ExperimentConfig, settings: MuZeroConfig) -> Declaration:
-        """Collectors draw actions with a temperature, the last of its schedule where nothing is learned. Gumbel MuZero
-        has none."""
+        """Declare unrolls. Collectors draw actions with a temperature, the last of its schedule with
+        `learner.inference`; Gumbel MuZero has no temperature."""
         return Declaration(
             rows=Unrolls(unroll_steps=settings.unroll_steps, n_step=settings.n_step, discount=settings.discount),
             reuse="replay",

@@ -28,47 +28,46 @@ from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 ROUNDED = 64
-"""Consistency in bfloat16 is computed for a multiple of so many positions, some twice: torch's processor library keeps
-a kernel for each size of such products, and compiling thousands of them would take seconds and gigabytes. Positions
-that are computed twice count twice in the moments of the batch, and once in the loss."""
+"""Positions in bfloat16 consistency are padded to a multiple of this, by repetition: torch's processor library keeps a
+kernel per size of such products, and compiling thousands of kernels takes seconds and gigabytes. Repeated positions
+count twice in the moments of the batch, and once in the loss."""
 
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """A batch of B rows, ready to learn from: tensors over its P positions, those of position 0 first, as Positions
-    lays them out."""
+    """A batch of B rows as tensors over its P positions, in the order of Positions: those of position 0 first."""
 
     counts: tuple[int, ...]
-    """Rows that have position 0, 1 … K."""
+    """Number of rows with position 0, 1 … K."""
     observation: torch.Tensor
     """Encoded, of position 0: [B, …]."""
     action: torch.Tensor
-    """int64 [P]: what leads to the next position."""
+    """int64 [P]: action from this position to the next."""
     policy: torch.Tensor
-    """float32 [P, actions]: what the search preferred; 0 where it was not asked."""
+    """float32 [P, actions]: the search's policy; 0 without a search."""
     value: torch.Tensor
     """float32 [P]: n-step returns."""
     reward: torch.Tensor
-    """float32 [P - B]: what the step to each position after 0 brought."""
+    """float32 [P - B]: reward of the step to each position after 0."""
     acted: torch.Tensor
-    """float32 [P]: 1 where there is a policy to learn, else 0."""
+    """float32 [P]: 1 at positions with a policy target, else 0."""
     valued: torch.Tensor
-    """float32 [P]: 1 where there is a value to learn, else 0."""
+    """float32 [P]: 1 at positions with a value target, else 0."""
     weights: torch.Tensor
     """float32 [P]: importance weights."""
     compared: torch.Tensor
-    """int64 [C]: which of the positions after 0 have an observation."""
+    """int64 [C]: indices of the positions after 0 with an observation."""
     seen: torch.Tensor
     """Encoded, of these: [C, …]."""
 
 
 Part = tuple[float, torch.Tensor, torch.Tensor, torch.Tensor]
-"""A part of the loss: its coefficient, and for each position the part [n], its share in the sum, and its weight."""
+"""A part of the loss: coefficient, the part per position [n], shares in the sum, and importance weights."""
 
 
 def summed(parts: Mapping[str, Part]) -> tuple[torch.Tensor, dict[str, float | torch.Tensor]]:
-    """The total, by importance weights; and without these and without graphs each part's sum and their total, with the
-    first once more, by the names of metrics."""
+    """Sum the parts. Returns the weighted total, and metrics without weights and graphs: each part's sum, their total,
+    and the weighted total."""
     weighted = [coefficient * (part @ (shares * weights)) for coefficient, part, shares, weights in parts.values()]
     sums = {name: part.detach() @ shares for name, (_, part, shares, _) in parts.items()}
     plain = torch.stack([parts[name][0] * each for name, each in sums.items()]).sum()
@@ -77,7 +76,7 @@ def summed(parts: Mapping[str, Part]) -> tuple[torch.Tensor, dict[str, float | t
 
 
 def consistency(heads: Consistency, imagined: torch.Tensor, seen: torch.Tensor, *, halved: bool) -> torch.Tensor:
-    """Cosines [C] of what was imagined and seen, [C, latent] each. In bfloat16, if `halved`."""
+    """Cosines [C] between imagined and seen latent states, [C, latent] each; in bfloat16 if `halved`."""
     if not halved:
         cosine: torch.Tensor = heads(imagined, seen)
         return cosine
@@ -89,8 +88,8 @@ def consistency(heads: Consistency, imagined: torch.Tensor, seen: torch.Tensor, 
 
 
 def unrolled(network: MuZeroNetwork, batch_tensors: TrainingBatch, hidden_gradient: float) -> list[torch.Tensor]:
-    """Latent states of position 0, 1 … K, [rows that have it, latent] each, all imagined but the first. Their gradients
-    are multiplied with `hidden_gradient` where they go into the dynamics."""
+    """Latent states of position 0, 1 … K, [rows with this position, latent] each; all but the first are imagined.
+    Gradients into the dynamics are multiplied with `hidden_gradient`."""
     latent = [network.represent(batch_tensors.observation)]
     start = 0
     for rows, following in zip(batch_tensors.counts[:-1], batch_tensors.counts[1:], strict=True):
@@ -104,18 +103,17 @@ def unrolled(network: MuZeroNetwork, batch_tensors: TrainingBatch, hidden_gradie
 
 
 ANALYSIS = ("analysis/dormant_ratio_encoder", "analysis/dormant_ratio_dynamics", "analysis/latent_state_l2_norms")
-"""Metrics that come once per `log.interval_train_iters` updates."""
+"""Metrics computed once per `log.interval_train_iters` updates."""
 DORMANT = 0.025
-"""Units that are active less than this share of their layer's mean count as dormant."""
+"""A unit is dormant if its mean activity is at most this share of its layer's mean."""
 
 
 @torch.no_grad()
 def analysis(network: MuZeroNetwork, observation: torch.Tensor, action: torch.Tensor) -> dict[str, torch.Tensor]:
-    """ANALYSIS of a network as it acts, by encoded observations [n, …] and actions int64 [n]: scalars.
+    """Compute ANALYSIS for encoded observations [n, …] and actions int64 [n]: scalars.
 
-    The shares of the representation's and the dynamics' units that are dormant (Sokar et al. 2023, "The dormant neuron
-    phenomenon"), and the mean length of a latent state. The network learns nothing from it, and its running moments do
-    not change.
+    The shares of dormant units in representation and dynamics (Sokar et al. 2023, "The dormant neuron phenomenon"), and
+    the mean length of a latent state. Weights and running moments do not change.
     """
     trained = network.training
     network.eval()
@@ -131,9 +129,9 @@ def analysis(network: MuZeroNetwork, observation: torch.Tensor, action: torch.Te
 
 
 def dormant_ratio(layers: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Share of dormant units among all of these layers' activations, [n, units, …] each: those whose mean size is at
-    most DORMANT of the mean size in their layer. The units of a convolution are its channels. A layer that is never
-    active is dormant as a whole."""
+    """Share of dormant units among all of these layers' activations, [n, units, …] each: units with a mean size of at
+    most DORMANT of the mean size in their layer. The units of a convolution are its channels. All units of a layer
+    without any activity are dormant."""
     dormant, units = [], 0
     for activations in layers:
         sizes = activations.abs().transpose(0, 1).flatten(1).mean(1)
@@ -144,7 +142,7 @@ def dormant_ratio(layers: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @contextmanager
 def _activations(part: nn.Module) -> Generator[list[torch.Tensor]]:
-    """What comes out of every relu of a part while it runs."""
+    """Collect the outputs of every relu of a part."""
     found: list[torch.Tensor] = []
 
     def keep(module: nn.Module, inputs: object, outputs: torch.Tensor) -> None:
@@ -159,16 +157,16 @@ def _activations(part: nn.Module) -> Generator[list[torch.Tensor]]:
 
 
 class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
-    """Learns a model whose rewards, values and policies are those that were seen, bootstrapped and searched.
+    """Learns a model whose rewards, values and policies match observed rewards, bootstrapped returns and searches.
 
-    The self-supervised consistency of EfficientZero (Ye et al. 2021), and as much of Reanalyse (Schrittwieser et al.
-    2021) as configured: values come from the target network always, policies from new searches with it for a share of
-    each batch, unless workers search again (see `leave_reanalysis`). Prioritized replay comes with the weights. A
-    subclass changes the update rule by overriding `loss`.
+    Includes the self-supervised consistency of EfficientZero (Ye et al. 2021), and a configured part of Reanalyse
+    (Schrittwieser et al. 2021): values always come from the target network, policies from new searches with it for a
+    share of each batch, unless workers search again (see `leave_reanalysis`). Prioritized replay comes with the
+    weights. A subclass may override `loss`.
     """
 
     hidden_gradient = 0.5
-    """What a latent state's gradient is multiplied with where it goes into the dynamics (MuZero, appendix G)."""
+    """Factor of a latent state's gradient into the dynamics (MuZero, appendix G)."""
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, MuZeroConfig), config.policy.type
@@ -186,11 +184,11 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
         self._loaded()
 
     def portable(self) -> PortableMuZero:
-        """See Algorithm. It acts without a search."""
+        """See Algorithm. Acts without a search."""
         return PortableMuZero(self._online, self.observation, self.action, self._support)
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of the optimizer down `loss`."""
+        """Take one optimizer step on `loss`."""
         positions = Positions.of(batch["steps"], batch["terminated"], unroll_steps=self._policy.unroll_steps)
         rows = positions.counts[0]
         with torch.no_grad():
@@ -220,8 +218,8 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
     # --- the update rule
 
     def loss(self, batch_tensors: TrainingBatch) -> Loss:
-        """Unroll the model, and compare it with the targets there are (MuZero, equation 1 and appendix G): sums over
-        the positions of a row, and weighted means over rows. The priorities are those of the lesson's rows."""
+        """Unroll the model, and compare it with the targets (MuZero, equation 1 and appendix G): sums over the
+        positions of a row, and weighted means over rows. Priorities are in the order of `batch_tensors`."""
         network, support, settings = self._online, self._support, self._policy
         rows, unrolled_steps = batch_tensors.counts[0], len(batch_tensors.counts) - 1
         latent = torch.cat(unrolled(network, batch_tensors, self.hidden_gradient))
@@ -254,8 +252,8 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
         return Loss(total, metrics, (values - batch_tensors.value[:rows]).abs())
 
     def _cosine(self, heads: Consistency, imagined: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-        """Cosines [C] of imagined latent states [C, latent] and those of observations [C, …] that were seen. These are
-        targets: no gradient goes to them."""
+        """Cosines [C] between imagined latent states [C, latent] and those of seen observations [C, …]. The latter are
+        targets, without gradients."""
         with torch.no_grad():
             target = self._online.represent(seen)
         return consistency(heads, imagined, target, halved=self._policy.precision == "bfloat16")
@@ -263,8 +261,8 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
     def _compared(
         self, batch_tensors: TrainingBatch, values: torch.Tensor, rewards: torch.Tensor
     ) -> dict[str, float | torch.Tensor]:
-        """What the logs show of targets and predictions, by LightZero's names. Values and rewards (logits) are those of
-        position 0, and of the step that follows it."""
+        """Metrics of targets and predictions, by LightZero's names. Values are those of position 0, rewards (logits)
+        those of the step after it."""
         rows, following = batch_tensors.counts[:2]
         value, reward = batch_tensors.value[:rows], batch_tensors.reward[:following]
         return {
@@ -295,8 +293,8 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
         return returns.with_values(self._frozen.value(self._encoded(seen)).cpu().numpy())
 
     def _policies(self, batch: Arrays, positions: Positions) -> tuple[Floats, float]:
-        """What the searches of the collectors preferred, [P, actions], for a share of the rows what a search prefers
-        now, among the actions that were legal; and how long these searches took, in seconds."""
+        """Policy targets [P, actions]: the collectors' searches, or, for a share of the rows, new searches among the
+        legal actions. Also returns the duration of the new searches in seconds."""
         recorded = positions.of_columns(batch[SEARCH_POLICY])
         policy: Floats = np.maximum(recorded, 0.0) * positions.acted[:, None]  # ILLEGAL is no share
         count = round(self._reanalyze_ratio * positions.counts[0])
@@ -313,7 +311,7 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
         return policy, time.perf_counter() - started_s
 
     def _training_batch(self, batch: Arrays, positions: Positions, value: Floats, policy: Floats) -> TrainingBatch:
-        """Move what is to be learned to the device."""
+        """Move the batch and its targets to the device."""
         first = positions.counts[0]
         chance = torch.randint(policy.shape[1], batch["action"].shape, generator=self._generator).numpy()
         action = positions.actions(batch["action"].astype(np.int64) - self.action.start, chance)
@@ -336,13 +334,13 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
     # --- what acts
 
     def acting_state(self) -> dict[str, np.ndarray]:
-        """Copy what acts to the host: the network with its running moments, but without the heads of consistency."""
+        """Copy the network to the host, with running moments, without the heads of consistency."""
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self._acting_part().items()}
 
     # --- reanalysis by workers
 
     def leave_reanalysis(self) -> None:
-        """See ReanalyzingAlgorithm. Values still come from the target network here: they take one evaluation of it."""
+        """See ReanalyzingAlgorithm. Values still come from the target network: one evaluation per batch."""
         self._reanalyze_ratio = 0.0
 
     @property
@@ -369,8 +367,8 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
 
 
 class PortableMuZero(Portable):
-    """Takes the action that the network expects a search to visit most, or draws from its policy. Has the parts of the
-    network that it needs: what searches imagine, and what trains it, stay out."""
+    """Takes the action with the highest prior, or draws by the priors. Contains only the parts of the network for
+    policy and value."""
 
     def __init__(
         self, network: MuZeroNetwork, observation: ObservationSpec, action: ActionSpec, support: Support
@@ -391,7 +389,7 @@ class PortableMuZero(Portable):
 def _network(
     config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int, *, trains: bool
 ) -> MuZeroNetwork:
-    """With what only training needs, if it trains; its first weights are the same with and without."""
+    """Make the network, with the parts for training if it `trains`; the first weights are the same with and without."""
     assert isinstance(config.policy, MuZeroConfig), config.policy.type
     with weights_from(seed):
         network = make_network(config.policy, observation, action, config.source_dir, trains=trains)

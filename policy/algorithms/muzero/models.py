@@ -28,20 +28,20 @@ from remuda.policy.networks.layouts import Pixels
 from remuda.policy.networks.trunks import as_channels
 
 HIDDEN = (128,)
-"""Units of the hidden layers between observation and latent state where nobody says otherwise."""
+"""Default units of the hidden layers between observation and latent state."""
 
 
 class PerceptronNetwork(MuZeroNetwork):
-    """Perceptrons whose layers are followed by layer normalisation and relu.
+    """Perceptrons with layer normalisation and relu.
 
-    The dynamics is one residual block: it says how the latent state changes.
+    The dynamics is one residual block: it gives the change of the latent state.
     """
 
     def __init__(
         self, config: MuZeroConfig, features: int, actions: int, encoder: nn.Module | None = None, *, trains: bool
     ) -> None:
-        """`encoder`: gives the features that the representation reads; without it these are the numbers themselves.
-        `trains`: see make_network."""
+        """`encoder`: gives the features for the representation; None: the numbers of the observation. `trains`: see
+        make_network."""
         super().__init__()
         latent, hidden, atoms = config.latent, config.head_hidden, Support(config.support_size).atoms
         self.actions = actions
@@ -75,7 +75,7 @@ class FrozenPerceptrons(FrozenNetwork):
         first, latent = dynamics.weights[0], dynamics.weights[0].shape[1] - network.actions
         self._by_latent = first[:, :latent].contiguous()
         self._by_action = (first[:, latent:].t() + dynamics.biases[0]).contiguous()
-        """What each action adds to the first layer of the dynamics, its bias included: [actions, units]."""
+        """Contribution of each action to the first layer of the dynamics, including the bias: [actions, units]."""
         self._following = _Layers(dynamics.weights[1:], dynamics.biases[1:], activates_last=False)
 
     def represent(self, observations: torch.Tensor) -> torch.Tensor:
@@ -93,7 +93,7 @@ class _Layers:
     """Fully connected layers with layer normalisation and relu between them."""
 
     weights: tuple[torch.Tensor, ...]
-    """[outputs, inputs] each."""
+    """[outputs, inputs] per layer."""
     biases: tuple[torch.Tensor, ...]
     activates_last: bool
 
@@ -122,13 +122,14 @@ Precision = Literal["float32", "bfloat16"]
 LARGEST_SIDE = 8
 """Images are halved until neither side of a latent state is longer."""
 HEAD_CHANNELS = 16
-"""To which each head brings the channels of a latent state before its perceptron (Ye et al. 2021)."""
+"""Channels of a latent state in each head, before its perceptron (Ye et al. 2021)."""
 _IMAGES_AT_ONCE = 32
-"""On a CPU many of 84x84 pixels take 1.6 times as long at once as in such parts, and by lower precision a third."""
+"""Images per call. On a CPU, many images of 84x84 pixels at once take 1.6 times as long, in lower precision 1.3 times.
+"""
 
 
 def halvings(pixels: Pixels) -> int:
-    """How often the representation halves an image."""
+    """Number of halvings of an image in the representation."""
     times, side = 0, max(pixels.height, pixels.width)
     while side > LARGEST_SIDE:
         times, side = times + 1, (side + 1) // 2
@@ -144,14 +145,13 @@ def latent_size(pixels: Pixels) -> tuple[int, int]:
 
 
 class ConvolutionNetwork(MuZeroNetwork):
-    """EfficientZero's network for Atari (Ye et al. 2021, appendix A.1), without its value prefix.
+    """EfficientZero's network for Atari (Ye et al. 2021, appendix A.1), without the value prefix.
 
-    The representation halves images, those of 96 or 84 pixels to 6: by a convolution, by a residual block, then by
-    average pooling, with a residual block after each. The dynamics reads the latent state and the action: a plane of
-    ones among planes of zeros, one for each action there is. Convolutions are followed by batch normalisation and relu,
-    the dense layers of the heads by layer normalisation.
-    A latent state is normalised over all its numbers, as that of perceptrons is; MuZero brings it to 0 … 1, which is
-    to the same end (appendix G).
+    The representation halves images, for instance 96 or 84 pixels to 6: by a convolution, by a residual block, then by
+    average pooling, with a residual block after each. The dynamics reads the latent state and a plane per action: ones
+    for the chosen action, zeros for the others. Convolutions are followed by batch normalisation and relu, the dense
+    layers of the heads by layer normalisation. A latent state is normalised over all its numbers, as in perceptrons;
+    MuZero scales it to 0 … 1 for the same purpose (appendix G).
     """
 
     def __init__(self, config: MuZeroConfig, pixels: Pixels, actions: int, *, trains: bool) -> None:
@@ -182,10 +182,11 @@ class ConvolutionNetwork(MuZeroNetwork):
 
 
 class FrozenConvolutions(FrozenNetwork):
-    """What an action says does not depend on the latent state, so it is computed once. Normalisation is part of the
-    layers before it.
+    """Computes the part of the dynamics that depends only on the action once. Normalisation is folded into the layers
+    before it.
 
-    Images are read in the network's lower precision, if it has one; all that follows is float32."""
+    Images are read in the network's lower precision, if it has one; all later layers are float32.
+    """
 
     def __init__(self, network: ConvolutionNetwork, support: Support) -> None:
         parts = (network.common, network.policy, network.value, network.reward)
@@ -199,7 +200,7 @@ class FrozenConvolutions(FrozenNetwork):
         self._by_latent = weight[:, :channels].contiguous(memory_format=torch.channels_last)
         planes = torch.eye(network.actions, device=weight.device)[:, :, None, None].expand(-1, -1, height, width)
         self._by_action = functional.conv2d(planes.to(weight.dtype), weight[:, channels:], bias, padding=1)
-        """What each action adds to the first convolution of the dynamics, its bias included: [actions, channels,
+        """Contribution of each action to the first convolution of the dynamics, including the bias: [actions, channels,
         height, width]."""
         self._following = nn.Sequential(*_folded(nn.Sequential(*blocks)))
 
@@ -222,12 +223,12 @@ class Images(nn.Module):
         self._pixels = pixels
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """As convolutions on a processor read them fastest."""
+        """Channels last in memory: fastest for convolutions on a processor."""
         return as_channels(images, self._pixels).contiguous(memory_format=torch.channels_last)
 
 
 class Convolutions(nn.Sequential):
-    """Layers that compute in a chosen precision while they train."""
+    """Layers with a chosen precision during training."""
 
     def __init__(self, *layers: nn.Module, precision: Precision) -> None:
         super().__init__(*layers)
@@ -243,10 +244,10 @@ class Convolutions(nn.Sequential):
 
 
 class Residual(nn.Module):
-    """What layers change in their input (He et al. 2016), followed by relu."""
+    """A residual block (He et al. 2016), followed by relu."""
 
     def __init__(self, layers: nn.Sequential, shortcut: nn.Conv2d | None = None) -> None:
-        """`shortcut` brings the input to the shape of the layers' output where that is another."""
+        """`shortcut` brings the input to the shape of the output, if the shapes differ."""
         super().__init__()
         self.layers, self.shortcut, self.activation = layers, shortcut, nn.ReLU(inplace=True)
 
@@ -258,7 +259,7 @@ class Residual(nn.Module):
 
 
 class Step(nn.Module):
-    """How an action changes a latent state: the first layer of the dynamics."""
+    """First layer of the dynamics: changes a latent state by an action."""
 
     def __init__(self, channels: int, actions: int) -> None:
         super().__init__()
@@ -273,7 +274,7 @@ class Step(nn.Module):
 
 
 def _halving(pixels: Pixels, channels: int) -> list[nn.Module]:
-    """Layers that halve images as often as it takes, each time rounded up."""
+    """Layers that halve images repeatedly, rounding up."""
     times = halvings(pixels)
     narrow = max(1, channels // 2) if times > 1 else channels
     stem = _convolution(pixels.channels, narrow, stride=2 if times else 1)
@@ -298,19 +299,19 @@ def _residual(inputs: int, outputs: int, *, stride: int = 1) -> Residual:
 
 
 def _convolution(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
-    """Without a bias, which the normalisation after it would take away."""
+    """A convolution without bias, which the following normalisation would remove."""
     return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
 
 
 def _head(channels: int, cells: int, hidden: int, outputs: int) -> nn.Sequential:
-    """A head that looks at each cell of a latent state, and then at all of them."""
+    """A head that reads each cell of a latent state, and then all cells."""
     few = HEAD_CHANNELS
     narrowed = [nn.Conv2d(channels, few, 1, bias=False), BatchNorm(few), nn.ReLU(inplace=True), nn.Flatten()]
     return nn.Sequential(*narrowed, *layers((few * cells, hidden)), last_layer(hidden, outputs))
 
 
 def _folded(modules: nn.Sequential) -> list[nn.Module]:
-    """Copies of layers, with the normalisation that follows one as part of it."""
+    """Copy layers, with following normalisation folded into them."""
     made: list[nn.Module] = []
     for module in modules:
         if isinstance(module, BatchNorm):

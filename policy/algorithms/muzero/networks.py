@@ -1,4 +1,4 @@
-"""Common parts of MuZero's networks: layers, values as distributions, the model as it is learned and searched."""
+"""Common parts of MuZero's networks: layers, distributions of values, and the model for learning and for searches."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from remuda.policy.networks.trunks import is_tracing
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation (Ioffe and Szegedy 2015) of [n, features]; a batch of one row has no variance and is brought
-    to the running scale, as all are outside training."""
+    """Batch normalisation (Ioffe and Szegedy 2015) of [n, features]. A batch of one row has no variance and uses the
+    running moments, as all batches do outside training."""
 
     running_mean: torch.Tensor
     running_var: torch.Tensor
@@ -35,7 +35,7 @@ class BatchNorm(nn.Module):
     """Share of the newest batch in the running mean and variance."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Bring each feature to mean 0 and variance 1, then to the scale that was learned."""
+        """Scale each feature to mean 0 and variance 1, then by the learned scale and offset."""
         return functional.batch_norm(
             inputs,
             self.running_mean,
@@ -48,8 +48,8 @@ class BatchNorm(nn.Module):
         )
 
     def folded_into(self, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """The weight [outputs, …] and bias [outputs] of a layer that does what a layer followed by this normalisation
-        does outside training, where it is a scale and an offset for each output. Both are copies."""
+        """Fold this normalisation, as outside training, into the layer before it: returns copies of the weight
+        [outputs, …] and bias [outputs]."""
         scale = self.weight.detach() * (self.running_var + self.EPSILON).rsqrt()
         before = torch.zeros_like(self.running_mean) if bias is None else bias.detach()
         scaled = weight.detach() * scale.view(-1, *[1] * (weight.dim() - 1))
@@ -57,7 +57,7 @@ class BatchNorm(nn.Module):
 
 
 def normalised(latent: torch.Tensor) -> torch.Tensor:
-    """Bring each latent state, or the units of each row, [n, …], to mean 0 and variance 1 (Ba et al. 2016)."""
+    """Scale each latent state, or the units of each row, [n, …], to mean 0 and variance 1 (Ba et al. 2016)."""
     if not is_tracing():
         return functional.layer_norm(latent, latent.shape[1:])
     axes = list(range(1, latent.dim()))  # ONNX has no shapes that are known only when it runs
@@ -66,9 +66,9 @@ def normalised(latent: torch.Tensor) -> torch.Tensor:
 
 
 class LayerNorm(nn.Module):
-    """`normalised` as a layer. It depends on nothing but its inputs, so a row means the same in training and in a
-    search; batch normalisation does not promise that for rows that are rare, as those before the end of an episode are.
-    It learns no scale: the layers before and after it do."""
+    """`normalised` as a layer. It depends only on its inputs, so a row has the same result in training and in a search.
+    Batch normalisation does not guarantee that for rare rows, for instance before the end of an episode. No scale is
+    learned: the layers before and after do that."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[n, …]"""
@@ -76,7 +76,7 @@ class LayerNorm(nn.Module):
 
 
 class Representation(nn.Sequential):
-    """Layers whose outputs [n, …] are latent states."""
+    """Layers with latent states as outputs [n, …]."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Latent states of encoded observations [n, …]."""
@@ -94,12 +94,12 @@ def layers(widths: Sequence[int], *, batch: bool = False) -> list[nn.Module]:
 
 
 def perceptron(widths: Sequence[int], outputs: int) -> nn.Sequential:
-    """Layers as `layers` makes them, and a linear one."""
+    """`layers`, followed by a linear layer."""
     return nn.Sequential(*layers(widths), nn.Linear(widths[-1], outputs))
 
 
 def last_layer(inputs: int, outputs: int) -> nn.Linear:
-    """The linear layer that a head ends with. It starts at zero: a uniform policy, and values and rewards of 0."""
+    """Last linear layer of a head. It starts at zero: a uniform policy, and values and rewards of 0."""
     last = nn.Linear(inputs, outputs)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
@@ -107,13 +107,13 @@ def last_layer(inputs: int, outputs: int) -> nn.Linear:
 
 
 def head(widths: Sequence[int], outputs: int) -> nn.Sequential:
-    """Layers that read a latent state, and the last."""
+    """`layers` on a latent state, and the last layer."""
     last = last_layer(widths[-1], outputs)  # drawn first: a seed's weights depend on the order
     return nn.Sequential(*layers(widths), last)
 
 
 class Support:
-    """The whole numbers -size … size, each an atom of a distribution over scaled numbers."""
+    """The integers -size … size as atoms of a distribution over scaled numbers."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -121,27 +121,27 @@ class Support:
         self._numbers: dict[tuple[torch.device, torch.dtype], torch.Tensor] = {}
 
     def neighbours(self, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Split numbers [n] between two atoms: the index of the lower, int64 [n], and the upper's share [n].
+        """Split numbers [n] between two atoms: index of the lower atom, int64 [n], and share of the upper atom [n].
 
-        Numbers are scaled first. Those beyond the support count as its end. `expectation` inverts it.
+        Numbers are scaled first, and clipped to the support. `expectation` is the inverse.
         """
         position = scaled(numbers).clamp(-self.size, self.size) + self.size
         lower = position.floor().clamp(max=2 * self.size - 1)
         return lower.long(), position - lower
 
     def cross_entropy(self, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        """Of distributions by logits [n, atoms] against those of numbers [n]: [n], in nats."""
+        """Cross entropy in nats, [n], of distributions by logits [n, atoms] against numbers [n]."""
         lower, share = self.neighbours(numbers)
         both = torch.stack((lower, lower + 1), dim=1)
         lower_log, upper_log = logits.log_softmax(1).gather(1, both).unbind(1)
         return -torch.lerp(lower_log, upper_log, share)
 
     def expectation(self, logits: torch.Tensor) -> torch.Tensor:
-        """The number [n] that distributions by logits [n, atoms] mean."""
+        """Numbers [n] represented by logits [n, atoms]."""
         return self.mean(logits.softmax(1))
 
     def mean(self, distribution: torch.Tensor) -> torch.Tensor:
-        """The number [n] that distributions [n, atoms] mean."""
+        """Numbers [n] represented by distributions [n, atoms]."""
         return unscaled(distribution @ self._atoms(distribution))
 
     def _atoms(self, like: torch.Tensor) -> torch.Tensor:
@@ -153,7 +153,7 @@ class Support:
 
 
 CONSISTENCY = "consistency."
-"""Names of the tensors that only training needs begin so."""
+"""Prefix of the names of tensors that only training needs."""
 
 
 class Prediction(NamedTuple):
@@ -166,19 +166,19 @@ class Prediction(NamedTuple):
 
 
 class MuZeroNetwork(nn.Module, ABC):
-    """A model of an environment in latent states (Schrittwieser et al. 2020, section 3). One latent state is a vector
-    or an image of several channels; only the model itself knows which.
+    """A model of an environment in latent states (Schrittwieser et al. 2020, section 3). A latent state is a vector, or
+    an image of several channels; only the subclass knows the shape.
 
-    Latent states have mean 0 and variance 1, from representation and dynamics alike, so that a search may go deeper
-    than training unrolls.
+    Representation and dynamics both give latent states with mean 0 and variance 1, so that a search may go deeper than
+    training unrolls.
     """
 
     actions: int
     representation: Representation
     common: nn.Sequential
-    """What policy and value read of a latent state."""
+    """Layers on a latent state before policy and value."""
     dynamics: nn.Sequential
-    """How actions change latent states."""
+    """Layers that change latent states by actions."""
     policy: nn.Sequential
     value: nn.Sequential
     reward: nn.Sequential
@@ -191,7 +191,7 @@ class MuZeroNetwork(nn.Module, ABC):
 
     @abstractmethod
     def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """The latent states [n, …] that actions, int64 [n], lead to."""
+        """Compute the latent states [n, …] after actions, int64 [n]."""
 
     def predict(self, latent: torch.Tensor) -> Prediction:
         """Policy and value of latent states."""
@@ -199,13 +199,13 @@ class MuZeroNetwork(nn.Module, ABC):
         return Prediction(self.policy(features), self.value(features))
 
     def rewards(self, latent: torch.Tensor) -> torch.Tensor:
-        """Logits [n, atoms] of what the action brought that led to these latent states."""
+        """Logits [n, atoms] of the rewards of the actions before these latent states."""
         logits: torch.Tensor = self.reward(latent)
         return logits
 
     @abstractmethod
     def frozen(self, support: Support) -> FrozenNetwork:
-        """Copy the weights for searches. `support` has the values that distributions of returns are over."""
+        """Copy the weights for searches. `support` has the atoms of the distributions of returns."""
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The policy without a search: logits [n, actions] of encoded observations."""
@@ -213,15 +213,15 @@ class MuZeroNetwork(nn.Module, ABC):
 
 
 class FrozenNetwork(ABC):
-    """A network as it is now, whatever is learned afterwards: for acting, and as a target. To the digits of float32 it
-    says what the network says outside training, and it is faster.
+    """A copy of a network's present weights, for acting and as a target. To float32 precision it computes the same as
+    the network outside training, but faster.
 
-    Answers are probabilities, and numbers of the environment's own rewards. Call it under torch.inference_mode or
+    Outputs are probabilities, and values and rewards on the environment's scale. Call it under torch.inference_mode or
     no_grad.
     """
 
     def __init__(self, support: Support, parts: Iterable[Callable[[torch.Tensor], torch.Tensor]]) -> None:
-        """`parts`: what computes `common`, `policy`, `value` and `reward` of a MuZeroNetwork."""
+        """`parts`: functions for `common`, `policy`, `value` and `reward` of a MuZeroNetwork."""
         self._support = support
         self._common, self._policy, self._value, self._reward = parts
 
@@ -243,7 +243,7 @@ class FrozenNetwork(ABC):
         return self._support.expectation(self._value(self._common(self.represent(observations))))
 
     def evaluate(self, latent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """What the action brought, [n], that led to these latent states, and what `predict` says of them."""
+        """Rewards [n] of the actions before these latent states, and the outputs of `predict`."""
         features = self._common(latent)
         logits = torch.cat((self._reward(latent), self._value(features)))  # at once: n is small
         reward, value = self._support.expectation(logits).chunk(2)
@@ -251,11 +251,11 @@ class FrozenNetwork(ABC):
 
 
 class Consistency(nn.Module):
-    """Whether a latent state that was imagined resembles that of what was seen (Ye et al. 2021, section 4.1).
+    """Similarity of imagined and seen latent states (Ye et al. 2021, section 4.1).
 
-    Both are projected; from the imagined one's projection the other is predicted, as in SimSiam (Chen and He 2021),
-    where the gradient goes one way only, so that they cannot agree on saying nothing. Batch normalisation, as
-    SimSiam has it, does no harm here: these heads say nothing outside training.
+    Projects both; predicts the projection of the seen state from the imagined state's, as in SimSiam (Chen and He
+    2021), without gradients to the seen state, so that the two cannot collapse to a constant. Batch normalisation, as
+    in SimSiam, is harmless: these heads are not used outside training.
     """
 
     def __init__(self, latent: int, config: MuZeroConfig) -> None:
@@ -277,8 +277,8 @@ class Consistency(nn.Module):
 
 
 def cosine(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Of the angle between rows [n, k] of each: [n]. By lengths and one product it passes over them half as often as
-    torch's own function does, which divides rows first."""
+    """Cosine [n] of the angle between rows [n, k]. By lengths and one product it reads the rows half as often as
+    torch's function, which divides rows first."""
     lengths: torch.Tensor = torch.linalg.vector_norm(one, dim=1) * torch.linalg.vector_norm(other, dim=1)
     products: torch.Tensor = (one * other).sum(1)
     return products / lengths.clamp(min=1e-8)

@@ -1,4 +1,4 @@
-"""Which positions of which rows are unrolled, what is known of each, and the returns that values learn. In numpy."""
+"""Targets of MuZero: the unrolled positions of rows, and the returns of values. In numpy."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEARCH_POLICY, ROOT_VALUE = "search_policy", "root_value"
-"""Columns that are recorded: the share of the search's visits, [actions], and the value it found."""
+"""Recorded columns: the share of the search's visits, [actions], and the value of the root."""
 TEMPERATURE = "collect_mcts_temperature"
 """Names the exploration."""
 VISIT_ENTROPY, COMPLETED_VALUE = "visit_entropy_mean", "completed_value_mean"
-"""Metrics that collectors report of their searches: the entropy of the visits in nats, and the value of the root."""
+"""Metrics of the collectors' searches: the entropy of the visits in nats, and the value of the root."""
 
 
 Floats = NDArray[np.float32]
@@ -22,27 +22,27 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Positions:
-    """The positions of a batch that are unrolled, P in all: position 0 of every row, then position 1 of those rows that
-    have one, and so on to K. Position k of a row is the observation after k of its steps.
+    """The P unrolled positions of a batch: position 0 of all rows, then position 1 of the rows that have it, and so on
+    to K. Position k of a row is the observation after k of its steps.
 
-    A row's positions go as far as it is known what happens: to its last observation, and where the episode terminated
-    on to K, since from then on nothing happens (states after the end are absorbing, as in the paper's appendix G).
-    Rows with more positions come first, so that those of position k + 1 are a beginning of those of position k.
+    A row's positions reach to its last observation, and after a terminated episode to K, since states after the end are
+    absorbing (as in the paper's appendix G). Rows with more positions come first, so that the rows of position k + 1
+    are the first rows of position k.
     """
 
     counts: tuple[int, ...]
-    """Rows that have position 0, 1 … K; falling."""
+    """Number of rows with position 0, 1 … K; not increasing."""
     row: Ints
     """[P] of the batch."""
     position: Ints
     """[P]"""
     acted: Bools
-    """[P]: an action was chosen there. So it has a policy to learn."""
+    """[P]: True if an action was chosen here, so that the position has a policy target."""
     valued: Bools
-    """[P]: it is known what followed. So it has a value to learn: 0 once the episode has terminated. It is not known at
-    an observation after which nothing more was collected."""
+    """[P]: True if the later rewards are known, so that the position has a value target: 0 after the end of the
+    episode. False for the last collected observation."""
     seen: Bools
-    """[P]: there is an observation of it. So an imagined latent state can be compared with what it should be."""
+    """[P]: True if the position has an observation, for comparison with the imagined latent state."""
 
     @classmethod
     def of(cls, steps: NDArray[np.int32], terminated: Bools, *, unroll_steps: int) -> Positions:
@@ -68,18 +68,18 @@ class Positions:
         return entries
 
     def actions(self, action: Ints, chance: Ints) -> Ints:
-        """Which action leads from each position to the next, int64 [P]; from those of K, to none, any.
+        """Actions from each position to the next, int64 [P]; arbitrary for position K.
 
         Args:
             action: int64 [B, K], as taken.
-            chance: int64 [B, K]: taken after the end, where any action leads nowhere.
+            chance: int64 [B, K]: used after the end of the episode, where actions have no effect.
         """
         step = np.minimum(self.position, action.shape[1] - 1)
         taken: Ints = np.where(self.acted, action[self.row, step], chance[self.row, step])
         return taken
 
     def rewards(self, reward: Floats, *, after: int = 1) -> Floats:
-        """What the step to each position from `after` on brought, float32: 0 after the end. `reward` is [B, W]."""
+        """Rewards of the steps to the positions from `after` on, float32; 0 after the end. `reward` is [B, W]."""
         row, step = self.row[sum(self.counts[:after]) :], self.position[sum(self.counts[:after]) :] - 1
         seen = self.seen[sum(self.counts[:after]) :]
         brought: Floats = np.where(seen, reward[row, step], np.float32(0.0))
@@ -88,16 +88,16 @@ class Positions:
 
 @dataclass(frozen=True)
 class Returns:
-    """n-step returns of positions, as far as the rewards give them: the rest is bootstrapped."""
+    """n-step returns of positions without the bootstrapped values."""
 
     rewards: Floats
     """[P]: the discounted sum of the rewards of up to n steps."""
     bootstrapped: Ints
-    """int64 [m]: which of the positions add a value: those whose n steps end before the episode terminates."""
+    """int64 [m]: positions with a bootstrapped value: their n steps end before the episode terminates."""
     observation: Ints
-    """int64 [m]: of the row, that whose value it is: n steps later, or the last there is."""
+    """int64 [m]: index in the row of the observation to bootstrap from: n steps later, or the last observation."""
     discount: Floats
-    """[m]: what that value is multiplied with."""
+    """[m]: factor of the bootstrapped value."""
 
     @classmethod
     def of(
@@ -110,10 +110,9 @@ class Returns:
         n_step: int,
         discount: float,
     ) -> Returns:
-        """Sum up a batch's `reward` [B, W], with `steps` and `terminated` as for Positions.
+        """Sum a batch's `reward` [B, W], with `steps` and `terminated` as for Positions.
 
-        `discount` is per step, and negative where two players take turns: what is good for the one who acts next is bad
-        for the one who acts now.
+        `discount` is per step; negative for two alternating players, whose interests are opposed.
         """
         powers = discount ** np.arange(n_step + 1)
         window: int = reward.shape[1]

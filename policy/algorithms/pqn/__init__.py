@@ -1,1 +1,1 @@
-"""PQN: the update rule, the entry. The network and the acting side are those of DQN."""
+"""PQN: update rule and entry. Network and acting side are those of DQN."""

@@ -1,4 +1,4 @@
-"""PQN as the roles know it: segments, used once; epsilon-greedy collectors."""
+"""Entry of PQN: segments, used once; epsilon-greedy collectors."""
 
 from __future__ import annotations
 

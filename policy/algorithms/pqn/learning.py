@@ -25,18 +25,18 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 class Steps(NamedTuple):
-    """The valid slots of a batch, or a minibatch of them; each [n, …]."""
+    """Valid slots of a batch, or a minibatch of them; [n, …] each."""
 
     obs: torch.Tensor
     """Encoded."""
     action: torch.Tensor
     """Indices int64 [n]."""
     target: torch.Tensor
-    """float32 [n]: what the value of the action should be."""
+    """float32 [n]: targets of the action values."""
 
 
 class Pqn(NetworkLearner[nn.Module, Optimizer]):
-    """Some epochs of minibatches on each batch of segments, towards λ-returns of the network itself."""
+    """Several epochs of minibatches on each batch of segments, towards λ-returns of the network itself."""
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, PqnConfig), config.policy.type
@@ -80,7 +80,7 @@ class Pqn(NetworkLearner[nn.Module, Optimizer]):
         return returns
 
     def _steps(self, batch: Arrays) -> Steps:
-        """The valid slots, and their targets by the network as it is."""
+        """Return the valid slots, with targets by the newest network."""
         outcome, legal = Outcome.of(batch), batch.get("legal")
         segments, slots = outcome.valid.shape
         seen = batch["obs"].reshape(segments * (slots + 1), *self.observation.shape)
@@ -101,7 +101,7 @@ class Pqn(NetworkLearner[nn.Module, Optimizer]):
     # --- parts of an update
 
     def _minibatches(self, steps: Steps) -> Iterator[Steps]:
-        """Every step once per epoch, shuffled again each epoch; of each share the steps that this rank has."""
+        """Yield every step once per epoch, shuffled in each epoch; of each share, this rank's steps."""
         rng = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same
         own = len(steps.action)
         counts = self.ranks.gather(np.array([own], np.float64))[:, 0]
@@ -113,7 +113,7 @@ class Pqn(NetworkLearner[nn.Module, Optimizer]):
             yield from map(Steps, *(torch.split(column.index_select(0, drawn), sizes) for column in steps))
 
     def _step(self, steps: Steps) -> dict[str, torch.Tensor]:
-        """Take one step of the optimizer down `loss`; returns the metrics, each a vector."""
+        """Take one optimizer step on `loss`; returns the metrics as vectors."""
         loss = self.loss(steps)
         self._parameters.backward(loss.total)
         total = loss.total.detach()

@@ -1,4 +1,4 @@
-"""R2D2 without torch: the layout of its network, how it acts, and the entry."""
+"""R2D2 without torch: layout of the network, acting side, and entry."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 HIDDEN = (128,)
-"""Units of the hidden layers where nobody says otherwise."""
+"""Default units of the hidden layers."""
 
 
 def layout(config: R2d2Config, observation: ObservationSpec) -> RecurrentLayout:
-    """How the network reads these observations. Raises UnsupportedSpaceError."""
+    """Layout of the network for these observations. Raises UnsupportedSpaceError."""
     require_readable(config, observation)
     hidden = hidden_layers(config, observation, default=HIDDEN)
     return RecurrentLayout(0, hidden, "relu", config.recurrent, config.recurrent_units)
 
 
 LEAST_SLOPE = 1e-3
-"""That of remuda.policy.networks.rescaling, which needs torch."""
+"""Same as EPSILON in remuda.policy.networks.rescaling, which needs torch."""
 
 
 def head_config(config: R2d2Config) -> DqnConfig:
-    """The settings of the head: a QNetwork that reads what the core remembers."""
+    """Settings of the head, a QNetwork on the core's outputs."""
     return DqnConfig(hidden=config.head_hidden, dueling=config.dueling, epsilon_spread=config.epsilon_spread)
 
 
@@ -60,7 +60,7 @@ def make_r2d2_policy(
 
 
 class RescaledDqnPolicy(DqnPolicy):
-    """Its network's values are rescaled ones."""
+    """A DqnPolicy whose network gives rescaled values."""
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
         """Value of the best action in the environment's own rewards: float32 [n]."""
@@ -68,7 +68,7 @@ class RescaledDqnPolicy(DqnPolicy):
 
 
 def unscaled(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What remuda.policy.networks.rescaling.unscaled does, without torch."""
+    """Same as remuda.policy.networks.rescaling.unscaled, without torch."""
     size = np.abs(numbers, dtype=np.float64)
     inner = size + 1.0 + LEAST_SLOPE
     root = 2.0 * inner / (np.sqrt(1.0 + 4.0 * LEAST_SLOPE * inner) + 1.0)

@@ -37,11 +37,11 @@ def make_network(
 
 
 class R2d2(QLearner[Network]):
-    """Learns action values that remember the episode, by bootstrapping from a target network.
+    """Learns action values of a recurrent network, with bootstraps from a target network.
 
-    A sequence begins with the state that the collector's policy had there. That may be old, so both networks first
-    unroll the burn-in from it, and nothing is learned from those steps. Then come n-step double Q-learning on rescaled
-    values, and priorities that mix the largest and the mean error of a sequence.
+    A sequence begins with the collector's state, which may be old. So both networks first unroll the burn-in, without
+    learning from it. Then follow n-step double Q-learning on rescaled values, and priorities from the largest and the
+    mean error of a sequence.
     """
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
@@ -57,13 +57,13 @@ class R2d2(QLearner[Network]):
         return kind(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of the optimizer down `loss`."""
+        """Take one optimizer step on `loss`."""
         return self._descend(self.loss(batch), len(batch["weights"]))
 
     # --- the update rule
 
     def loss(self, batch: Arrays) -> Loss:
-        """The weighted mean of half the squared temporal difference errors, over the steps of each sequence."""
+        """Weighted mean of half the squared temporal difference errors, over the steps of each sequence."""
         burn_in, steps = self._policy.burn_in_steps, self._policy.sequence_steps
         learned, after = slice(burn_in, burn_in + steps), slice(burn_in + steps, None)
         observations, begins = self._observations(batch["obs"]), self._tensor(begins_of(batch["valid"]))
@@ -93,8 +93,8 @@ class R2d2(QLearner[Network]):
         return Loss((self._tensor(batch["weights"]) * of_sequences).mean(), metrics, priorities)
 
     def _targets(self, batch: Arrays, chooses: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """n-step returns [B, steps] on the scale of the values: those of the best legal actions by `chooses`. Both are
-        [B, L + 1 - burn-in, actions]."""
+        """n-step returns [B, steps] on the scale of the values, with bootstraps from `values` of the best legal actions
+        by `chooses`, both [B, L + 1 - burn-in, actions]."""
         burn_in, steps = self._policy.burn_in_steps, self._policy.sequence_steps
         returns = n_step_returns(Outcome.of(batch), n_step=self._policy.n_step, discount=self._policy.discount)
         reward, length, discount = (self._tensor(column[:, burn_in : burn_in + steps]) for column in returns)
@@ -106,7 +106,7 @@ class R2d2(QLearner[Network]):
     def _burnt_in(
         self, network: Network, observations: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
     ) -> torch.Tensor:
-        """The state after the burn-in's observations [B, steps, …], which may be none."""
+        """State after the observations of the burn-in, [B, steps, …]; steps may be 0."""
         return network.unroll(observations, state, begins)[1] if observations.shape[1] else state
 
     def _scaled(self, values: torch.Tensor) -> torch.Tensor:
@@ -127,22 +127,23 @@ class R2d2(QLearner[Network]):
 def _values(
     network: Network, observations: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The action values [B, steps, actions] of observations [B, steps, …] after a state, and the state after them."""
+    """Compute the action values [B, steps, actions] of observations [B, steps, …] after a state, and the final state.
+    """
     remembered, after = network.unroll(observations, state, begins)
     values: torch.Tensor = network.head(remembered.flatten(0, 1))
     return values.reshape(*remembered.shape[:2], -1), after
 
 
 def sequence_priorities(errors: torch.Tensor, valid: torch.Tensor, *, eta: float) -> torch.Tensor:
-    """eta * max + (1 - eta) * mean of the absolute errors [B, T] of the steps that are `valid`, section 2.3 of the
-    paper: float32 [B]; 0 for a sequence without any."""
+    """Priorities float32 [B]: eta * max + (1 - eta) * mean of the absolute errors [B, T] over the `valid` steps,
+    section 2.3 of the paper; 0 for a sequence without valid steps."""
     sizes = errors.abs() * valid
     mean = sizes.sum(1) / valid.sum(1).clamp(min=1)
     return eta * sizes.amax(1) + (1.0 - eta) * mean
 
 
 class RescaledPortable(Portable):
-    """Its network's values are rescaled ones."""
+    """A Portable whose network gives rescaled values."""
 
     def values(self, seen: torch.Tensor) -> torch.Tensor:
         """In the environment's own rewards."""

@@ -1,4 +1,4 @@
-"""Rainbow without torch: how it acts, and the entry."""
+"""Rainbow without torch: acting side and entry."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 NOISE = "noise"
-"""The exploration of Policy.act that is the size of the noise, relative to what was learned."""
+"""Name of the exploration of Policy.act: the size of the noise, relative to the learned size."""
 NOISE_SIGMA = "noise_sigma"
-"""The metric that says how large the learned noise is now, as RainbowConfig.noisy_sigma says how large it was first."""
+"""Metric for the present size of the learned noise, on the scale of RainbowConfig.noisy_sigma."""
 
 _Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class NoisyDense:
-    """A fully connected layer whose weights may have noise; see network.NoisyLinear."""
+    """A fully connected layer with optional noise in its weights; see network.NoisyLinear."""
 
     weight: _Floats
     """[inputs, outputs]."""
@@ -56,7 +56,7 @@ class NoisyDense:
         )
 
     def __call__(self, inputs: _Floats, scale: float, rng: np.random.Generator) -> _Floats:
-        """[n, inputs] -> [n, outputs]. Each row has noise of its own, `scale` times as large as learned; 0: none."""
+        """[n, inputs] -> [n, outputs]. Each row has separate noise, `scale` times the learned size; 0: no noise."""
         outputs: _Floats = inputs @ self.weight + self.bias
         if self.weight_sigma is None or self.bias_sigma is None or scale == 0.0:
             return outputs
@@ -90,7 +90,7 @@ class RainbowPolicy(QPolicy):
         self._returns = np.linspace(config.v_min, config.v_max, config.atoms, dtype=np.float32)
 
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
         try:
             layers = {name: NoisyDense.of(state, name) for name in self._names}
         except KeyError as error:
@@ -145,7 +145,7 @@ class RainbowEntry(BuiltInEntry[RainbowConfig]):
     learner = "remuda.policy.algorithms.rainbow.learning:Rainbow"
 
     def declaration(self, config: ExperimentConfig, settings: RainbowConfig) -> Declaration:
-        """With `learner.inference` there is no noise."""
+        """Declare single steps; with `learner.inference` there is no noise."""
         return declared(
             config,
             settings,

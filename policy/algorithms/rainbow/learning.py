@@ -59,7 +59,7 @@ class Rainbow(QLearner[nn.Module]):
         return PortableRainbow(self._online, self.observation, self.action, epsilon, distribution)
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of the optimizer down `loss`."""
+        """Take one optimizer step on `loss`."""
         rows = Transitions.of(batch, self.observation, self.action, self._device, as_vector=False)
         return self._descend(self.loss(rows), len(rows))
 
@@ -110,14 +110,14 @@ class PortableRainbow(Portable):
         self._distribution = distribution
 
     def outputs(self, seen: torch.Tensor) -> torch.Tensor:
-        """The expected return of each action."""
+        """Expected return of each action."""
         return self._distribution.expectation(self.network(seen))
 
     def exploring(self, seen: torch.Tensor) -> torch.Tensor:
-        """By weights with noise, if its layers are noisy, as collectors value actions."""
+        """Expected returns with noise in the weights of noisy layers, as in collectors."""
         return self._distribution.expectation(self.network(seen, torch.randn_like))
 
 
 def of_actions(outputs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-    """Those of one action per row: [n, actions, atoms], indices [n] -> [n, atoms]."""
+    """Select the outputs of one action per row: [n, actions, atoms], indices [n] -> [n, atoms]."""
     return outputs.gather(1, action.view(-1, 1, 1).expand(-1, 1, outputs.shape[2])).squeeze(1)

@@ -20,7 +20,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 class ReturnDistribution(ABC):
-    """What the network's `atoms` outputs of an action mean."""
+    """Interpretation of the network's `atoms` outputs per action."""
 
     @abstractmethod
     def expectation(self, outputs: torch.Tensor) -> torch.Tensor:
@@ -28,12 +28,12 @@ class ReturnDistribution(ABC):
 
     @abstractmethod
     def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
-        """What the distribution of reward + discount * return is learned from.
+        """Compute the learning target: the distribution of reward + discount * return.
 
         Args:
             outputs: [n, atoms], of the target network for the next action.
             reward: [n], summed over the steps of the row.
-            discount: [n]; 0 where the episode terminated.
+            discount: [n]; 0 if the episode terminated.
 
         Returns:
             [n, atoms], for `losses`.
@@ -45,8 +45,8 @@ class ReturnDistribution(ABC):
 
     @abstractmethod
     def losses(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """How far outputs [n, atoms] are from a target: float32 [n], to be minimised; 0 is the least for `Categorical`
-        alone."""
+        """Distance of outputs [n, atoms] from a target: float32 [n], to be minimised. Only the minimum of `Categorical`
+        is 0."""
 
 
 class Categorical(ReturnDistribution):
@@ -61,8 +61,8 @@ class Categorical(ReturnDistribution):
         return outputs.softmax(dim=-1) @ self._returns
 
     def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
-        """Probabilities [n, atoms]: each return's mass goes to the two fixed returns beside it, the more to the nearer
-        one (equation 7). What lies beyond `v_min` or `v_max` goes there."""
+        """Probabilities [n, atoms]: the mass of each return is split between the two neighbouring fixed returns, in
+        proportion to nearness (equation 7). Mass beyond `v_min` or `v_max` goes to that end."""
         probability = outputs.softmax(dim=-1)
         moved = torch.addcmul(reward.unsqueeze(1), discount.unsqueeze(1), self._returns)
         position = (moved.clamp(self._least, self._most) - self._least) / self._step
@@ -110,24 +110,24 @@ class Quantiles(ReturnDistribution):
 
 
 def return_distribution(config: RainbowConfig, device: torch.device) -> ReturnDistribution:
-    """The one that the settings name."""
+    """Make the distribution of these settings."""
     if config.distribution == "quantile":
         return Quantiles(config.atoms, device)
     return Categorical(config.atoms, config.v_min, config.v_max, device)
 
 
 HIDDEN = (128, 128)
-"""Units of the hidden layers where nobody says otherwise."""
+"""Default units of the hidden layers."""
 
 Noise = Callable[[torch.Tensor], torch.Tensor] | None
-"""Draws normal numbers of a tensor's shape, where that is, for noisy layers; None: no noise."""
+"""Draws normal numbers with a tensor's shape and device, for noisy layers; None: no noise."""
 
 
 class NoisyLinear(nn.Module):
-    """A fully connected layer whose weights have learned noise (Fortunato et al. 2018, factorised)."""
+    """A fully connected layer with learned noise in its weights (Fortunato et al. 2018, factorised)."""
 
     def __init__(self, inputs: int, outputs: int, sigma: float) -> None:
-        """`sigma` is the size of the noise at first, relative to that of the weights."""
+        """`sigma`: initial size of the noise, relative to the weights."""
         super().__init__()
         bound = 1.0 / math.sqrt(inputs)
         self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
@@ -145,7 +145,7 @@ class NoisyLinear(nn.Module):
 
     @torch.no_grad()
     def relative_sigma(self) -> torch.Tensor:
-        """The mean size of the weights' noise as `sigma` gives it, which it is at first."""
+        """Mean size of the weights' noise, on the scale of `sigma`."""
         size: torch.Tensor = torch.linalg.vector_norm(self.weight_sigma, ord=1)
         return size * (math.sqrt(self.weight.shape[1]) / self.weight.numel())
 
@@ -157,7 +157,7 @@ def _shaped(drawn: torch.Tensor) -> torch.Tensor:
 class RainbowNetwork(nn.Module, Lowers):
     """Encoded observations [n, …] -> float32 [n, actions, atoms].
 
-    Layers before the streams are plain; each stream has a hidden layer and a last one, noisy if `noisy_sigma` is given.
+    Layers before the streams are plain. Each stream has a hidden layer and a last layer, noisy with `noisy_sigma`.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class RainbowNetwork(nn.Module, Lowers):
         self.value = _layer(width, atoms, noisy_sigma) if dueling else None
 
     def forward(self, observations: torch.Tensor, noise: Noise = None) -> torch.Tensor:
-        """What the distribution of returns is, of each action; see ReturnDistribution."""
+        """Compute the distribution of returns of each action; see ReturnDistribution."""
         with lowered(self, self.trunk):
             hidden = observations if self.trunk is None else self.trunk(observations)
             hidden = torch.relu(_apply(self.streams, self.torso(hidden), noise))
@@ -192,11 +192,11 @@ class RainbowNetwork(nn.Module, Lowers):
             return self._outputs(hidden.float(), noise)
 
     def acting(self) -> dict[str, nn.Module]:
-        """See remuda.policy.networks.reading: the `features` that the streams read. Those are noisy."""
+        """See remuda.policy.networks.reading: the `features` before the (noisy) streams."""
         return {"features": nn.Sequential(*([] if self.trunk is None else [self.trunk]), self.torso)}
 
     def relative_sigma(self) -> torch.Tensor:
-        """The mean of that of its noisy layers; it has some."""
+        """Mean of `relative_sigma` over the noisy layers, at least one."""
         layers = (self.streams, self.advantage, self.value)
         return torch.stack([layer.relative_sigma() for layer in layers if isinstance(layer, NoisyLinear)]).mean()
 

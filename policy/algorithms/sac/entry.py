@@ -1,4 +1,4 @@
-"""Soft actor-critic without torch: how it acts, and the entry."""
+"""Soft actor-critic without torch: acting side and entry."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 def make_sac_policy(
     config: SacConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
 ) -> TwinCriticPolicy:
-    """Numbers drawn from a normal distribution and brought within the bounds by tanh; or actions of a Discrete space,
-    drawn by their probabilities. Raises UnsupportedSpaceError."""
+    """Make a policy that draws numbers from a normal distribution, brought within the bounds by tanh, or actions of a
+    Discrete space by their probabilities. Raises UnsupportedSpaceError."""
     layout = sac_layout(config, action)
     name: OutputName = "logits" if action.n is not None else "squashed_gaussian"
     return TwinCriticPolicy(config, layout, observation, action, name, inference)
@@ -35,7 +35,7 @@ def sac_layout(config: SacConfig, action: ActionSpec) -> TwinCriticLayout:
 
 
 def target_entropy(config: SacConfig, action: ActionSpec) -> float:
-    """The entropy in nats that a learned temperature aims at."""
+    """Target entropy of a learned temperature, in nats."""
     if config.target_entropy is not None:
         return config.target_entropy
     return -float(action.outputs) if action.n is None else config.target_entropy_share * math.log(action.n)
@@ -47,7 +47,7 @@ class SacEntry(AlgorithmEntry[SacConfig]):
     settings = SacConfig
 
     def declaration(self, config: ExperimentConfig, settings: SacConfig) -> Declaration:
-        """Random actions at first; then the policy itself draws its actions."""
+        """Declare random actions at first; afterwards the policy draws its actions."""
         return declared(
             config,
             settings,

@@ -24,8 +24,8 @@ from remuda.policy.transitions import Transitions
 
 
 class TemperedLearner(TwinCriticLearner):
-    """Actor, critics and temperature. A subclass states the losses of the first two; another one may override
-    `temperature_loss` and `target_entropy`, too."""
+    """Actor, critics and temperature. A subclass defines the losses of actor and critics, and may override
+    `temperature_loss` and `target_entropy`."""
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         policy = config.policy
@@ -48,28 +48,29 @@ class TemperedLearner(TwinCriticLearner):
         return self._parts[TEMPERATURE].vector.exp() if fixed is None else fixed
 
     def _update(self, rows: Transitions, critic: Loss, actor: Loss) -> LearnResult:
-        """Take one step each with critics, actor and temperature. The actor's metrics have the policy's
-        `entropy` in nats, the mean over the rows."""
+        """Take one step each with critics, actor and temperature. The actor's metrics contain the policy's mean
+        `entropy` in nats."""
         losses = {CRITICS: critic, ACTOR: actor}
         if TEMPERATURE in self._parts:
             losses[TEMPERATURE] = Loss(self.temperature_loss(rows, actor.metrics["entropy"]), {})
         return self._descend(losses, len(rows))
 
     def temperature_loss(self, rows: Transitions, entropy: float | torch.Tensor) -> torch.Tensor:
-        """log(alpha) (entropy - target entropy), which stands for alpha (…) (equation 18) in the authors'
-        implementation: the temperature falls while the policy is more random than it should be."""
+        """Loss log(alpha) (entropy - target entropy), which the authors' implementation uses for alpha (…) (equation
+        18): the temperature falls while the policy's entropy is above the target."""
         assert self._network.log_temperature is not None, "a fixed temperature learns nothing"
         return (self._network.log_temperature * (entropy - self.target_entropy(rows))).sum()
 
     def target_entropy(self, rows: Transitions) -> float | torch.Tensor:
-        """The entropy that a learned temperature aims at in these rows."""
+        """Target entropy of a learned temperature for these rows."""
         return target_entropy(self._policy, self.action)
 
 
 class Sac(TemperedLearner):
-    """Learns values of actions with the entropy that follows them, and a policy of much of both, for a Box.
+    """Learns values of actions, including the entropy of later steps, and a policy that maximises value and entropy,
+    for a Box.
 
-    A subclass changes it by overriding `critic_loss`, `actor_loss` or `temperature_loss`.
+    A subclass may override `critic_loss`, `actor_loss` or `temperature_loss`.
     """
 
     def portable(self) -> PortableTwinCritics:
@@ -95,8 +96,8 @@ class Sac(TemperedLearner):
         return critics_loss(loss, values, target)
 
     def actor_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
-        """alpha * log probability - lower critic (equation 9), at an action that the policy draws for the observation
-        by normal numbers [n, k]."""
+        """Loss alpha * log probability - lower critic (equation 9), at an action drawn by the policy with normal
+        numbers [n, k]."""
         action, log_prob = SquashedGaussian(self._network(rows.obs)).drawn_by(noise)
         with self._parts[CRITICS].constant():
             value = values_of(self._network.critics, rows.obs, action).min(dim=0).values
@@ -107,10 +108,10 @@ class Sac(TemperedLearner):
 
 
 class DiscreteSac(TemperedLearner):
-    """As Sac, but the actor gives a probability for each action and the critics a value for each, so that expectations
-    are sums and nothing is drawn. Actions that environments forbid have no probability.
+    """Soft actor-critic with a probability and two values for each counted action, so that expectations are sums and
+    nothing is drawn. Illegal actions have probability 0.
 
-    A subclass changes it by overriding `critic_loss`, `actor_loss` or `temperature_loss`.
+    A subclass may override `critic_loss`, `actor_loss` or `temperature_loss`.
     """
 
     def portable(self) -> PortableTwinCritics:
@@ -148,7 +149,7 @@ class DiscreteSac(TemperedLearner):
         return Loss(loss, {"policy_loss": loss.detach(), "temperature": alpha, "entropy": entropy})
 
     def target_entropy(self, rows: Transitions) -> float | torch.Tensor:
-        """See TemperedLearner: where it is a share of the largest there can be, that of the legal actions."""
+        """See TemperedLearner. A share of the largest entropy refers to the legal actions."""
         if rows.legal is None or self._policy.target_entropy is not None:
             return super().target_entropy(rows)
         return self._policy.target_entropy_share * rows.legal.sum(dim=1).log().mean()

@@ -1,4 +1,4 @@
-"""TD3 without torch: how it acts, and the entry."""
+"""TD3 without torch: acting side and entry."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from remuda.policy.entry import BuiltInEntry, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 NOISE = "noise"
-"""The exploration of Policy.act that is the standard deviation of the noise on actions in -1 … 1."""
+"""Name of the exploration of Policy.act: the standard deviation of the noise on actions in -1 … 1."""
 
 
 def make_td3_policy(
     config: Td3Config, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
 ) -> TwinCriticPolicy:
-    """Takes what the actor's outputs become by tanh. Raises UnsupportedSpaceError."""
+    """Make a policy that takes tanh of the actor's outputs. Raises UnsupportedSpaceError."""
     return TwinCriticPolicy(config, td3_layout(config, action), observation, action, "unit_action", inference)
 
 

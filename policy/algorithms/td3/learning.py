@@ -15,10 +15,10 @@ from remuda.policy.transitions import Transitions
 
 
 class Td3(TwinCriticLearner):
-    """Learns values of actions, and an actor whose actions the first critic values, for a Box.
+    """Learns values of actions, and an actor that maximises the first critic, for a Box.
 
-    Every `policy_delay` updates the actor takes a step, too, and the target networks follow. A subclass changes it by
-    overriding `critic_loss` or `actor_loss`.
+    Every `policy_delay` updates the actor takes a step as well, and the target networks follow. A subclass may override
+    `critic_loss` or `actor_loss`.
     """
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
@@ -34,7 +34,7 @@ class Td3(TwinCriticLearner):
         return PortableTwinCritics(self._network, self.observation, self.action, "unit_action", noise=noise)
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step with the critics and, when it is due, one with the actor."""
+        """Take one step with the critics and, if due, one with the actor."""
         rows = self._rows(batch)
         losses = {CRITICS: self.critic_loss(rows, self._normal(len(rows), self.action.outputs))}
         if (self._updates + 1) % self._policy.policy_delay == 0:

@@ -1,1 +1,1 @@
-"""What SAC and TD3 have in common: an actor and two critics that learn from replayed steps."""
+"""Common parts of SAC and TD3: an actor and two critics, learned from replayed steps."""

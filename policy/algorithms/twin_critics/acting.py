@@ -1,4 +1,4 @@
-"""The acting side of SAC and TD3: the layout of their network, actions, values and the declaration."""
+"""The acting side of SAC and TD3: layout of the network, actions, values and declaration."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
 
 
 NUMBER_OF_CRITICS = 2
-"""So many values are learned of each action, and the smaller one counts, since one alone grows too high (Fujimoto et
-al. 2018)."""
+"""Number of learned values per action. The smaller value counts, since a single critic overestimates (Fujimoto et al.
+2018)."""
 
 
 @dataclass(frozen=True)
 class TwinCriticLayout:
-    """The layers of an actor and of each critic, behind the features that they read."""
+    """Layers of an actor and of each critic, after the features."""
 
     hidden: tuple[int, ...]
     actor_outputs: int
     action_numbers: int
-    """Numbers of an action that the critics read beside the features; 0 where they value all actions."""
+    """Numbers of an action among the critics' inputs; 0 if the critics value all actions."""
     values: int
-    """Of each critic."""
+    """Outputs of each critic."""
     has_temperature: bool
 
     def actor(self, features: int) -> tuple[int, ...]:
-        """The actor's widths, from so many features to its outputs."""
+        """Widths of the actor, from features to outputs."""
         return (features, *self.hidden, self.actor_outputs)
 
     def critic(self, features: int) -> tuple[int, ...]:
-        """Likewise each critic's."""
+        """Widths of each critic, from features to outputs."""
         return (features + self.action_numbers, *self.hidden, self.values)
 
 
 def numbers_of(config: EncodedConfig, observation: ObservationSpec) -> int | None:
-    """How many numbers are read of an observation as one vector (see `flat`); None where a module of users or
-    convolutions read it. Raises UnsupportedSpaceError."""
+    """Number of inputs per observation as one vector (see `flat`); None if a user's module or convolutions read
+    observations. Raises UnsupportedSpaceError."""
     layout = input_layout(observation, config.convolution)
     if config.reads_by_module or has_images(layout):
         return None
@@ -62,16 +62,16 @@ def numbers_of(config: EncodedConfig, observation: ObservationSpec) -> int | Non
 
 
 def least(values: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """The smaller of the critics' values, each float32 [n, k]."""
+    """Minimum of the critics' values, float32 [n, k] each."""
     return np.minimum(*values)
 
 
 RANDOM = "random"
-"""The exploration of Policy.act that is the share of actions drawn evenly from all that are legal."""
+"""Name of the exploration of Policy.act: the share of actions drawn uniformly from the legal actions."""
 
 
 class TwinCriticPolicy(Policy):
-    """Acts on the state of a TwinCriticNetwork, by what its actor's outputs are. Values are the lower critic's."""
+    """Acts on the outputs of a TwinCriticNetwork's actor. Values are those of the lower critic."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class TwinCriticPolicy(Policy):
         self._critics = list(critics)
 
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
         self._network.load_state(state)
 
     def act(
@@ -120,8 +120,8 @@ class TwinCriticPolicy(Policy):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Choose actions [n, …] as the environment takes them, counted ones among the legal: the best, or what
-        explores, of which a share RANDOM is drawn evenly."""
+        """Choose actions [n, …] for the environment, counted actions among the legal: the best, or explored actions,
+        with a share RANDOM drawn uniformly."""
         outputs = masked(self.outputs(observations), legal)
         if deterministic:
             return self._actions.to_environment(best(self._output_name, outputs))
@@ -133,8 +133,8 @@ class TwinCriticPolicy(Policy):
         return self._actions.to_environment(chosen)
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """The lower critic's estimates, float32 [n], for the best actions in a Box; of counted ones all, by their
-        probabilities. SAC's have in them the entropy that is still to come."""
+        """Estimates of the lower critic, float32 [n]: of the best action in a Box, or the mean over counted actions by
+        their probabilities. SAC's estimates include the entropy of later steps."""
         outputs = self.outputs(observations)
         values: NDArray[np.float32]
         if self._output_name == "logits":
@@ -144,12 +144,12 @@ class TwinCriticPolicy(Policy):
         return values
 
     def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
-        """The actor's outputs for observations [n, …], float32 [n, outputs], or its actions in -1 … 1."""
+        """The actor's outputs for observations [n, …], float32 [n, outputs], or actions in -1 … 1."""
         outputs = self._network("actor", self._encoded(observations))
         return np.tanh(outputs) if self._output_name == "unit_action" else outputs
 
     def _drawn_evenly(self, like: np.ndarray, rng: np.random.Generator, legal: NDArray[np.bool_] | None) -> np.ndarray:
-        """As many actions as these, in the same form, drawn evenly from all that are legal."""
+        """Draw len(like) actions, in the form of `like`, uniformly from the legal actions."""
         if self._output_name != "logits":
             return rng.uniform(-1.0, 1.0, like.shape).astype(np.float32)
         return rng.integers(self._layout.actor_outputs, size=len(like)) if legal is None else drawn_evenly(legal, rng)
@@ -157,8 +157,8 @@ class TwinCriticPolicy(Policy):
     def _smaller_values(
         self, observations: np.ndarray, actions: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
-        """The smaller of both critics' values of observations [n, …], and of actions in -1 … 1, float32 [n, k], where
-        the critics read those: float32 [n, values]."""
+        """Minimum of both critics' values of observations [n, …], and of actions in -1 … 1, float32 [n, k], if the
+        critics read actions: float32 [n, values]."""
         seen = self._encoded(observations)
         if self._numbers is None:
             seen = self._network("critic_features", seen)
@@ -172,7 +172,8 @@ class TwinCriticPolicy(Policy):
 
 
 def random_at_first(config: ExperimentConfig, settings: TwinCriticConfig) -> dict[str, Schedule]:
-    """The exploration RANDOM: all actions until `random_env_steps`, none from then on, nor where nothing is learned."""
+    """The exploration RANDOM: all actions before `random_env_steps`, none afterwards, and none with
+    `learner.inference`."""
     steps = config.buffer.min_rows if settings.random_env_steps is None else settings.random_env_steps
     if config.learner.inference or not steps:
         return {RANDOM: ((0, 0.0),)}
@@ -188,8 +189,8 @@ def declared(
     columns: Mapping[str, str] = MappingProxyType({}),
     exploration: Mapping[str, Schedule] = MappingProxyType({}),
 ) -> Declaration:
-    """Declare an algorithm with an actor and twin critics, which learns from single steps. It has `further` metrics and
-    `columns` of progress.txt, and `exploration` besides the random actions at first."""
+    """Declare an algorithm with an actor and twin critics, which learns from single steps. `further` are more metrics,
+    `columns` more columns of progress.txt, `exploration` comes in addition to random actions at first."""
     return Declaration(
         rows=Steps(n_step=settings.n_step, discount=settings.discount),
         reuse="replay",

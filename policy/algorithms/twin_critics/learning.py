@@ -1,4 +1,4 @@
-"""The learning side of SAC and TD3, without their update rules: networks, optimizers, targets and state."""
+"""The common learning side of SAC and TD3: networks, optimizers, targets and state, without update rules."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "log_temperature"
 
 
 class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
-    """One vector of all parameters, of which actor, critics and temperature are parts with an optimizer each; the part
-    of it that has target networks is followed by a vector of its own.
+    """Learns one vector of all parameters. Actor, critics and temperature are parts of it with an optimizer each; the
+    part with target networks is followed by a second vector.
 
-    All gradients of an update are those at the same parameters, so that several ranks can average them at once.
+    All gradients of an update refer to the same parameters, so that several ranks can average them at once.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
         temperature: float | None,
         followed: str,
     ) -> None:
-        """`temperature` is the first one, if it is learned; `followed`: the name of what has a target network, "" for
+        """`temperature`: initial temperature, if learned. `followed`: name of the part with a target network, "" for
         all."""
         assert isinstance(config.policy, TwinCriticConfig), config.policy.type
         self._learner, self._shares, self._seed = config.learner, config.policy, seed
@@ -82,17 +82,17 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
         return Transitions.of(batch, self.observation, self.action, self._device, as_vector=self._as_vector)
 
     def _normal(self, rows: int, each: int) -> torch.Tensor:
-        """Draw normal numbers float32 [rows, each] of this update: a resumed run draws the same, and several ranks draw
-        what one would have drawn, of which each takes its rows."""
+        """Draw normal numbers float32 [rows, each] for this update: the same after a resume, and split by rows between
+        several ranks."""
         counts = self.ranks.gather(np.array([rows], np.float64))[:, 0]
         before, whole = int(counts[: self.ranks.rank].sum()), int(counts.sum())
         drawn = np.random.default_rng((self._seed, self._updates)).standard_normal((whole, each), np.float32)
         return to_tensor(drawn[before : before + rows], self._device)
 
     def _descend(self, losses: Mapping[str, Loss], rows: int) -> LearnResult:
-        """Take a step with each of these parts down its loss, which is the mean of so many rows and becomes that of all
-        ranks. Each loss states what is constant in it: the gradient is that of their sum. Target networks follow when
-        the actor has moved."""
+        """Take a step with each of these parts on its loss, a mean over `rows` rows, averaged over all ranks. The
+        gradient is that of the sum of the losses, so each loss must mark its constants. Target networks follow after a
+        step of the actor."""
         self._parameters.backward(*(loss.total for loss in losses.values()))
         metrics: dict[str, float | torch.Tensor] = {"cur_lr": self._learner.learning_rate}
         for loss in losses.values():
@@ -112,7 +112,7 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
         return LearnResult(metrics, losses[CRITICS].priorities)
 
     def _clip(self, name: str) -> torch.Tensor:
-        """Clip the gradient of a part; returns its norm from before."""
+        """Clip the gradient of a part; returns its norm before clipping."""
         return self._parts[name].clip_gradient(self._learner.max_grad_norm)
 
     # --- state
@@ -126,14 +126,13 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
 
 
 def squared(values: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The square of the distance of each value [critics, n] from the target [n]."""
+    """Squared distance of each value [critics, n] from the target [n]."""
     squares: torch.Tensor = torch.ops.aten.mse_loss(values, target, 0)  # one node of the graph
     return squares
 
 
 def critics_loss(total: torch.Tensor, values: torch.Tensor, target: torch.Tensor) -> Loss:
-    """The loss of critics that give so many values [critics, n] where they should give the target [n], with what is
-    reported of it."""
+    """Make the critics' Loss, with metrics, from values [critics, n] and their targets [n]."""
     found = values.detach()
     td_error = (found - target).abs().mean(dim=0)
     metrics = {"critic_loss": total.detach(), "q_value": found[0], "target_q_value": target, "td_error": td_error}

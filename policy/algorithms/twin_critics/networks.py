@@ -20,14 +20,14 @@ from remuda.policy.networks.trunks import PartsTrunk, lowered
 from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 Stack = StackedPerceptron | Beside
-"""Modules of one shape beside each other: one actor, or the critics."""
+"""Parallel modules of one shape: a single actor, or the critics."""
 
 
 class TwinCriticNetwork(nn.Module):
-    """The actor reads observations; the critics read them, too, and with them the action where that is a Box."""
+    """The actor reads observations. The critics read observations, and actions of a Box."""
 
     def __init__(self, actor: Stack | ReadingStack, critics: Stack | ReadingStack, temperature: float | None) -> None:
-        """The logarithm of a `temperature` is learned, and begins there. None learns no temperature."""
+        """`temperature`: initial temperature, whose logarithm is learned; None: no temperature is learned."""
         super().__init__()
         self.log_temperature = None if temperature is None else nn.Parameter(torch.tensor([math.log(temperature)]))
         self.actor, self.critics = actor, critics
@@ -38,15 +38,15 @@ class TwinCriticNetwork(nn.Module):
         return outputs
 
     def smaller_value(self, observations: torch.Tensor, actions: torch.Tensor | None = None) -> torch.Tensor:
-        """The smaller of both critics' values of observations [n, …], and of actions [n, k] where the critics read
-        those: [n, values]."""
+        """Minimum of both critics' values of observations [n, …], and of actions [n, k] if the critics read actions:
+        [n, values]."""
         values = self.critics(observations) if actions is None else values_of(self.critics, observations, actions)
         least: torch.Tensor = values.amin(0)
         return least if actions is None else least.unsqueeze(1)
 
     def acting(self) -> dict[str, nn.Module]:
-        """See remuda.policy.networks.reading: the outputs of the `actor`; the `critic_features`, where a module reads
-        observations; and the values of each critic by its features, and the actions that it reads."""
+        """See remuda.policy.networks.reading: outputs of the `actor`; `critic_features`, if a module reads
+        observations; values of each critic, by features and actions."""
         (of_actor, actor), (of_critics, critics) = _parts(self.actor), _parts(self.critics)
         outputs: dict[str, nn.Module] = {"actor": nn.Sequential(*of_actor, _one(actor, 0))}
         if of_critics:
@@ -55,7 +55,7 @@ class TwinCriticNetwork(nn.Module):
 
 
 class ReadingStack(nn.Module, Lowers):
-    """Modules beside each other that read the features which another one makes of observations."""
+    """Parallel modules that read the features of an encoder."""
 
     def __init__(self, encoder: nn.Module, stack: Stack) -> None:
         super().__init__()
@@ -86,10 +86,10 @@ def make_network(
     source_dir: str | None,
     temperature: float | None = None,
 ) -> TwinCriticNetwork:
-    """See remuda.policy.algorithms.dqn.learning. `temperature`: the first one, if it is learned.
+    """See remuda.policy.algorithms.dqn.learning. `temperature`: initial temperature, if learned.
 
-    Actor and critics each have an encoder, where one reads observations. Weights start as torch draws those of
-    nn.Linear, as in the implementation of TD3's authors, and those of a user's network as the user draws them.
+    Actor and critics have separate encoders. Weights start as in nn.Linear, like the implementation of TD3's authors;
+    those of a user's network start as the user's code draws them.
     """
     if config.network is not None:
         return TwinCriticNetwork(*_own(config, layout, observation, action, source_dir), temperature)
@@ -110,7 +110,8 @@ def _own(
     action: ActionSpec,
     source_dir: str | None,
 ) -> tuple[ReadingStack, ReadingStack]:
-    """Actor and critics of the user's network, each by a call of its own. The critics read the encoder of the first."""
+    """Make actor and critics by separate calls of the user's function. The critics share the encoder of the first
+    critic."""
     made = [
         ActorAndCritic.made(
             config,
@@ -138,8 +139,8 @@ def _parts(module: Stack | ReadingStack) -> tuple[list[nn.Module], Stack]:
 
 
 class PortableTwinCritics(Portable):
-    """Reads observations as one vector, those of several parts, too; or as an encoder or convolutions read them. Values
-    are the lower critic's."""
+    """Reads observations as one vector, also with several parts, or by an encoder or convolutions. Values are those of
+    the lower critic."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class PortableTwinCritics(Portable):
         *,
         noise: float = 0.0,
     ) -> None:
-        """`noise`: the standard deviation of that in `sample`, of a `unit_action`."""
+        """`noise`: standard deviation of the noise in `sample`, for `unit_action`."""
         super().__init__(network, observation, action, output_name, exploration=noise)
         as_vector = bool(observation.parts) and not isinstance(network.actor, ReadingStack)
         self._parts = PartsTrunk(PartsLayout.of(observation, None)) if as_vector else None
@@ -160,7 +161,7 @@ class PortableTwinCritics(Portable):
             self.register_buffer("box_half", torch.from_numpy(box.half), persistent=False)
 
     def encoded(self, observation: torch.Tensor) -> torch.Tensor:
-        """The same as `flat`, where observations are read as one vector."""
+        """Same as `flat`, if observations are read as one vector."""
         if self._parts is None:
             return super().encoded(observation)
         vectors: torch.Tensor = self._parts(observation)
@@ -172,7 +173,7 @@ class PortableTwinCritics(Portable):
         return outputs.tanh() if self.output_name == "unit_action" else outputs
 
     def values(self, seen: torch.Tensor) -> torch.Tensor:
-        """Of the best action in a Box; of counted actions all, by their probabilities."""
+        """Values of the best action in a Box, or means over counted actions by their probabilities."""
         outputs = self.outputs(seen)
         if self.output_name == "logits":
             return (outputs.softmax(1) * self._least_value(seen)).sum(1)

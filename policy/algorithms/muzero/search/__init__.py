@@ -1,1 +1,1 @@
-"""The tree search of MuZero: all roots of a vector at once, one evaluation of the network per simulation."""
+"""MuZero's tree search: all roots of a vector at once, and an evaluation of the network per simulation."""

@@ -1,4 +1,4 @@
-"""The search trees in C: what MuZero searches with where Remuda was installed on a machine with a C compiler."""
+"""The search trees in C, for installations with a C compiler."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ class CompiledTree:
         self._roots = roots
 
     def select(self) -> tuple[Nodes, Actions]:
-        """Return for each root the node to expand and the action there."""
+        """Return for each root the node to expand and its action."""
         self._tree.select(self._parents, self._actions)
         return self._parents, self._actions
 
     def expand(self, reward: Floats, prior: Floats, value: Floats) -> None:
-        """Add what was selected to each tree, and carry its value up."""
+        """Add the selected node to each tree, and back up its value."""
         self._tree.expand(reward, prior, value, self._logits(prior))
 
     def visits(self) -> Nodes:
-        """Return how often each root's actions were simulated, [n, actions]."""
+        """Return the number of simulations of each root's actions, [n, actions]."""
         return np.frombuffer(self._tree.visits(), np.int32).reshape(self._shape)
 
     def root_values(self) -> Floats:
-        """Return the mean of all values that came up to each root, [n]."""
+        """Return the mean of all values backed up to each root, [n]."""
         return np.frombuffer(self._tree.root_values(), np.float32)
 
     def q_values(self) -> Doubles:
-        """Return the mean return of each root's actions, [n, actions]; 0 where an action was not simulated."""
+        """Return the mean return of each root's actions, [n, actions]; 0 without simulations."""
         return np.frombuffer(self._tree.q_values()).reshape(self._shape)
 
     def outcome(self) -> tuple[Floats, Actions]:
@@ -92,7 +92,7 @@ class CompiledTree:
 
 
 def _rule(actions: int, settings: SearchSettings) -> tuple[int, float, float, Nodes | None]:
-    """What the rule of Gumbel MuZero goes by, or that it is not asked for."""
+    """Settings of Gumbel MuZero's rule for C; zeros and None without it."""
     if settings.gumbel is None:
         return 0, 0.0, 0.0, None
     schedule = halving_schedule(settings.gumbel, settings.simulations, actions)

@@ -1,4 +1,4 @@
-"""The search trees in numpy: what MuZero searches with where there was no C compiler."""
+"""The search trees in numpy, for installations without a C compiler."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class NumpyTree:
         self._selected = False
 
     def select(self) -> tuple[Nodes, Actions]:
-        """Return for each root the node to expand and the action there."""
+        """Return for each root the node to expand and its action."""
         if self._roots is None or self._selected or self._nodes > self._settings.simulations:
             raise RuntimeError("select comes after reset or expand, once for each simulation")
         walking, node = self._all, np.zeros(len(self._all), np.intp)
@@ -107,7 +107,7 @@ class NumpyTree:
         return self._parent[:, self._nodes].astype(np.int32), self._action[:, self._nodes].astype(np.int64)
 
     def expand(self, reward: Floats, prior: Floats, value: Floats) -> None:
-        """Add what was selected to each tree, and carry its value up."""
+        """Add the selected node to each tree, and back up its value."""
         if not self._selected:
             raise RuntimeError("expand comes after select")
         check_nodes(self._shape, prior, value, reward)
@@ -120,15 +120,15 @@ class NumpyTree:
         self._selected = False
 
     def visits(self) -> Nodes:
-        """Return how often each root's actions were simulated, [n, actions]."""
+        """Return the number of simulations of each root's actions, [n, actions]."""
         return self._made[:, 0].copy()
 
     def root_values(self) -> Floats:
-        """Return the mean of all values that came up to each root, [n]."""
+        """Return the mean of all values backed up to each root, [n]."""
         return (self._value_sum[:, 0] / np.maximum(self._visits[:, 0], 1)).astype(np.float32)
 
     def q_values(self) -> Doubles:
-        """Return the mean return of each root's actions, [n, actions]; 0 where an action was not simulated."""
+        """Return the mean return of each root's actions, [n, actions]; 0 without simulations."""
         return self._q[:, 0].copy()
 
     def outcome(self) -> tuple[Floats, Actions]:
@@ -141,7 +141,7 @@ class NumpyTree:
         return gumbel_outcome(self._settings, rule, self._roots, visits, self._q[:, 0], self._low, self._high)
 
     def _begin(self, node: int, prior: Floats, value: Floats) -> None:
-        """Write a node without visits over what an older tree held at this place."""
+        """Initialise a node without visits, over the data of an older tree."""
         self._prior[:, node] = prior
         self._own_value[:, node] = value
         self._child[:, node] = 0
@@ -155,7 +155,8 @@ class NumpyTree:
             self._high = np.maximum(self._high, self._own_value[:, node])
 
     def _by_puct(self, walking: Indices, node: Indices, handed_down: Doubles) -> Indices:
-        """The action to walk along; what the node's actions are worth in the mean is handed down to the next."""
+        """Choose the next action of the walk; writes the mean of the node's actions to `handed_down` for the next
+        level."""
         low, made, q = self._low[walking], self._made[walking, node], self._q[walking, node]
         mean = mean_q(made, q, None if node[0] == 0 else handed_down[walking])
         handed_down[walking] = self._settings.sign * mean

@@ -1,4 +1,4 @@
-"""The rules of the tree search: its settings, the roots, and the choice of actions by MuZero and by Gumbel MuZero."""
+"""The rules of the tree search: settings, roots, and the choice of actions by MuZero and by Gumbel MuZero."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class GumbelSettings:
-    """Of the search of Gumbel MuZero. Raises ValueError for what makes no search."""
+    """Settings of Gumbel MuZero's search. Raises ValueError for invalid settings."""
 
     considered_actions: int = 16
-    """How many actions of a root are tried at most; with few simulations as many as there are simulations."""
+    """Largest number of considered actions of a root; at most the number of simulations."""
     c_visit: float = 50.0
-    """The larger, the sooner values decide against the network's policy, however few simulations there were."""
+    """Larger values give values more weight against the network's policy, even with few simulations."""
     c_scale: float = 1.0
-    """How much values, scaled to 0 … 1, count against the network's policy. The paper has 1.0 for board games and 0.1
-    for Atari."""
+    """Weight of values, scaled to 0 … 1, against the network's policy. The paper has 1.0 for board games and 0.1 for
+    Atari."""
 
     def __post_init__(self) -> None:
         if self.considered_actions < 1:
@@ -38,24 +38,24 @@ class GumbelSettings:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What a search is told once. Raises ValueError for what makes no search."""
+    """Settings of a search. Raises ValueError for invalid settings."""
 
     simulations: int
-    """Nodes that are added to each tree, and evaluations of the network after the first."""
+    """Nodes added to each tree, and evaluations of the network after the first."""
     discount: float = 0.997
-    """Of a reward one step later, 0 … 1."""
+    """Discount per step, 0 … 1."""
     players: Literal[1, 2] = 1
-    """With 2 they take turns, and what is good for one is bad for the other: values and rewards of a node are those of
-    the player who acts there."""
+    """With 2, players alternate in a zero-sum game: values and rewards of a node are those of the player who acts
+    there."""
     pb_c_base: float = 19652.0
-    """How soon exploration grows with the visits of a node; the larger, the later."""
+    """Growth of exploration with the visits of a node; a larger base delays it."""
     pb_c_init: float = 1.25
     """Weight of the priors against the values."""
     value_delta_min: float = 0.01
-    """Values of a tree that differ by less than this in all are not stretched to 0 … 1: such differences are noise."""
+    """Values of a tree within this range are not stretched to 0 … 1: such differences are noise."""
     gumbel: GumbelSettings | None = None
-    """Search by the rule of Gumbel MuZero, which needs few simulations (2 to 16); pb_c_base and pb_c_init are not used
-    then. Without, by that of MuZero."""
+    """Search by the rule of Gumbel MuZero, which needs few simulations (2 to 16) and ignores pb_c_base and pb_c_init.
+    None: by the rule of MuZero."""
 
     def __post_init__(self) -> None:
         if self.simulations < 1:
@@ -67,7 +67,7 @@ class SearchSettings:
 
     @property
     def sign(self) -> float:
-        """What the value of the next state is multiplied by, to be that of the player who acts: 1.0 or -1.0."""
+        """Factor of the next state's value for the player who acts: 1.0 or -1.0."""
         return 1.0 if self.players == 1 else -1.0
 
     def exploration(self) -> Doubles:
@@ -79,27 +79,27 @@ class SearchSettings:
         return (np.log((made + self.pb_c_base + 1) / self.pb_c_base) + self.pb_c_init) * np.sqrt(made)
 
     def scale(self, low: Doubles, high: Doubles) -> Doubles:
-        """Return by what values above `low` are multiplied, to lie between 0 and 1."""
+        """Return the factor that scales values above `low` to 0 … 1."""
         return 1.0 / np.maximum(high - low, self.value_delta_min)
 
 
 ILLEGAL = -1.0
-"""In place of the prior of an action that must not be taken."""
+"""Replaces the prior of an illegal action."""
 
 SMALLEST = np.float32(np.finfo(np.float32).tiny)
-"""In place of a prior of 0, whose logarithm is no number."""
+"""Replaces a prior of 0, whose logarithm is not finite."""
 
 
 @dataclass(frozen=True)
 class Roots:
-    """The roots of a search, as both trees take them."""
+    """The roots of a search, as input of both trees."""
 
     prior: Floats
     """[n, actions]; ILLEGAL where an action must not be taken."""
     value: Floats
     """[n], the network's."""
     scores: Doubles
-    """[n, actions]: noise + logits by the rule of Gumbel MuZero; that of MuZero has no use for them, [n, 0]."""
+    """[n, actions]: noise + logits for Gumbel MuZero; [n, 0] for MuZero."""
 
 
 def begin(
@@ -111,10 +111,10 @@ def begin(
     noise: Floats | None,
     noise_fraction: float,
 ) -> Roots:
-    """Return the roots of a search, `shape` of which is [n, actions]; the other arguments are those of Tree.reset.
+    """Return the roots of a search with `shape` [n, actions]; the other arguments are those of Tree.reset.
 
-    Priors (and, by the rule of MuZero, noise) are scaled so that those of legal actions add up to 1. Raises ValueError
-    as Tree.reset says, but looks at no number that it returns as it came: the trees do.
+    Priors (and, for MuZero, noise) are scaled to a sum of 1 over the legal actions. Raises ValueError as Tree.reset
+    does, but does not check numbers that it returns unchanged: the trees do.
     """
     if legal is None and noise is None and settings.gumbel is None:
         return Roots(prior, value, np.empty((len(prior), 0)))
@@ -155,8 +155,8 @@ def logits_of(prior: Floats) -> Floats:
 
 
 def _mixed(prior: Floats, legal: Mask | None, noise: Floats | None, noise_fraction: float) -> Floats | Doubles:
-    """Priors of which a fraction is noise. Drawn from a Dirichlet distribution over all actions, noise has the same
-    distribution over the legal ones."""
+    """Mix priors with a fraction of noise. Noise from a Dirichlet distribution over all actions has the same
+    distribution over the legal actions."""
     if not 0 <= noise_fraction <= 1:
         raise ValueError(f"a fraction of noise lies between 0 and 1, not at {noise_fraction}")
     kept = prior if legal is None else _shares(prior, legal)
@@ -173,7 +173,7 @@ def _marked(prior: Floats | Doubles, legal: Mask | None) -> Floats:
 
 
 def _shares(weights: Floats, legal: Mask) -> Doubles:
-    """Each legal action's share of the weights of all legal ones; equal shares where these are all 0."""
+    """Normalise weights over the legal actions; equal shares if all weights are 0."""
     kept = np.where(legal, weights, 0).astype(np.float64)
     kept = np.where(kept.any(axis=1, keepdims=True), kept, legal)
     shares: Doubles = kept / kept.sum(axis=1, keepdims=True)
@@ -181,9 +181,9 @@ def _shares(weights: Floats, legal: Mask) -> Doubles:
 
 
 def mean_q(made: Nodes, q: Doubles, inherited: Doubles | None) -> Doubles:
-    """Return what an action that was not tried counts as, [k]: the mean of those that were.
+    """Return the value of untried actions, [k]: the mean over the tried actions.
 
-    `inherited` [k], the mean of the node above, counts as one more; the root has none.
+    `inherited` [k], the mean of the node above, counts as one more action; the root has none.
     """
     total: Doubles = q.cumsum(axis=1)[:, -1]
     tried: Indices = (made > 0).sum(axis=1)
@@ -193,14 +193,14 @@ def mean_q(made: Nodes, q: Doubles, inherited: Doubles | None) -> Doubles:
 def puct_choice(
     prior: Floats, made: Nodes, q: Doubles, mean: Doubles, explore: Doubles, low: Doubles, scale: Doubles
 ) -> Indices:
-    """Return the action with the highest explore / (1 + made) · prior + q, where q is scaled to 0 … 1 by its tree."""
+    """Return the action with the highest explore / (1 + made) · prior + q, with q scaled to 0 … 1 within its tree."""
     normalized = np.clip((np.where(made > 0, q, mean[:, None]) - low[:, None]) * scale[:, None], 0.0, 1.0)
     score = explore[:, None] / (made + 1) * prior.astype(np.float64) + normalized
     return highest(np.where(prior == ILLEGAL, -np.inf, score), prior)
 
 
 def highest(scores: Doubles, prior: Floats) -> Indices:
-    """Return the action with the highest score; of equals that with the highest prior, and of these the first."""
+    """Return the action with the highest score; among equals the highest prior, then the first."""
     best: Indices = np.where(scores < scores.max(axis=1, keepdims=True), ILLEGAL, prior).argmax(axis=1)
     return best
 
@@ -215,15 +215,15 @@ def puct_outcome(visits: Nodes) -> tuple[Floats, Actions]:
 _LOWEST_POWER = -700.0
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-"""Their sum is ln 2; the first has so few digits that its product with a number of halvings is exact."""
+"""Their sum is ln 2. The first has few digits, so that its product with a number of halvings is exact."""
 _TERMS = 13
 
 
 def visits_wanted(considered: int, simulations: int) -> Nodes:
-    """Return for each simulation how often the action that it takes was simulated before, int32 [simulations].
+    """Return for each simulation the earlier number of simulations of its action, int32 [simulations].
 
-    Sequential halving: all `considered` actions are tried equally often, then the better half of them, and so on, with
-    about the same number of simulations for each half; two are left at the end.
+    Sequential halving: all `considered` actions are tried equally often, then the better half, and so on, with about
+    the same number of simulations for each half, down to two actions.
     """
     rounds = max(math.ceil(math.log2(considered)), 1)
     wanted: list[int] = []
@@ -243,10 +243,10 @@ def halving_schedule(settings: GumbelSettings, simulations: int, actions: int) -
 
 
 def completed_q(made: Nodes, q: Doubles, prior: Floats, value: Doubles) -> Doubles:
-    """Return q where an action was tried, and elsewhere the same for all: what the node is worth as far as is known.
+    """Return q of tried actions, and for all other actions the estimated value of the node.
 
-    That is the mean of the network's `value` [k], which counts as one simulation, and of the tried actions' q weighted
-    by their priors, which counts as all simulations (equation 33 of the paper).
+    The estimate is the mean of the network's `value` [k], weighted as one simulation, and of the tried actions' q
+    weighted by their priors, weighted as all simulations (equation 33 of the paper).
     """
     tried = made > 0
     weight = np.where(tried, np.maximum(prior, SMALLEST), 0.0).astype(np.float64)
@@ -258,14 +258,15 @@ def completed_q(made: Nodes, q: Doubles, prior: Floats, value: Doubles) -> Doubl
 
 
 def transformed(completed: Doubles, made: Nodes, low: Doubles, scale: Doubles, settings: GumbelSettings) -> Doubles:
-    """Return sigma(q) = (c_visit + most simulations of an action) · c_scale · q, q scaled to 0 … 1 by its tree."""
+    """Return sigma(q) = (c_visit + most simulations of an action) · c_scale · q, with q scaled to 0 … 1 within its
+    tree."""
     normalized: Doubles = np.clip((completed - low[:, None]) * scale[:, None], 0.0, 1.0)
     factor: Doubles = (settings.c_visit + made.max(axis=1, keepdims=True)) * settings.c_scale
     return factor * normalized
 
 
 def root_choice(scores: Doubles, sigma: Doubles, made: Nodes, wanted: Nodes, prior: Floats) -> Indices:
-    """Return the action with the highest scores + sigma among legal ones that were simulated as often as `wanted` [k].
+    """Return the legal action with the highest scores + sigma among those with `wanted` [k] simulations.
 
     `scores` are Gumbel noise + logits.
     """
@@ -286,16 +287,16 @@ def improved_policy(logits: Floats, sigma: Doubles, prior: Floats) -> Doubles:
 
 
 def softmax(scores: Doubles) -> Doubles:
-    """Return probabilities that are proportional to the exponentials of scores."""
+    """Return probabilities proportional to the exponentials of scores."""
     weights = exponential(scores - scores.max(axis=1, keepdims=True))
     probabilities: Doubles = weights / weights.cumsum(axis=1)[:, -1:]
     return probabilities
 
 
 def exponential(powers: Doubles) -> Doubles:
-    """Return e to the power of numbers that are not positive, 0 below -700.
+    """Return e to the power of non-positive numbers, 0 below -700.
 
-    It is written out as in C, since libraries differ in the last digit.
+    Written out as in C, since libraries differ in the last digit.
     """
     bounded = np.maximum(powers, _LOWEST_POWER)
     halvings = np.trunc(bounded * _LOG2_E - 0.5)

@@ -1,4 +1,4 @@
-"""The search: simulations in the trees of all roots, one evaluation of the network for each."""
+"""The search: simulations in the trees of all roots, with an evaluation of the network per simulation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Observations = TypeVar("Observations", contravariant=True)
 
 
 class Model(Protocol[Observations]):
-    """What a search asks of the network. The model keeps the hidden states, [simulations + 1, n, …]."""
+    """Interface of a network for searches. The model keeps the hidden states, [simulations + 1, n, …]."""
 
     def begin(self, observations: Observations, simulations: int) -> tuple[Floats, Floats]:
         """Make room for `simulations` more nodes, and keep the hidden states of the roots as node 0.
@@ -24,7 +24,7 @@ class Model(Protocol[Observations]):
         ...
 
     def expand(self, parents: Nodes, actions: Actions, node: int) -> tuple[Floats, Floats, Floats]:
-        """Step each tree's hidden state at `parents` int32 [n] by `actions` int64 [n], and keep it as `node`.
+        """Step each tree's hidden state at `parents` int32 [n] by `actions` int64 [n], and store it as `node`.
 
         Returns the rewards of these steps, float32 [n], and priors and values as `begin` does.
         """
@@ -33,18 +33,18 @@ class Model(Protocol[Observations]):
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What came out of the search of n roots."""
+    """Result of a search from n roots."""
 
     visits: Nodes
-    """How many simulations took each action, int32 [n, actions]: as many as there were in all, 0 for illegal ones."""
+    """Number of simulations of each action, int32 [n, actions]; 0 for illegal actions."""
     policy: Floats
-    """What the network's policy is to become, float32 [n, actions]: the share of the visits, or with Gumbel MuZero the
-    improved policy."""
+    """Target of the network's policy, float32 [n, actions]: the share of the visits, or with Gumbel MuZero the improved
+    policy."""
     value: Floats
     """The mean value of the root, float32 [n]."""
     action: Actions
-    """The best action, int64 [n]: that with the most visits, or with Gumbel MuZero the winner of sequential halving,
-    which explores where there was noise."""
+    """Best action, int64 [n]: the most visited, or with Gumbel MuZero the winner of sequential halving, which explores
+    if noise was given."""
 
 
 def search(
@@ -59,7 +59,7 @@ def search(
 ) -> SearchResult:
     """Search from the roots of n `observations` in `tree`, which was made for n roots and the same settings.
 
-    `legal`, `noise` and `noise_fraction` are those of Tree.reset; what that and the model raise is raised.
+    `legal`, `noise` and `noise_fraction` are those of Tree.reset. Raises the errors of tree and model.
     """
     prior, value = model.begin(observations, settings.simulations)
     tree.reset(prior, value, legal=legal, noise=noise, noise_fraction=noise_fraction)
@@ -73,8 +73,8 @@ def search(
 def choose(visits: Nodes, temperature: float, rng: np.random.Generator) -> Actions:
     """Choose an action of each root, int64 [n], with probabilities proportional to visits ** (1 / temperature).
 
-    With temperature 0 it is the action with the most visits, the lowest of equals, and nothing is drawn. Otherwise one
-    number is drawn per root. Raises ValueError for a negative temperature and for a root without visits.
+    Temperature 0 takes the most visited action, the lowest index among equals, without random draws. Otherwise draws a
+    number per root. Raises ValueError for a negative temperature and for a root without visits.
     """
     if not temperature >= 0:
         raise ValueError(f"a temperature is not negative, as {temperature} is")

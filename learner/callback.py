@@ -1,4 +1,4 @@
-"""`remuda.Callback`: your own code that is told what happens in a run, and may log, change settings and end it."""
+"""`remuda.Callback`: your own code for events of a run, which may log, change settings and end the run."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from remuda.wire.messages import Checkpointed, Ended, Episodes, Evaluated, Start
 
 
 class CallbackRun(Protocol):
-    """The run, as a callback sees it. What it asks for takes effect once its method has returned."""
+    """The run, for a callback. Requests take effect after its method has returned."""
 
     @property
     def config(self) -> ExperimentConfig:
-        """The settings as they are now: changes included."""
+        """The present settings, including changes."""
         ...
 
     @property
     def ckpt(self) -> Path:
-        """The folder of the checkpoints that events name."""
+        """Folder of the checkpoints named in events."""
         ...
 
     @property
     def policy(self) -> str:
-        """Which of several policies this is about; empty where there is one."""
+        """Name of the policy, with several policies; otherwise empty."""
         ...
 
     def log(self, name: str, value: float) -> None:
@@ -33,30 +33,30 @@ class CallbackRun(Protocol):
         ...
 
     def stop(self, reason: str) -> None:
-        """End the run, as a stop condition does. Its reason is then `callback <Class>: <reason>`."""
+        """End the run, as a stop condition does, with the reason `callback <Class>: <reason>`."""
         ...
 
     def change(self, setting: str, value: float) -> None:
-        """Give a setting, such as `learner.learning_rate`, another value from now on. One that cannot have it stays as
-        it is, which the log tells."""
+        """Change a setting, such as `learner.learning_rate`, from now on. An invalid change is logged and has no
+        effect."""
         ...
 
     def set_task(self, kwargs: Mapping[str, object]) -> None:
-        """Go on to another task from now on, whose environments have these arguments over those of `env.kwargs`. The
-        tasks of `env.schedule` that are left begin as they would have."""
+        """Change to another task from now on, whose environments get these arguments over those of `env.kwargs`. Later
+        tasks of `env.schedule` begin as scheduled."""
         ...
 
 
 class Callback:
     """Derive from this class, and override the methods that you need.
 
-    There is one object per run (of several policies, one for each), in the process that learns; it makes no update
-    meanwhile. It may be told of something again after a crash, with the state that it had before: what it asks for then
-    counts once. An error that it raises ends the run, which has failed.
+    A run has one object (with several policies, one per policy), in the learning process, which makes no updates
+    meanwhile. After a crash an event may be delivered again, with the state from before; its requests then count once.
+    An exception fails the run.
     """
 
     def on_start(self, event: Started, run: CallbackRun) -> None:
-        """Called first, when the run begins and whenever it is resumed."""
+        """Called first, at the begin of the run and after each resume."""
 
     def on_evaluation(self, event: Evaluated, run: CallbackRun) -> None:
         """A checkpoint was evaluated."""
@@ -68,12 +68,12 @@ class Callback:
         """Training episodes have ended: all since the last call, at most every second where workers collect."""
 
     def on_end(self, event: Ended, run: CallbackRun) -> None:
-        """Called last, when the run is over. It can log, and nothing else."""
+        """Called last, at the end of the run. It can only log."""
 
     def state(self) -> Mapping[str, object] | None:
-        """What it has to remember over restarts: a dict of numbers, texts, lists and dicts by text, at most 1 MiB. It
-        is asked for after each call. None: nothing."""
+        """State to keep over restarts: a dict of numbers, texts, lists and dicts with text keys, at most 1 MiB. Called
+        after each event. None: no state."""
         return None
 
     def load_state(self, state: Mapping[str, object]) -> None:
-        """Remember what `state` once returned; called before anything else, unless that was None."""
+        """Restore a result of `state`; called before all other methods, unless the state was None."""

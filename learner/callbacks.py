@@ -1,4 +1,4 @@
-"""Calls the user's callbacks, and collects what they decide."""
+"""Calls the user's callbacks, and collects their decisions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from remuda.wire.messages import (
 )
 
 CallbackLike = Callback | type[Callback]
-"""A callback, or a class of which one is made."""
+"""A callback, or its class."""
 LONGEST_NAME = 100
 LONGEST_TASK = 100_000
 """Characters of a task's arguments, as JSON."""
@@ -57,7 +57,7 @@ _METHODS: dict[type[CallbackEvent], str] = {
 
 @dataclass
 class _Requests:
-    """What one callback asks for about one event; see CallbackRun."""
+    """Requests of a callback at one event; see CallbackRun."""
 
     config: ExperimentConfig
     """With a policy of the algorithm's own class."""
@@ -81,7 +81,7 @@ class _Requests:
             self.reason = str(reason)
 
     def set_task(self, kwargs: Mapping[str, object]) -> None:
-        """See CallbackRun; the last one counts. Raises ValueError and TypeError."""
+        """See CallbackRun; the last call counts. Raises ValueError and TypeError."""
         self.task_json = json.dumps(as_json(dict(kwargs)), allow_nan=False)
         if len(self.task_json) > LONGEST_TASK:
             raise ValueError(f"the arguments of a task have {len(self.task_json)} characters, more than {LONGEST_TASK}")
@@ -99,7 +99,7 @@ class _Requests:
 
 
 def _checked(config: ExperimentConfig, setting: str, value: float) -> SettingValue:
-    """The value as its section has it. Raises ValueError where it cannot have it while the run goes on."""
+    """Validate a changed value by its section. Raises ValueError if the setting cannot take it during a run."""
     known = changeable(config)
     if setting not in known:
         raise ValueError(f"it may not change while a run goes on; these may: {', '.join(known)}")
@@ -120,7 +120,7 @@ def _check(name: str) -> None:
 
 
 class CallbackHost:
-    """Has the callbacks of one run, or of one of its policies."""
+    """The callbacks of a run, or of one of its policies."""
 
     def __init__(
         self,
@@ -132,8 +132,7 @@ class CallbackHost:
         states: Mapping[str, bytes] | None = None,
         changes: Changes | None = None,
     ) -> None:
-        """`states` and `changes` are those of the journal. Raises UserCodeError where a callback does not take its
-        state."""
+        """`states` and `changes` are the journal's. Raises UserCodeError if a callback does not accept its state."""
         self._config, self._ckpt, self._policy = of_own_class(config) if callbacks else config, ckpt, policy
         self._changes: Changes = changes or {}
         self._callbacks = _named(callbacks)
@@ -144,7 +143,7 @@ class CallbackHost:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the callbacks, as logs have them."""
+        """Names of the callbacks in logs."""
         return tuple(self._callbacks)
 
     @property
@@ -153,15 +152,15 @@ class CallbackHost:
         return f"callbacks: {', '.join(self._callbacks)}"
 
     def config(self, env_step: int) -> ExperimentConfig:
-        """The settings as they are after so many environment steps."""
+        """Settings after `env_step` environment steps."""
         return config_at(self._config, env_step, self._changes)
 
     def change(self, changes: Changes) -> None:
-        """Settings have other values from now on."""
+        """Use these changed settings from now on."""
         self._changes = changes
 
     def decide(self, event: CallbackEvent, env_step: int) -> CallbackAnswer:
-        """Tell all callbacks of an event, after so many environment steps."""
+        """Deliver an event to all callbacks, after `env_step` environment steps."""
         config = self.config(env_step)
         verdicts = [self._ask(name, one, event, config) for name, one in self._callbacks.items()]
         has_news = [verdict for verdict in verdicts if verdict != Verdict(verdict.callback)]
@@ -192,7 +191,7 @@ class CallbackHost:
         )
 
     def _new_state(self, name: str, callback: Callback) -> bytes | None:
-        """Its state, if that has changed. Raises ValueError, and what the callback raises."""
+        """Return the state if it has changed. Raises ValueError, and the errors of the callback."""
         state = callback.state()
         if state is None:
             return None
@@ -218,8 +217,8 @@ class _Made(Protocol):
 
 
 def make_callbacks(config: ExperimentConfig, given: Sequence[CallbackLike] = (), *, policy: str = "") -> list[Callback]:
-    """Make the callbacks that the config names, and after them those that a program gives, for one of several policies
-    or for the only one. Raises UserCodeError."""
+    """Make the callbacks of the config, followed by those of a program, for one of several policies or for the only
+    one. Raises UserCodeError."""
     if policy and not all(inspect.isclass(one) for one in given):
         text = "callbacks: each of several policies has callbacks of its own: give classes, and no objects"
         raise UserCodeError("callbacks", text)
@@ -242,7 +241,7 @@ def _made(one: CallbackConfig, source_dir: str | None) -> Callback:
 
 
 def _named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
-    """Each by the name of its class; the second of a class is `Class 2`."""
+    """Callbacks by the name of their class; the second of a class is `Class 2`."""
     named: dict[str, Callback] = {}
     for one in callbacks:
         kind = type(one).__name__[:LONGEST_NAME]
@@ -256,7 +255,7 @@ def _overrides(callback: Callback, method: str) -> bool:
 
 
 class LeaseCallbacks:
-    """Answers each event once, and says the newest answer again where it is asked again."""
+    """Answers each event once, and repeats the newest answer on request."""
 
     def __init__(
         self, assign: Assign, config: ExperimentConfig, *, ckpt: Path, send: Callable[[CallbacksDecided], None]
@@ -274,7 +273,7 @@ class LeaseCallbacks:
         )
 
     def call(self, message: CallCallbacks) -> None:
-        """Tell the callbacks of an event."""
+        """Deliver an event to the callbacks."""
         if self._newest is None or message.number > self._newest.number:
             self._newest = CallbacksDecided(
                 self._lease, message.number, self.host.decide(message.event, message.env_step)

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a true resume needs, in one file that `torch.load(weights_only=True)` opens."""
+"""Checkpoints: the state for an exact resume, in a file that `torch.load(weights_only=True)` opens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Rngs(Struct):
 
 
 class _Saved(Struct):
-    """The plain parts of a checkpoint; Algorithm.load_state checks the others."""
+    """The plain parts of a checkpoint; Algorithm.load_state checks the rest."""
 
     counters: Counters
     policy: PolicyRef
@@ -50,31 +50,31 @@ class _Saved(Struct):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run had come, apart from its weights."""
+    """Progress of a run, without weights."""
 
     counters: Counters
     policy: PolicyRef
-    """The policy published last, so that a resumed learner goes on from a higher epoch."""
+    """The last published policy, so that a resumed learner continues under a higher epoch."""
     exploration: Mapping[str, float]
     best_reward: float | None = None
 
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """A checkpoint that was read and checked, apart from whether its weights fit; see `restore`."""
+    """A checkpoint that was read and checked. `restore` checks the weights."""
 
     path: Path
     algorithm: Mapping[str, object]
-    """model, target_model, optimizer and schedules, as Algorithm.state gave them."""
+    """model, target_model, optimizer and schedules, from Algorithm.state."""
     progress: Progress
     observation: ObservationSpec
     action: ActionSpec
     config: Mapping[str, object]
     versions: Mapping[str, str]
     precision: Precision | None
-    """What `learner.precision: auto` had decided."""
+    """Decision of `learner.precision: auto`."""
     rngs: Mapping[str, Mapping[str, object]]
-    """States of numpy's bit generators, by the name they were saved under."""
+    """States of numpy's bit generators, by their saved names."""
     torch_rng: torch.Tensor
 
 
@@ -88,10 +88,10 @@ def save(
     now: datetime | None = None,
     replace: Replacing = replacing,
 ) -> CheckpointRecord:
-    """Write a checkpoint, atomically and synced to the disk, and describe it for index.json.
+    """Write a checkpoint, atomically and synced to the disk, and return its record for index.json.
 
-    `rngs` are the generators whose streams have to continue after a resume; numpy's default kind only. After an OSError
-    (disk full) an older file of this name is unchanged.
+    `rngs`: generators to continue after a resume; only numpy's default kind. After an OSError (disk full) an older file
+    of this name is unchanged.
     """
     parts: dict[str, object] = {
         **algorithm.state(),
@@ -110,7 +110,7 @@ def save(
 
 
 def load(path: Path) -> CheckpointState:
-    """Read a checkpoint. Raises CheckpointError for what is missing, damaged, hostile or newer than this Remuda."""
+    """Read a checkpoint. Raises CheckpointError if it is missing, damaged, hostile or newer than this Remuda."""
     data = read(path)
     saved = typed(path, data, _Saved)
     if not isinstance(saved.rng.torch, torch.Tensor):
@@ -130,9 +130,9 @@ def load(path: Path) -> CheckpointState:
 
 
 def restore(state: CheckpointState, algorithm: Algorithm) -> list[str]:
-    """Let the algorithm continue from a checkpoint; returns warnings about other package versions.
+    """Continue an algorithm from a checkpoint; returns warnings about other package versions.
 
-    Raises CheckpointError naming every missing, unexpected and misshapen key; the algorithm is unchanged then.
+    Raises CheckpointError with every missing, unexpected and misshapen key; the algorithm is then unchanged.
     """
     try:
         algorithm.load_state(state.algorithm)
@@ -148,8 +148,7 @@ def restore(state: CheckpointState, algorithm: Algorithm) -> list[str]:
 
 
 def restore_rngs(state: CheckpointState, rngs: Mapping[str, np.random.Generator]) -> None:
-    """Let torch's generator and these of numpy continue where they were. Raises CheckpointError for a name that is
-    missing."""
+    """Restore torch's generator and these of numpy. Raises CheckpointError for a missing name."""
     for name, rng in rngs.items():
         if name not in state.rngs:
             raise CheckpointError(f"{state.path}: the random state of {name!r} is missing")

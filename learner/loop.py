@@ -35,7 +35,7 @@ class DivergedError(HopelessError):
 
 
 def finite(state: Mapping[str, np.ndarray], *, train_iter: int) -> Mapping[str, np.ndarray]:
-    """Return a policy's state. Raises DivergedError if a number in it is not finite."""
+    """Return a policy's state. Raises DivergedError if it contains NaN or infinity."""
     try:
         require_finite(state)
     except NotFinite as error:
@@ -44,9 +44,9 @@ def finite(state: Mapping[str, np.ndarray], *, train_iter: int) -> Mapping[str, 
 
 
 KEPT = 1_000_000
-"""The most numbers of a metric that are kept: the newest. There are more only if reports are very far apart."""
+"""Largest number of kept numbers of a metric, the newest. Reached only if reports are far apart."""
 JOINED = 1_000
-"""After this number of updates their metrics become one tensor: small tensors take much more memory than their
+"""Number of updates after which their metrics are joined to one tensor: small tensors take much more memory than their
 numbers."""
 
 
@@ -69,14 +69,14 @@ class Metrics:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was no update since the last `take`."""
+        """True if no update was made since the last `take`."""
         return not self._values
 
     def take(self) -> dict[str, float]:
-        """Sum up the metrics since the last call; empty if there was no update. Waits for the device.
+        """Summarise the metrics since the last call; empty without updates. Waits for the device.
 
-        First the average of each metric by its name, then the other statistics of those with statistics. Every number
-        has the same weight; for a metric with one number per row, that means every row.
+        First the mean of each metric by its name, then further statistics of metrics with statistics. Every number has
+        the same weight: for a metric with a number per row, every row.
         """
         collected, self._values = self._values, {}
         averages: dict[str, float] = {}
@@ -92,21 +92,21 @@ class Metrics:
 
 
 def on_host(values: Sequence[float | torch.Tensor]) -> NDArray[np.float64]:
-    """All numbers in them: float64 [n]. Waits for the device."""
+    """Copy all numbers to the host: float64 [n]. Waits for the device."""
     numbers, tensors = _apart(values)
     parts = [np.array(numbers, np.float64)] + [tensor.detach().cpu().double().numpy() for tensor in tensors]
     return np.concatenate(parts)
 
 
 def _joined(values: Sequence[float | torch.Tensor]) -> list[float | torch.Tensor]:
-    """The newest KEPT of the plain numbers, and of those in tensors, which become one."""
+    """Join tensors, and keep the newest KEPT plain numbers and the newest KEPT numbers of tensors."""
     numbers, tensors = _apart(values)
     joined = torch.cat(tensors)[-KEPT:] if tensors else None
     return [*([] if joined is None else [joined]), *numbers[-KEPT:]]
 
 
 def _apart(values: Sequence[float | torch.Tensor]) -> tuple[list[float], list[torch.Tensor]]:
-    """Plain numbers, and at most two tensors [n] with all that tensors hold, longer ones first."""
+    """Separate plain numbers from tensors, which become at most two tensors [n], of vectors and of scalars."""
     numbers: list[float] = [value for value in values if not isinstance(value, torch.Tensor)]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     single = [tensor for tensor in tensors if not tensor.dim()]
@@ -115,7 +115,7 @@ def _apart(values: Sequence[float | torch.Tensor]) -> tuple[list[float], list[to
 
 
 GRAD_NORM = "grad_norm"
-"""The metric in which every algorithm reports the norm of its gradient, before clipping."""
+"""Metric of all algorithms: the norm of the gradient before clipping."""
 
 
 @dataclass(frozen=True)
@@ -125,25 +125,25 @@ class Batch:
     rows: NDArray[np.int64]
     """int64 [batch]: row ids in the replay index."""
     columns: Mapping[str, np.ndarray]
-    """What the algorithm declares, plus `weights` (float32 importance weights), each [batch, …]."""
+    """Declared columns, and `weights` (float32 importance weights), [batch, …] each."""
     env_step: int = 0
-    """Environment steps that were accepted when the rows were drawn."""
+    """Accepted environment steps at the time of sampling."""
 
 
 class BatchSource(Protocol):
-    """Where batches come from: the prefetcher in parallel mode, the index itself in serial mode."""
+    """Source of batches: the prefetcher in parallel mode, the replay index in serial mode."""
 
     def next_batch(self) -> Batch | None:
-        """Hand over the next batch; None when there is none yet."""
+        """Return the next batch; None if it is not there yet."""
         ...
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one call of the loop did, and what is due after it."""
+    """Result of a step of the loop, and the tasks due after it."""
 
     trained: bool
-    """False: no batch was there, nothing happened, nothing is due."""
+    """False without a batch: nothing happened, and nothing is due."""
     publish_due: bool = False
     report_due: bool = False
 
@@ -159,9 +159,9 @@ class Priorities:
 
 
 class LearnerLoop:
-    """Counts updates and keeps what they returned until it is requested.
+    """Counts updates, and keeps their results until requested.
 
-    Until then metrics and priorities stay tensors on the learner's device, so no update waits for the device.
+    Until then metrics and priorities stay tensors on the learner's device, so that no update waits for the device.
     """
 
     def __init__(
@@ -180,11 +180,10 @@ class LearnerLoop:
         update_threads: int | None = None,
         follow: Callable[[int], None] = lambda env_step: None,
     ) -> None:
-        """A report is due each `report_interval_iters` updates, and with the first update after each multiple of
-        `report_interval_env_steps`: so seldom updates are reported, too. `with_statistics` is the declaration's.
-        `learn` is called with each batch in place of the algorithm's, which several ranks do together. `update_threads`
-        are torch's in an update; None: as they are. `follow` is called before each update with the env_step of its
-        batch."""
+        """A report is due every `report_interval_iters` updates, and after every `report_interval_env_steps`
+        environment steps, so that rare updates are reported, too. `with_statistics` is the declaration's. `learn`
+        replaces the algorithm's method, for several ranks. `update_threads`: torch's threads in an update; None:
+        unchanged. `follow` is called before each update with the env_step of its batch."""
         keep_freed_memory()
         self.algorithm = algorithm
         self._learn = learn or algorithm.learn
@@ -219,8 +218,8 @@ class LearnerLoop:
         update_threads: int | None = None,
         follow: Callable[[int], None],
     ) -> LearnerLoop:
-        """A loop that publishes, reports and averages as the config says. `train_iter` and `env_step` are where it
-        continues, `learn` what learns in place of the algorithm, `follow` what brings settings up to a batch."""
+        """Make a loop with the intervals of the config. `train_iter` and `env_step`: where it continues; `learn`
+        replaces the algorithm's method; `follow` adapts settings to a batch."""
         return cls(
             algorithm,
             source,
@@ -237,7 +236,7 @@ class LearnerLoop:
         )
 
     def step(self) -> Step:
-        """Train on one batch, if there is one."""
+        """Train on one batch, if available."""
         with self._timers("gather"):
             batch = self._source.next_batch()
         if batch is None:
@@ -260,12 +259,12 @@ class LearnerLoop:
         )
 
     def _passes(self, env_step: int) -> bool:
-        """Whether a row of progress.txt stands between the update before this one and `env_step`."""
+        """True if a row of progress.txt is due between the update before and `env_step`."""
         before, self._env_step = self._env_step, max(self._env_step, env_step)
         return _crosses(before, self._env_step, self._report_interval_env_steps)
 
     def take_priorities(self) -> Priorities:
-        """Return the priorities since the last call, each once; an empty one if there are none."""
+        """Return the priorities since the last call, once; possibly empty."""
         rows, priorities = self._rows, self._priorities
         self._rows, self._priorities = [], []
         if not rows:
@@ -280,14 +279,14 @@ class LearnerLoop:
             raise DivergedError(f"of the last {len(norms)} gradients up to update {self.train_iter} one is not finite")
 
     def published_state(self) -> Mapping[str, np.ndarray]:
-        """Copy what collectors are given to the host; see Algorithm. Raises DivergedError if the weights, or the
-        gradients before them, are not finite."""
+        """Copy the state for collectors to the host; see Algorithm. Raises DivergedError if weights, or gradients
+        before, are not finite."""
         self.require_finite()
         return finite(self.algorithm.published_state(), train_iter=self.train_iter)
 
     @property
     def has_metrics(self) -> bool:
-        """Whether there were updates since the last call of take_metrics."""
+        """True if updates were made since the last call of take_metrics."""
         return not self._metrics.is_empty
 
     def take_metrics(self) -> dict[str, float]:
@@ -298,5 +297,5 @@ class LearnerLoop:
 
 
 def _crosses(before: int, after: int, interval: int) -> bool:
-    """Whether a multiple of `interval` lies after `before`, up to `after`."""
+    """True if a multiple of `interval` lies after `before`, up to `after`."""
     return before // interval < after // interval

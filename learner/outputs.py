@@ -1,4 +1,4 @@
-"""What a learner leaves behind: its log, its checkpoints, and the newest policy as a model file."""
+"""Outputs of a learner: its log, its checkpoints, and the newest policy as a model file."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters, H
 
 BUCKETS = 32
 MOST_PER_LAYER = 1 << 16
-"""The most weights of one layer that are counted; of a larger layer every n-th is, which looks the same and costs no
-more."""
+"""Largest number of counted weights per layer; of a larger layer every n-th weight is counted, with the same shape at
+less cost."""
 
 
 def weight_histograms(network: torch.nn.Module) -> dict[str, Histogram]:
-    """Histograms by the name of each parameter, such as `torso.0.weight`; parameters without a finite number are left
-    out."""
+    """Histograms by the name of each parameter, such as `torso.0.weight`, without parameters that have no finite
+    number."""
     found: dict[str, Histogram] = {}
     for name, parameter in network.named_parameters():
         # n is odd: an even one would meet the same few columns in every row of a layer of 2^k columns.
@@ -49,15 +49,15 @@ def weight_histograms(network: torch.nn.Module) -> dict[str, Histogram]:
 
 
 EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
-"""Kinds of checkpoints after which model/ is always written again."""
+"""Kinds of checkpoints after which model/ is always written."""
 EXPORT_INTERVAL_S = 30.0
 EXPORT_SHARE = 0.01
-"""After checkpoints for evaluations, which may come many times a second, model/ is written only so often that it costs
-this share of the time; but always once EXPORT_INTERVAL_S seconds have passed."""
+"""Largest share of time for writing model/ after checkpoints for evaluations, which may come many times a second; but
+always written after EXPORT_INTERVAL_S seconds."""
 
 
 def batch_line(config: ExperimentConfig) -> str:
-    """What an update learns from, for people."""
+    """Describe the batch of an update, for people."""
     plan = row_plan(config)
     if not plan.on_policy:
         return f"an update learns from {plan.rows_per_update} rows"
@@ -67,7 +67,7 @@ def batch_line(config: ExperimentConfig) -> str:
 
 @dataclass
 class LearnerOutputs:
-    """Writes for one learner into one run folder."""
+    """Writes the outputs of one learner into one run folder."""
 
     run: RunFolder
     config: ExperimentConfig
@@ -75,19 +75,19 @@ class LearnerOutputs:
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
     replace: Replacing = replacing
-    """How files are put in place; a learner that may be replaced by another passes the function of its fence."""
+    """Puts files in place; a learner that may be replaced uses its fence."""
     _exported_s: float = field(default=-math.inf, init=False)
     _export_s: float = field(default=0.0, init=False)
-    """How long the newest export took, without the first, which traces."""
+    """Duration of the newest export, except the first, which traces."""
     _exporter: Exporter | None = field(default=None, init=False)
 
     def begin(self, algorithm: Algorithm) -> None:
-        """Log the network that will be trained, and how much an update learns from."""
+        """Log the network, and the size of a batch."""
         self.logbook.say("learner", f"[RANK0]: {algorithm.network!r}")
         self.logbook.say("learner", batch_line(self.config))
 
     def loaded(self, path: Path, warnings: Sequence[str]) -> None:
-        """Log which checkpoint the weights came from."""
+        """Log the checkpoint of the initial weights."""
         self.logbook.say("learner", f"loaded checkpoint {path}")
         for warning in warnings:
             self.logbook.say("learner", warning, level="warning")
@@ -103,8 +103,8 @@ class LearnerOutputs:
         rngs: Mapping[str, np.random.Generator] | None = None,
     ) -> CheckpointRecord:
         """Save ckpt/iteration_<train_iter>.pth.tar, with the states of these generators, and return its record for
-        index.json. Raises OSError, what `replace` raises, and DivergedError if the weights are not finite: then nothing
-        is written."""
+        index.json. Raises OSError, the errors of `replace`, and DivergedError if the weights are not finite; nothing is
+        written then."""
         finite(algorithm.acting_state(), train_iter=progress.counters.train_iter)
         path = self.run.checkpoint(progress.counters.train_iter)
         record = checkpoint.save(path, algorithm, progress, config=self.config, rngs=rngs, replace=self.replace)
@@ -125,8 +125,8 @@ class LearnerOutputs:
         settings: Values,
         world_size: int = 1,
     ) -> None:
-        """Log the algorithm's metrics, averaged since the last report, how many ranks learned, how collectors explore
-        now, and the settings that may differ from the config."""
+        """Log the algorithm's metrics since the last report, the number of ranks, the collectors' exploration, and
+        changed settings."""
         variables = {**metrics, **declaration(self.config).exploration_at(env_step)}
         self.logbook.emit(
             LearnReport(
@@ -139,13 +139,13 @@ class LearnerOutputs:
         )
 
     def _show_weights(self, algorithm: Algorithm, counters: Counters) -> None:
-        """Show histograms of the weights that were saved."""
+        """Log histograms of the saved weights."""
         weights = weight_histograms(algorithm.network)
         train_iter, env_step = counters.train_iter, counters.env_step
         self.logbook.emit(HistogramReport(train_iter=train_iter, env_step=env_step, of="weights", histograms=weights))
 
     def _export(self, algorithm: Algorithm, counters: Counters) -> None:
-        """Write model/ again. It is a convenience: a failure is logged and loses nothing."""
+        """Write model/ again. A failure is logged and loses nothing: model/ is a convenience."""
         self._exported_s, traced = self.clock(), self._exporter is not None
         try:
             if algorithm.portable() is None:

@@ -1,4 +1,4 @@
-"""How updates are computed: in which precision, and with how many threads."""
+"""Precision and number of threads of updates."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ Learn = Callable[[Arrays], LearnResult]
 CLEARLY = 1.1
 """bfloat16 must be this much faster: timings on a busy machine vary."""
 FEWEST, MOST, ENOUGH_S = 2, 20, 0.2
-"""Calls that are timed in each precision: at least so many, and until they took so long, at most so many."""
+"""Timed calls per precision: at least FEWEST, at most MOST, until they took ENOUGH_S."""
 
 
 class PrecisionTrial:
-    """Learns in both precisions by turns, and keeps the faster one from then on. All its updates count."""
+    """Learns alternately in both precisions, and then keeps the faster one. All updates count."""
 
     def __init__(
         self, learn: Learn, products: Products, *, say: Callable[[str], None], clock: Callable[[], float]
     ) -> None:
-        """`say` is called with the decision. `clock` gives seconds, at which all that was asked of the device is
-        done."""
+        """`say` is called with the decision. `clock` gives seconds, after all work of the device is done."""
         self._learn, self._products = learn, products
         self._say, self._clock = say, clock
         self._calls = 0
         self._times_s: dict[Precision, list[float]] = {"bfloat16": [], "float32": []}
-        """Seconds per gradient update, of each call that was timed."""
+        """Seconds per gradient update, of each timed call."""
         self._timed_s: dict[Precision, float] = {"bfloat16": 0.0, "float32": 0.0}
-        """Seconds of all these calls: one may have many updates."""
+        """Total seconds of the timed calls, each with one or more updates."""
 
     def __call__(self, batch: Arrays) -> LearnResult:
         """Learn from a batch, as Algorithm.learn does."""
@@ -80,17 +79,17 @@ def choose_precision(
     say: Callable[[str], None],
     has: Callable[[torch.device], Hardware] = hardware,
 ) -> Learn | None:
-    """Set the precision of an algorithm that may have been restored from a checkpoint, and say what it is.
+    """Set the precision of a new or restored algorithm, and log it.
 
     Args:
-        config: `learner.precision` tells, or is auto.
-        algorithm: its `products` are set; nothing is done without them.
-        timed: whether auto may time updates; otherwise the same machine decides the same every time.
-        say: is called with a line for the log, at once, and with another when updates have decided.
-        has: what a device has for products in bfloat16.
+        config: `learner.precision` is the precision, or auto.
+        algorithm: its `products` are set; without products nothing is done.
+        timed: True if auto may time updates; otherwise the decision is the same every time on one machine.
+        say: called with a line for the log, at once, and again after a decision by timing.
+        has: support of a device for products in bfloat16.
 
     Returns:
-        What is to learn in place of the algorithm until updates have decided; None if all is decided.
+        Replacement of `algorithm.learn` until timing has decided; None if the precision is decided.
     """
     products, configured = algorithm.products, config.learner.precision
     if products is None:
@@ -129,15 +128,15 @@ def _line(precision: Precision, why: str) -> str:
 
 
 def device_clock(device: torch.device) -> float:
-    """Seconds, once all that was asked of the device is done."""
+    """Seconds, after all work of the device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 LARGE = 1 << 28
-"""Rows of a batch times parameters: below it sharing an update out costs more than it saves (256 rows by SAC's
-networks, and those of CartPole)."""
+"""Rows of a batch times parameters; below this size one thread is faster (256 rows by SAC's networks, and CartPole's).
+"""
 
 
 def update_threads(
@@ -149,19 +148,18 @@ def update_threads(
     say: Callable[[str], None],
     most: Callable[..., int] = most_update_threads,
 ) -> int | None:
-    """The number of torch threads for each update; None leaves it as it is.
+    """Number of torch threads for each update; None: unchanged.
 
-    Networks with convolutions, and batches of more than LARGE rows times parameters, use all cores that nothing else of
-    the run needs meanwhile: `say` is then called with a line for the log. The same every time, since the number of
-    threads decides how sums are rounded.
+    Networks with convolutions, and batches above LARGE, use all cores that the rest of the run does not need, and log
+    it with `say`. The number is the same every time, since it determines how sums are rounded.
 
     Args:
-        config: the experiment; `learner.threads` beats all else.
-        algorithm: whose network is looked at.
-        plan: how many rows an update learns from.
-        alone: serial mode.
-        say: for the log.
-        most: how many threads there may be.
+        config: the experiment; `learner.threads` overrides this.
+        algorithm: its network is examined.
+        plan: the size of a batch.
+        alone: True in serial mode.
+        say: logs a line.
+        most: upper limit.
     """
     if config.learner.device != "cpu":
         return None
@@ -179,7 +177,7 @@ def update_threads(
 
 
 def is_large(algorithm: Algorithm, plan: RowPlan) -> bool:
-    """Whether an update may gain by several threads: convolutions, or more than LARGE rows times parameters."""
+    """True if an update may gain by several threads: convolutions, or more than LARGE rows times parameters."""
     network = algorithm.network
     convolves = any(isinstance(module, nn.Conv2d) for module in network.modules())
     parameters = sum(parameter.numel() for parameter in network.parameters())

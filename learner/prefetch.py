@@ -1,8 +1,8 @@
-"""Batches are requested ahead of time, so that the learner trains while the coordinator samples.
+"""Requests batches ahead of time, so that the learner trains while the coordinator samples.
 
-With two requests in flight, the batches of one are trained on while the next is answered. With one, the next request is
-made only once the batches before are trained on, as strictly on-policy learning needs. Pure, except that it reads
-payload files; sends nothing itself.
+With two requests in flight, the batches of one are used while the next is answered. With one, the next request follows
+after training on the batches before, as strictly on-policy learning requires. Pure, except for reading payload files;
+sends nothing itself.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Rows = NDArray[np.int64]
 Weights = NDArray[np.float32]
 
 GATHER_BYTES = 1 << 20
-"""Batches are gathered together while they are smaller than this: one fancy index costs as much as fifty small rows."""
+"""Batches smaller than this are gathered together: a fancy index costs as much as fifty small rows."""
 
 
 class NothingReadableError(Exception):
-    """Every payload that a batch was drawn from is missing or damaged."""
+    """All payloads of a batch are missing or damaged."""
 
 
 class Prefetch:
-    """The learner's side of the replay path: requests out, payloads into the ring, batches out of it.
+    """The learner's side of replay: makes requests, loads payloads into the ring, and gathers batches from it.
 
-    A reply's new chunks are loaded when its first batch is needed, not when it arrives: so the ring is never ahead of
-    the batches that are still to be gathered from it.
+    A reply's new chunks are loaded when its first batch is needed, not on arrival, so that the ring is never ahead of
+    the batches to be gathered.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Prefetch:
         read_again: Callable[[Reanalysis], Columns] | None = None,
         left_out: Callable[[Reanalysis, Exception], None] = lambda reanalysis, error: None,
     ) -> None:
-        """`unreadable` is called with each payload that cannot be read; batches continue without its rows. `read_again`
-        reads a reanalysis; `left_out` is called with each that cannot be read or does not fit: its rows keep what they
-        have."""
+        """`unreadable` is called with each unreadable payload; batches continue without its rows. `read_again` reads a
+        reanalysis; `left_out` is called with each reanalysis that is unreadable or does not fit: its rows do not
+        change."""
         self._lease = lease
         self._batches = batches
         self._batch_size = batch_size
@@ -63,9 +63,9 @@ class Prefetch:
         self._read_again = read_again
         self._left_out = left_out
         self._reanalysis = 0
-        """The number of the newest reanalysis that was read."""
+        """Number of the newest reanalysis read."""
         self._missing: list[IndexedChunk] = []
-        """Unreadable chunks whose rows may still be in batches that were sampled before the coordinator knew."""
+        """Unreadable chunks whose rows may be in batches sampled before the coordinator knew."""
         self._requested = 0
         self._unanswered: dict[int, BatchRequest] = {}
         self._begun = 0
@@ -73,13 +73,13 @@ class Prefetch:
         self._current: _Reply | None = None
         self._batches_at_once = 1
         self.counters = Counters()
-        """From the newest reply that is being trained on."""
+        """Counters of the newest reply in use."""
         self.rewritten_rows = 0
-        """Rows whose columns were computed again, each as often as that was."""
+        """Number of rows with rewritten columns, counted once per rewriting."""
 
     def load(self, chunks: Sequence[IndexedChunk]) -> None:
-        """Load payloads into the ring, in row order. Payloads that are missing or damaged are left out and reported;
-        those that were announced before are left out too, since the coordinator repeats itself after a break."""
+        """Load payloads into the ring, in row order. Missing and damaged payloads are left out and reported. Chunks
+        announced again after a reconnection are skipped."""
         for chunk in chunks:
             if chunk.first_row < self._ring.next_row:
                 continue
@@ -92,8 +92,7 @@ class Prefetch:
                 self._ring.write(chunk.first_row, columns)
 
     def rewrite(self, reanalyses: Sequence[IndexedReanalysis]) -> None:
-        """Put what was computed again into the ring. Rows that are not there any more, or have what a newer target
-        network computed, stay as they are."""
+        """Write reanalyses into the ring. Rows that are gone, or computed by a newer target network, do not change."""
         for each in reanalyses:
             if each.number <= self._reanalysis or self._read_again is None:
                 continue
@@ -106,11 +105,11 @@ class Prefetch:
 
     @property
     def wants_request(self) -> bool:
-        """Whether the next request should be sent now."""
+        """True if the next request should be sent now."""
         return self._requested - self._begun < self._requests_in_flight
 
     def request(self, train_iter: int, priorities: Priorities) -> BatchRequest:
-        """Make the next request, with the priorities since the last one."""
+        """Make the next request, with the priorities since the request before."""
         self._requested += 1
         request = BatchRequest(
             lease=self._lease,
@@ -128,7 +127,7 @@ class Prefetch:
         return request
 
     def repeat(self) -> list[BatchRequest]:
-        """Requests that are not answered, oldest first: after a break somebody else may have to answer them."""
+        """Unanswered requests, oldest first: after a reconnection another coordinator may have to answer them."""
         oldest, loaded_row = next(iter(self._unanswered), 0), self._ring.next_row
         self._unanswered = {
             number: replace(request, oldest=oldest, loaded_row=loaded_row, loaded_reanalysis=self._reanalysis)
@@ -137,14 +136,13 @@ class Prefetch:
         return list(self._unanswered.values())
 
     def arrived(self, reply: Batches) -> None:
-        """The coordinator has answered a request. Answers may arrive in another order; they are used in order of their
-        requests."""
+        """Take an answer of the coordinator. Answers may arrive in any order, and are used in order of requests."""
         self._unanswered.pop(reply.request, None)
         if reply.request > self._begun:
             self._replies[reply.request] = reply
 
     def next_batch(self) -> Batch | None:
-        """The next batch: columns plus `weights`; None until one has arrived. Raises NothingReadableError."""
+        """Return the next batch: columns plus `weights`; None before it has arrived. Raises NothingReadableError."""
         if self._current is None:
             reply = self._replies.pop(self._begun + 1, None)
             if reply is None:
@@ -168,7 +166,7 @@ class Prefetch:
         return _Reply(rows, weights, reply.first_live_row, reply.counters.env_step)
 
     def _gather(self, rows: Rows) -> list[Columns]:
-        """Gather the first of `rows` [batches, batch_size]: as many batches as it is efficient to gather at once."""
+        """Gather the first of `rows` [batches, batch_size]: the most efficient number of batches at once."""
         rows = rows[: self._batches_at_once]
         together = self._ring.gather(rows.ravel())
         batch_bytes = sum(column.nbytes for column in together.values()) // len(rows)
@@ -180,7 +178,7 @@ class Prefetch:
         ]
 
     def _readable(self, rows: Rows, weights: Weights) -> tuple[Rows, Weights]:
-        """Put readable rows of the same batch in place of unreadable ones."""
+        """Replace unreadable rows by readable rows of the same batch."""
         kept = np.ones(len(rows), np.bool_)
         for chunk in self._missing:
             kept &= (rows < chunk.first_row) | (rows >= chunk.first_row + chunk.meta.rows)
@@ -194,7 +192,7 @@ class Prefetch:
 
 
 class _Reply:
-    """The batches of one answer, handed out one after the other."""
+    """The batches of an answer, in order."""
 
     def __init__(self, rows: Rows, weights: Weights, first_live_row: int, env_step: int) -> None:
         self._env_step = env_step

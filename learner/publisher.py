@@ -1,4 +1,4 @@
-"""Publishes the newest policy, and target networks, from threads of their own, so that no update waits for a disk."""
+"""Publishes the newest policy, and target networks, from separate threads, so that no update waits for a disk."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from remuda.worker.serve import TakenOverError
 
 
 class Pace:
-    """A budget of time that fills steadily. Knows no clock: the caller says what the time is and what was spent."""
+    """A budget of time that fills steadily. The caller gives the clock's time."""
 
     def __init__(self, share: float, *, ahead_s: float) -> None:
-        """`share` of the time, in (0, 1], may be spent, and `ahead_s` seconds before they have been earned."""
+        """`share` of the time, in (0, 1], may be spent, and `ahead_s` seconds in advance."""
         if not 0 < share <= 1 or not ahead_s >= 0:
             raise ValueError(f"share must be in (0, 1] and ahead_s not negative, not {share} and {ahead_s}")
         self._share = share
@@ -38,11 +38,11 @@ class Pace:
         self._owed_at_s = 0.0
 
     def spent(self, cost_s: float, now_s: float) -> None:
-        """Note that something took this number of seconds."""
+        """Spend `cost_s` seconds."""
         self._owed_s, self._owed_at_s = self._owed(now_s) + cost_s, now_s
 
     def allows(self, now_s: float) -> bool:
-        """Whether it may be done again."""
+        """True if the budget allows another expense."""
         return self._owed(now_s) <= self._ahead_s
 
     def _owed(self, now_s: float) -> float:
@@ -50,19 +50,20 @@ class Pace:
 
 
 RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Pauses after failed writes in a row (because of a full disk, for instance), of any policies; the last one repeats."""
+"""Pauses after successive failed writes (for instance because of a full disk), of any policies; the last value repeats.
+"""
 SHARE = 0.011
-"""Share of the training thread's time that publishing may cost, besides the copy that it makes itself (about 0.7 %
-more): the threads share the interpreter and the memory."""
+"""Share of the training thread's time for publishing, in addition to its own copy (about 0.7 %): the threads share the
+interpreter and the memory."""
 AHEAD_S = 0.2
-"""Processor time that may be spent on publishing before it is earned. A run's first hundred policies are published as
-they come, since each is much better than the one before; and a run of a few seconds never has to wait."""
+"""Processor time for publishing in advance. A run's first hundred policies are published at once, since each is much
+better than the one before, and a run of a few seconds never waits."""
 CLOSE_DEADLINE_S = 10.0
-"""How long the thread may take to end; only a disk that hangs takes so long."""
+"""Deadline for the end of the thread; only a hanging disk takes longer."""
 
 
 class Write(Protocol):
-    """How a policy gets into its file; see `policy_file.publish`."""
+    """Writes a policy into its file; see `policy_file.publish`."""
 
     def __call__(
         self, path: Path, state: Mapping[str, np.ndarray], policy: PolicyRef, *, warn: Callable[[str], None]
@@ -72,11 +73,11 @@ class Write(Protocol):
 
 
 class Publisher:
-    """Holds at most one policy that waits: a newer one replaces it, so publishing never falls behind training.
+    """Holds at most one waiting policy: a newer policy replaces it, so that publishing never falls behind training.
 
-    It is `ready` for another one when it is not writing and its share of the time allows it; a policy that is offered
-    sooner is still published. Versions count up from 0 with each publication. A disk that refuses is tried again.
-    Weights that are not finite, or a learner of a newer epoch, end it for good.
+    `ready` for another policy if it is not writing and its share of the time allows it; policies offered sooner are
+    still published. Versions count up from 0 with each publication. Failed writes are repeated. Weights that are not
+    finite, or a learner of a newer epoch, end it.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Publisher:
         say: Callable[[str], None],
         write: Write = publish,
     ) -> None:
-        """`published` and `say` are called from the publishing thread."""
+        """The publishing thread calls `published` and `say`."""
         self._path = path
         self._epoch = epoch
         self._published = published
@@ -104,20 +105,20 @@ class Publisher:
         self._closing = False
         self._failure: Exception | None = None
         self.last: PolicyRef | None = None
-        """The policy that the file holds now."""
+        """The policy in the file."""
         self._thread = threading.Thread(target=self._run, name="remuda-publisher", daemon=True)
         self._thread.start()
 
     @property
     def ready(self) -> bool:
-        """Whether another policy can be published now without costing training more than its share, or the last one
-        cannot be written, or there is a failure that `offer` raises."""
+        """True if another policy can be published within the share of the time, if the last one cannot be written, or
+        if `offer` would raise."""
         if self._retrying or self._failure is not None:
             return True
         return not self._busy and self._offered is None and self._pace.allows(time.monotonic())
 
     def offer(self, state: Mapping[str, np.ndarray], train_iter: int) -> None:
-        """Publish this policy as soon as possible. The arrays must not be changed afterwards.
+        """Publish this policy as soon as possible. The caller must not change the arrays afterwards.
 
         Raises the error that ended the publishing thread, usually TakenOverError.
         """
@@ -138,7 +139,7 @@ class Publisher:
             return done
 
     def close(self) -> None:
-        """End the thread; what still waits is not published."""
+        """End the thread, without publishing a waiting policy."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -196,7 +197,8 @@ class Publisher:
                 return
 
     def _give_way(self, pause_s: float) -> bool:
-        """Pause before another try; True when a newer policy waits or the end has come, so that this one is dropped."""
+        """Pause before another try; True if a newer policy waits or the thread should end, so that this policy is
+        dropped."""
         with self._changed:
             self._retrying = True
             try:
@@ -207,14 +209,14 @@ class Publisher:
 
 
 def taken_over(why: object) -> TakenOverError:
-    """The error that ends a learner that has been replaced."""
+    """Error that ends a replaced learner."""
     return TakenOverError(f"another learner has taken over: {why}")
 
 
 class TargetPublisher:
-    """Publishes the target network whenever it has changed, from a thread of its own, as policies are published.
+    """Publishes the target network after each change, from a separate thread, as policies are published.
 
-    The policy's file and the target network's have versions of their own, under the same epoch.
+    Policy file and target file have separate versions under the same epoch.
     """
 
     def __init__(self, algorithm: ReanalyzingAlgorithm, publisher: Publisher) -> None:
@@ -236,8 +238,7 @@ class TargetPublisher:
         say: Callable[[str], None],
         replace: Replacing,
     ) -> TargetPublisher | None:
-        """What a learner's lease needs; None if the experiment asks for no reanalyzers. `say` is called from the
-        publishing thread."""
+        """Make the publisher for a learner's lease; None without reanalyzers. The publishing thread calls `say`."""
         if reanalyzed_by_workers(config) is None:
             return None
         publisher = Publisher(
@@ -251,11 +252,11 @@ class TargetPublisher:
 
     @property
     def is_due(self) -> bool:
-        """Whether the target network has changed since it was offered, and can be published now."""
+        """True if the target network has changed since the last offer, and can be published now."""
         return self._algorithm.target_iter != self._offered_iter and self._publisher.ready
 
     def offer(self) -> None:
-        """Publish the target network as soon as possible. Raises what ended the publishing thread."""
+        """Publish the target network as soon as possible. Raises the error that ended the publishing thread."""
         self._offered_iter = self._algorithm.target_iter
         self._publisher.offer(self._algorithm.target_state(), self._offered_iter)
 

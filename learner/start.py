@@ -1,4 +1,4 @@
-"""How a learner begins: with new weights, with those of another run, or where its own run stopped."""
+"""Start of a learner: with new weights, with weights of another run, or from its own checkpoint."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 def new_algorithm(config: ExperimentConfig, observation: Space, action: Space) -> Algorithm:
-    """Build the algorithm for a single environment's spaces; weights and torch's generator follow from the seed. Its
-    convolutions are compiled if `learner.compile` says so, with the first update and with each new size of a batch.
+    """Build the algorithm for a single environment's spaces; the seed determines weights and torch's generator. With
+    `learner.compile` its convolutions are compiled at the first update and for each new size of a batch.
 
     Raises UnsupportedSpaceError, DeviceError.
     """
@@ -41,7 +41,7 @@ def new_algorithm(config: ExperimentConfig, observation: Space, action: Space) -
 
 
 def take_weights(path: Path, algorithm: Algorithm) -> None:
-    """Start from the weights in a checkpoint, and from nothing else in it. Raises CheckpointError."""
+    """Load only the weights of a checkpoint. Raises CheckpointError."""
     try:
         algorithm.load_weights(load(path).algorithm)
     except (StateMismatchError, RuntimeError) as error:
@@ -49,10 +49,10 @@ def take_weights(path: Path, algorithm: Algorithm) -> None:
 
 
 def continue_from(path: Path, algorithm: Algorithm, config: ExperimentConfig) -> tuple[CheckpointState, list[str]]:
-    """Continue from a checkpoint: weights, optimizer, schedules and torch's generator as they were.
+    """Continue from a checkpoint: weights, optimizer, schedules and torch's generator.
 
-    Returns the algorithm, and warnings about other package versions. Raises CheckpointError, which names the settings
-    that differ if the checkpoint is of another network.
+    Returns the checkpoint's state, and warnings about other package versions. Raises CheckpointError, with the
+    differing settings if the checkpoint is of another network.
     """
     state = load(path)
     try:
@@ -70,7 +70,7 @@ def continue_from(path: Path, algorithm: Algorithm, config: ExperimentConfig) ->
 
 
 def _changed_network(state: CheckpointState, config: ExperimentConfig) -> list[str]:
-    """Settings of policy and environment that are different now from those that the checkpoint was saved with."""
+    """Settings of policy and environment that differ from those of the checkpoint."""
     former = {name: state.config.get(name) for name in ("env", "policy")}
     now = masked(config.model_dump(mode="json", include={"env", "policy"}))
     return changes(cast("dict[str, JsonValue]", former), cast("dict[str, JsonValue]", now))

@@ -1,6 +1,6 @@
-"""The pieces that algorithms are made of, for your own: returns, distributions, networks, optimizers.
+"""Building blocks of algorithms, for your own: returns, distributions, networks, optimizers.
 
-docs/learning.md has an example of each. Names are loaded when first used. What acts is in remuda.learning.acting.
+docs/learning.md has examples. Names are loaded on first use. Blocks for acting are in remuda.learning.acting.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
     }
 
     def __getattr__(name: str) -> object:
-        """Import a name of `__all__` when it is first used: torch takes seconds."""
+        """Import a name of `__all__` on first use: torch takes seconds."""
         if name not in _MODULES:
             raise AttributeError(f"module 'remuda.learning' has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(f"remuda.{_MODULES[name]}"), name)

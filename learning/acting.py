@@ -1,4 +1,4 @@
-"""The pieces that policies act by, in numpy: distributions to draw from, and exploration. Imports no torch."""
+"""Building blocks of acting policies, in numpy: distributions and exploration. Imports no torch."""
 
 from __future__ import annotations
 

@@ -279,8 +279,8 @@ def explored(
     counts: tuple[int, ...] = (),
     legal: NDArray[np.bool_] | None = None,
 ) -> np.ndarray:
-    """Draws the actions of collectors, in the same form, from any outputs except `action_mean`. Illegal actions have outputs
-    of -inf. The share `epsilon` of random actions is drawn from the `legal` actions."""
+    """Draws the actions of collectors, in the same form, from any outputs except `action_mean`. Illegal actions have
+    outputs of -inf. The share `epsilon` of random actions is drawn from the `legal` actions."""
     if name == "q_values":
         return epsilon_greedy(outputs, exploration["epsilon"], rng, legal)
     if name == "logits":

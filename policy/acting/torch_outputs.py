@@ -60,8 +60,7 @@ class TorchOutputs:
 
 
 class NetworkPolicy(Policy):
-    """Acts on the outputs of a network. A subclass defines the action (`act`) and the value (`value`) for the outputs.
-    """
+    """Acts on the outputs of a network. A subclass defines action (`act`) and value (`value`) for the outputs."""
 
     def __init__(
         self, network: torch.nn.Module, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"

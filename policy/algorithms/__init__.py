@@ -65,8 +65,7 @@ def make_policy(
 
 
 def searches(config: ExperimentConfig) -> bool:
-    """True if the policy searches before it acts and can also act by its network alone. Raises UnknownAlgorithmError.
-    """
+    """True if the policy searches before acting and can also act by its network alone. Raises UnknownAlgorithmError."""
     return _entry_of(config)[0].searches
 
 

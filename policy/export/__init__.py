@@ -1,1 +1,1 @@
-"""Policies as files that need no Remuda: TorchScript, ONNX, or numpy alone."""
+"""Export of policies to files without Remuda: TorchScript, ONNX, or numpy alone."""

@@ -1,4 +1,4 @@
-"""A policy with named float inputs, of which every exported file is made, and its comparison with such a file."""
+"""A policy with named float inputs, as content of exported files, and the comparison with such a file."""
 
 from __future__ import annotations
 
@@ -44,37 +44,36 @@ def _meaning(part: PackedPart | ObservationSpec) -> str:
 
 
 class Deployable(nn.Module):
-    """Takes the parts of observations as float32 [batch, *shape], then what it carries through episodes if it is
-    recurrent, then which actions are legal if it chooses among them. Returns the best actions, the network's outputs,
-    the values, and what to carry on.
+    """Takes the parts of observations as float32 [batch, *shape], then the state (if recurrent), then the legal actions
+    (if masked). Returns the best actions, the network's outputs, the values, and the next state.
 
-    Shares its network with the policy that it is made of.
+    Shares its network with the policy.
     """
 
     def __init__(self, portable: Portable, observation: ObservationSpec, action: ActionSpec, *, masks: bool) -> None:
-        """`masks`: it can choose among the legal actions alone."""
+        """`masks`: True if it accepts legal actions."""
         super().__init__()
         self.portable = portable
         self._shapes = part_shapes(observation)
         self._parts = observation.parts
         self.meanings = _meanings(observation)
-        """What the parts of an observation are, by name."""
+        """Description of each part of an observation, by name."""
         self.choices = sum(action.components) if masks else 0
-        """Numbers of `legal`: one for each value of each component; 0: it has no such input."""
+        """Size of the input `legal`: one number per value of each component; 0: no such input."""
 
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each input by name, without the batch; `legal`, which may be left out, is the last."""
+        """Shape of each input by name, without the batch; the optional `legal` is last."""
         state = {STATE: (self.portable.state_size,)} if self.portable.state_size else {}
         return {**self._shapes, **state, **({LEGAL: (self.choices,)} if self.choices else {})}
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the outputs."""
         return (ACTION, self.portable.output_name, VALUE, *((NEXT_STATE,) if self.portable.state_size else ()))
 
     def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Answer the inputs in their order; without `legal` all actions are."""
+        """Compute the outputs for the inputs in order; without `legal`, all actions are legal."""
         policy, count = self.portable, len(self._shapes)
         others = list(given[count:])
         seen, after = policy.seen(self._joined(given[:count]), others.pop(0) if policy.state_size else None)
@@ -83,11 +82,12 @@ class Deployable(nn.Module):
         return best, outputs, policy.values(seen), *(() if after is None else (after,))
 
     def with_legal(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The same with `legal`: a method of its own for TorchScript, whose methods have a fixed number of inputs."""
+        """Same as `forward` with `legal`: a separate method, since methods in TorchScript have a fixed number of
+        inputs."""
         return self.forward(*given)
 
     def _joined(self, parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """The observation as a Portable takes it; of several parts, the numbers of each from its offset on."""
+        """Join the parts to an observation for a Portable, with the numbers of each part from its offset on."""
         if not self._parts:
             return parts[0]
         rows: list[torch.Tensor] = []
@@ -99,7 +99,7 @@ class Deployable(nn.Module):
 
 
 def example_of(deployable: Deployable, observation: ObservationSpec, batch: int = 2) -> tuple[torch.Tensor, ...]:
-    """Inputs to trace it with, `legal` among them if it has one."""
+    """Make inputs for a trace, including `legal` if accepted."""
     parts = as_floats(observation, observation.example(batch))
     shapes = {name: (batch, *shape) for name, shape in deployable.inputs.items()}
     return tuple(
@@ -109,16 +109,16 @@ def example_of(deployable: Deployable, observation: ObservationSpec, batch: int 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Observations one after another."""
+    """Successive observations."""
 
     observations: np.ndarray
-    """[n, …], as policies take them."""
+    """[n, …], as for policies."""
     begins: NDArray[np.bool_]
-    """[n]: an episode begins with this observation, or what came before it is not known."""
+    """[n]: True at the begin of an episode, or if the observation before is unknown."""
     legal: NDArray[np.bool_] | None
-    """[n, actions]: which actions were legal; None where environments do not say."""
+    """[n, actions]: legal actions; None if environments do not give them."""
     source: str
-    """Where they are from, for people."""
+    """Origin of the observations, for people."""
 
     def __len__(self) -> int:
         return len(self.observations)
@@ -130,18 +130,18 @@ Answers = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Actions, outputs and values of observations."""
 
 _AT_ONCE = 256
-"""Observations, of a policy that carries no state."""
+"""Observations per call, without a state."""
 
 
 class Comparison:
     """Asks both about the same observations."""
 
     def __init__(self, policy: ValuingActor, portable: Portable, observation: ObservationSpec) -> None:
-        """`policy` acts and values as the file should; the outputs are those of `portable`."""
+        """`policy` gives the reference actions and values, `portable` the reference outputs."""
         self._policy, self._portable, self._observation = policy, portable, observation
 
     def parity(self, run: Run, recorded: Recorded) -> Parity:
-        """How far what `run` answers is from the policy."""
+        """Compare the answers of `run` with the policy."""
         both = list(self._answers(run, recorded))
         own, other = (tuple(map(np.concatenate, zip(*side, strict=True))) for side in zip(*both, strict=True))
         actions = np.isclose(other[0], own[0], rtol=1e-5, atol=1e-5).reshape(len(recorded), -1)
@@ -157,7 +157,7 @@ class Comparison:
         )
 
     def _answers(self, run: Run, recorded: Recorded) -> Iterator[tuple[Answers, Answers]]:
-        """The policy's answers and those of the file, for some observations after the others."""
+        """Yield answers of the policy and of the file, in groups of observations."""
         size = self._portable.state_size
         # What each of the four carries through the episode.
         acting, valuing, inner, carried = (np.zeros((1, size), np.float32) for _ in range(4))

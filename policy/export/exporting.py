@@ -1,4 +1,4 @@
-"""Writes a policy as one file that needs no Remuda, once it has shown that both act alike."""
+"""Exports a policy to a file without Remuda, and verifies that both act alike."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.wire.messages import Counters
 
 TOLERANCE = 1e-3
-"""Outputs and values may differ by this share of the largest one, or by this where it is below 1."""
+"""Largest accepted difference of outputs and values, as a share of the largest number, or absolute below 1."""
 LEAST_EQUAL = 0.99
-"""The least share of equal actions: two that are equally good may be told apart by the last digit."""
+"""Least share of equal actions: rounding may decide between equally good actions."""
 
 
 class PolicyExport:
-    """A policy that is to be exported."""
+    """An export of a policy."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class PolicyExport:
         counters: Counters,
         recorded: Recorded,
     ) -> None:
-        """`policy` has the weights of `algorithm`, and acts without a search. Where environments say which actions are
-        legal, and it chooses among them, the file takes that, too. Raises ExportError."""
+        """`policy` has the weights of `algorithm`, and acts without a search. The file accepts legal actions if
+        environments give them and the policy uses them. Raises ExportError."""
         portable = algorithm.portable()
         if portable is None:
             raise ExportError(
@@ -75,14 +75,14 @@ class PolicyExport:
 
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each input by name, without the batch."""
+        """Shape of each input by name, without the batch."""
         return self._deployable.inputs
 
     def write(self, path: Path, format: Format) -> ModelInfo:
-        """Write the file, what belongs to it, and its description, all at once at the end.
+        """Write the file with its description, all at once at the end.
 
-        Raises ExportError where the format cannot hold the policy, or what was written does not act as the policy does:
-        then nothing is written. Raises NoOnnxError and OSError.
+        Raises ExportError if the format does not support the policy, or if the file does not act like the policy;
+        nothing is written then. Raises NoOnnxError and OSError.
         """
         way = FORMATS[format]
         example = example_of(self._deployable, self._algorithm.observation)
@@ -143,9 +143,11 @@ class PolicyExport:
 
 @contextmanager
 def _plain_attention() -> Generator[None]:
-    """Let torch's attention be traced as what it is made of: its fast path is one operation that only torch has.
+    """Context in which torch's attention is traced as single operations: its fast path is an operation that only torch
+    has.
 
-    Of what a trace fixes, such as checks of shapes, torch warns; whether the file acts alike is looked at later."""
+    Hides torch's warnings about constants in a trace, such as checks of shapes: the file is verified later.
+    """
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -1,4 +1,4 @@
-"""The formats of exported policies: how each is written, and opened again to be compared."""
+"""Formats of exported policies: writing, and opening for the comparison."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from remuda.policy.files.model_artifact import LEGAL, Format, without_deprecatio
 
 
 class ExportError(Exception):
-    """The policy cannot be exported; the text says why, and what to do."""
+    """The policy cannot be exported; the message says why, and what to do."""
 
 
 class FileFormat(ABC):
-    """One format."""
+    """A file format."""
 
     suffix: str
 
     @abstractmethod
     def write(self, deployable: Deployable, example: tuple[torch.Tensor, ...], path: Path) -> None:
-        """Write the policy. `example`: all its inputs."""
+        """Write the policy. `example`: an example of all inputs."""
 
     @abstractmethod
     def run(self, path: Path) -> Run:
@@ -39,10 +39,10 @@ class FileFormat(ABC):
 
     @abstractmethod
     def usage(self, file: str, inputs: list[str], outputs: list[str]) -> list[str]:
-        """How to get an action, line by line; `inputs` without `legal`."""
+        """Code to get an action, line by line; `inputs` without `legal`."""
 
     def files(self, path: Path) -> list[Path]:
-        """What `write` writes."""
+        """Files written by `write`."""
         return [path]
 
 
@@ -84,10 +84,10 @@ class Onnx(FileFormat):
 
     suffix = ".onnx"
     OPSET = 17
-    """The first that has layer normalisation: onnxruntime 1.12, of 2022, reads it."""
+    """The first version with layer normalisation: supported since onnxruntime 1.12 (2022)."""
 
     def write(self, deployable: Deployable, example: tuple[torch.Tensor, ...], path: Path) -> None:
-        """By the exporter that reads traces: it is there without further packages, and takes milliseconds."""
+        """Write by torch's trace-based exporter: it needs no further packages, and takes milliseconds."""
         require_onnx()
         import onnx
 
@@ -144,7 +144,7 @@ def policy({arguments}):
 
 
 class Numpy(FileFormat):
-    """A module that needs numpy alone, and its weights beside it."""
+    """A module that needs only numpy, and a file of weights."""
 
     suffix = ".npz"
 
@@ -191,6 +191,6 @@ FORMATS: Mapping[Format, FileFormat] = {"torchscript": TorchScript(), "onnx": On
 
 
 def _identifier(name: str) -> str:
-    """The name of an argument for an input: other signs become underscores."""
+    """Name of the argument for an input: other characters become underscores."""
     plain = re.sub(r"\W", "_", name)
     return f"{plain}_" if keyword.iskeyword(plain) or plain in ("np", "w", "policy") else plain

@@ -1,4 +1,4 @@
-"""A policy as some lines of numpy: each operation of its trace becomes an expression."""
+"""Translates a policy into lines of numpy: each operation of its trace becomes an expression."""
 
 # pyright: reportUnknownLambdaType=false
 
@@ -17,15 +17,15 @@ from remuda.policy.networks import numpy_functions
 _END = (1 << 63) - 1
 """Slices of whole axes end here."""
 _DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-"""Numpy's names by the numbers that torch's types have in graphs."""
+"""Numpy's dtypes, by the numbers of torch's dtypes in graphs."""
 
 
 class NotInNumpyError(Exception):
-    """The policy computes something that has no form in numpy here."""
+    """The policy contains an operation without a translation to numpy."""
 
 
 class NumpyCode:
-    """The lines of a function in numpy, and the arrays that it reads by name as `w`."""
+    """Lines of a function in numpy, and its arrays by name, in `w`."""
 
     def __init__(self, traced: torch.jit.ScriptModule, arguments: Sequence[str]) -> None:
         """`arguments`: the names of the inputs. Raises NotInNumpyError."""
@@ -33,7 +33,7 @@ class NumpyCode:
         graph: Any = frozen.graph
         self.arrays: dict[str, np.ndarray] = {}
         self._made: dict[str, str] = {}
-        """Names by the texts that they stand for: what outputs and value have in common is computed once."""
+        """Names by the text of their expression: common expressions are computed once."""
         itself, *inputs = graph.inputs()
         # Texts and constants, by the names that values have in the graph.
         self._known: dict[str, Any] = {itself.debugName(): frozen}
@@ -44,8 +44,7 @@ class NumpyCode:
         self._returned: list[str] = self._known[answer.debugName()]
 
     def lines(self, outputs: Sequence[str]) -> list[str]:
-        """The lines of the function, with these names for what it returns; nothing that only one function reads has a
-        name."""
+        """Lines of the function, with these names for the results. Expressions used once are inlined."""
         lines = {names: text for text, names in self._made.items()}
         for name in list(lines):
             alone, texts = f"({name})", [*lines.values(), *self._returned]
@@ -63,7 +62,7 @@ class NumpyCode:
 
     @property
     def functions(self) -> list[str]:
-        """The texts of the functions that are called, and of those that these call."""
+        """Source of the called functions, and of functions called by these."""
         sources = dict(inspect.getmembers(numpy_functions, inspect.isfunction))
         own = {name: inspect.getsource(function) for name, function in sources.items()}
         text, found = "\n".join(self._made), dict[str, str]()
@@ -104,7 +103,7 @@ class NumpyCode:
         return given[0] if operation in _OFTEN_DONE and self._is_done(given[0], text) else self._named(text)
 
     def _is_done(self, name: str, text: str) -> bool:
-        """Whether an array is already what it is to become: flat, say, or of a type."""
+        """True if an array already has the form that an operation would give, for instance flat, or a dtype."""
         step = text.removeprefix(name).replace(f"({name})", "()")
         texts = {made: text for text, made in self._made.items()}
         while name in texts:
@@ -116,14 +115,14 @@ class NumpyCode:
         return False
 
     def _named(self, text: str, count: int = 1) -> str:
-        """The name of what a text computes, or the names of what it splits."""
+        """Name of an expression's result, or names of the parts of a split."""
         if text not in self._made:
             first = sum(names.count(",") + 1 for names in self._made.values()) + 1
             self._made[text] = ", ".join(f"x{first + index}" for index in range(count))
         return self._made[text]
 
     def _constant(self, name: str, constant: Any) -> Any:
-        """A constant as it is; of a tensor its number, or the text that reads it where it has axes."""
+        """Return a constant unchanged; for a tensor its number, or the text that reads its array."""
         if not isinstance(constant, torch.Tensor):
             return constant
         if not constant.dim():
@@ -142,7 +141,7 @@ def _number(value: Any) -> str:
 
 
 def _plain(sign: str) -> Callable[..., str]:
-    """`+` or `-`, whose third input is a factor of the second."""
+    """`+` or `-`; the third input is a factor of the second."""
 
     def text(left: Any, right: Any, factor: Any = 1) -> str:
         if right == 0:
@@ -158,7 +157,7 @@ def _product(left: Any, right: Any) -> str:
 
 
 def _called(name: str) -> Callable[..., str]:
-    """A function of one array."""
+    """A function of an array."""
     return lambda x, *_: f"{name}({x})"
 
 
@@ -180,7 +179,7 @@ def _flat(x: str, first: int, last: int) -> str:
 
 
 def _expand(x: str, sizes: Sequence[int], *_: Any) -> str:
-    """Numpy repeats what an axis of one lacks by itself."""
+    """Numpy broadcasts axes of length 1 automatically."""
     return x
 
 
@@ -206,7 +205,7 @@ def _reduced(name: str) -> Callable[..., str]:
 
 
 def _axes(axes: Sequence[Any]) -> str:
-    """Axes or sizes, some of which may be texts."""
+    """Text of axes or sizes, some of which may be expressions."""
     return str(axes[0]) if len(axes) == 1 else f"({', '.join(map(str, axes))})"
 
 
@@ -221,7 +220,7 @@ def _parts_of(sizes: Sequence[int]) -> list[int]:
 _OFTEN_DONE = {"flatten", "to"}
 """Operations that traces repeat."""
 _SPLITS = {"chunk", "unsafe_chunk", "split_with_sizes", "unbind"}
-"""Operations that give several arrays, which are then named."""
+"""Operations with several resulting arrays."""
 
 _OPERATIONS: Mapping[str, Callable[..., str]] = {
     "abs": _called("np.abs"),
@@ -287,4 +286,4 @@ _OPERATIONS: Mapping[str, Callable[..., str]] = {
     "view": lambda x, shape: f"{x}.reshape({_axes(shape)})",
     "zeros": lambda shape, dtype, *_: f"np.zeros({_axes(shape)}, np.{_DTYPES[dtype or 6]})",
 }
-"""What an operation of torch is in numpy, given texts and constants."""
+"""Translation of torch's operations to numpy, given texts and constants."""

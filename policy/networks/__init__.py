@@ -1,1 +1,1 @@
-"""Networks and what trains them: layers, gradients, the optimizer, normalisation."""
+"""Networks and their training: layers, gradients, optimizers, normalisation."""

@@ -1,4 +1,4 @@
-"""Runs by numpy what a program says: the forward pass of an output of a network."""
+"""Runs programs by numpy: the forward pass of a network's output."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _FUNCTIONS: Mapping[Function, Callable[[Floats], Floats]] = {
     "softplus": numpy_functions.softplus,
     "leaky_relu": numpy_functions.leaky_relu,
 }
-"""Of each number of an array that is not needed any more: some are put in its place."""
+"""Functions of each number of an array; some overwrite the array."""
 
 
 def compiled(steps: Steps, arrays: Arrays, observation: ObservationSpec) -> Forward:
-    """Make the forward pass of these steps by numpy; weights are copied only if they need another order.
+    """Make the forward pass of these steps by numpy. Copies weights only to change their order.
 
-    `observation`: what is read, for steps that take parts of it. Raises KeyError for an array that is missing.
+    `observation`: the description of the inputs, for steps on parts. Raises KeyError for a missing array.
     """
     return _Compiler(arrays, observation).chain(steps)
 
@@ -78,7 +78,7 @@ class _Compiler:
         return run
 
     def _ordered(self, steps: list[_Runnable]) -> list[_Runnable]:
-        """Let dense layers after images read the pixels in the order in which the images lie: this saves a copy."""
+        """Let dense layers after images read the pixels in memory order, which saves a copy."""
         ordered: list[_Runnable] = []
         for index, step in enumerate(steps):
             if isinstance(step, Flatten) and index and index + 1 < len(steps):
@@ -133,7 +133,7 @@ _Layer = tuple[np.ndarray, np.ndarray | None, Function | None]
 
 
 class _Perceptron:
-    """Dense layers one after the other, with a function after each."""
+    """Successive dense layers, each followed by a function."""
 
     def __init__(self, layers: list[_Layer]) -> None:
         self._layers = layers
@@ -157,10 +157,10 @@ class _Perceptron:
 
 
 class _Filters:
-    """A convolution as one matrix product over the windows of its images, with a function after it."""
+    """A convolution as one matrix product over the windows of its images, followed by a function."""
 
     def __init__(self, step: Convolution, arrays: Arrays, function: Function | None, scale: float) -> None:
-        """`scale`: the factor of the images. The filters get it, which are smaller."""
+        """`scale`: factor of the images, multiplied into the filters, which are smaller."""
         self.weight = arrays[step.weight]
         self._matrix = np.ascontiguousarray(self.weight.transpose(2, 3, 1, 0)).reshape(-1, len(self.weight))
         self._matrix *= np.float32(scale)
@@ -182,7 +182,7 @@ _Runnable = Step | _Perceptron | _Filters | Forward
 
 
 class _Merging:
-    """Puts dense layers and the functions after them together, and convolutions with theirs."""
+    """Merges dense layers and convolutions with the functions after them."""
 
     def __init__(self, arrays: Arrays) -> None:
         self._arrays = arrays
@@ -190,7 +190,7 @@ class _Merging:
         self._dense: list[_Layer] = []
         self._filters: Convolution | None = None
         self._scale = 1.0
-        """Of the images that the next convolution reads."""
+        """Scale of the images for the next convolution."""
 
     def of(self, steps: Steps) -> list[_Runnable]:
         """The same with fewer steps."""
@@ -210,7 +210,7 @@ class _Merging:
         return _folded(step, self._arrays) if isinstance(step, Dueling) else None
 
     def _applied(self, function: Function) -> bool:
-        """Let the step before apply a function, if it has none yet."""
+        """Merge a function into the step before, unless that step already has one."""
         if self._dense and self._dense[-1][2] is None:
             self._dense[-1] = (*self._dense[-1][:2], function)
             return True
@@ -241,8 +241,8 @@ class _Merging:
 
 
 def _folded(step: Dueling, arrays: Arrays) -> _Layer | None:
-    """A dueling head of two layers as one: value plus advantage less its mean is linear in both halves. None where
-    there are more."""
+    """Merge a dueling head of two layers into one layer: value plus advantage minus its mean is linear in both halves.
+    None for heads with more layers."""
     (value, *more), (advantage, *others) = step.value, step.advantage
     if more or others or not isinstance(value, Dense) or not isinstance(advantage, Dense):
         return None

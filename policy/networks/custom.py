@@ -1,4 +1,4 @@
-"""Modules of users: policy.encoder and policy.network, and their checks."""
+"""Modules of users, policy.encoder and policy.network, and their checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 @dataclass(frozen=True)
 class UserFunction:
-    """What a setting names."""
+    """The function named by a setting."""
 
     setting: str
     """Dotted."""
@@ -30,10 +30,10 @@ class UserFunction:
     """`module:function`."""
     kwargs: Mapping[str, object]
     source_dir: str | None
-    """The folder in which its module is looked for first."""
+    """Folder that is searched first for the module."""
 
     def __call__(self, *described: ObservationSpec | ActionSpec) -> nn.Module:
-        """Call the function. Raises UserCodeError where it gives no module."""
+        """Call the function. Raises UserCodeError unless it returns a module."""
         found = user_object(self.reference, setting=self.setting, source_dir=self.source_dir)
         make = cast("Callable[..., object]", found)
         try:
@@ -46,16 +46,16 @@ class UserFunction:
         return made
 
     def outputs(self, module: nn.Module, inputs: object, *, name: str, shape: tuple[int | str, ...]) -> torch.Tensor:
-        """Run a module of the user, without effects on it, on the inputs of two observations.
+        """Run a user's module on the inputs of two observations, without effects on it.
 
         Args:
-            module: what is run.
-            inputs: all that it reads: a tensor, or a dict of several.
-            name: what messages call it.
-            shape: what it should give; a word stands for any size.
+            module: the module.
+            inputs: its input: a tensor, or a dict of tensors.
+            name: name of the module in messages.
+            shape: expected shape of the output; a word stands for any size.
 
         Raises:
-            UserCodeError: it fails, or gives something else.
+            UserCodeError: the module fails, or returns another shape.
         """
         trained = module.training
         module.eval()
@@ -83,7 +83,7 @@ def _fits(found: tuple[int, ...], expected: tuple[int | str, ...]) -> bool:
 
 
 def shapes(inputs: object) -> str:
-    """The shape of a tensor, or of each of several, for messages."""
+    """Shape of a tensor, or of each tensor in a dict, for messages."""
     if isinstance(inputs, torch.Tensor):
         return f"{str(inputs.dtype).removeprefix('torch.')} {tuple(inputs.shape)}"
     assert isinstance(inputs, dict)
@@ -91,15 +91,15 @@ def shapes(inputs: object) -> str:
 
 
 Prepared = torch.Tensor | dict[str, torch.Tensor]
-"""Observations as encoders read them: numbers float32 [n, *shape]; images float32 in 0 … 1 [n, channels, height,
-width]; Discrete spaces one-hot [n, values]; of several parts a dict of these by the part's name."""
+"""Input of encoders: numbers float32 [n, *shape]; images float32 in 0 … 1 [n, channels, height, width]; Discrete spaces
+one-hot [n, values]; for several parts a dict by the part's name."""
 
 
 def reads(config: EncodedConfig, observation: ObservationSpec, source_dir: str | None) -> tuple[nn.Module | None, int]:
-    """Make the module that reads observations as encoded, and count its features: the encoder that the settings name,
-    or convolutions for images. None where the numbers themselves are the features.
+    """Make the module that reads encoded observations, and count its features: the encoder of the settings, or
+    convolutions for images. None if the numbers themselves are the features.
 
-    Raises UnsupportedSpaceError, and UserCodeError where the encoder cannot be made.
+    Raises UnsupportedSpaceError, and UserCodeError if the encoder cannot be made.
     """
     if config.encoder is not None:
         encoder = CustomEncoder(config, observation, source_dir)
@@ -109,7 +109,7 @@ def reads(config: EncodedConfig, observation: ObservationSpec, source_dir: str |
 
 
 class ReadingModule(CustomTrunk):
-    """Prepares encoded observations, and gives them to the user's module: [n, …] -> float32 [n, …]."""
+    """Prepares encoded observations for the user's module, and runs it: [n, …] -> float32 [n, …]."""
 
     def __init__(self, observation: ObservationSpec, module: nn.Module) -> None:
         super().__init__()
@@ -125,13 +125,13 @@ class ReadingModule(CustomTrunk):
         return joined([self.prepare, self.module], names)
 
     def example(self, observation: ObservationSpec) -> Prepared:
-        """Two observations as the module reads them."""
+        """Make two prepared observations."""
         prepared: Prepared = self.prepare(torch.from_numpy(observation.encode(observation.example(2))))
         return prepared
 
 
 class CustomEncoder(ReadingModule):
-    """One that the settings name: encoded observations [n, …] -> float32 [n, features]."""
+    """The encoder of the settings: encoded observations [n, …] -> float32 [n, features]."""
 
     def __init__(self, config: EncoderConfig, observation: ObservationSpec, source_dir: str | None) -> None:
         assert config.encoder is not None
@@ -139,11 +139,13 @@ class CustomEncoder(ReadingModule):
         super().__init__(observation, function(observation))
         example = self.example(observation)
         self.features = function.outputs(self.module, example, name="module", shape=(2, "features")).shape[1]
-        """Numbers that the module gives for each observation."""
+        """Number of features per observation."""
 
 
 class Preparation(nn.Module):
-    """Observations as ObservationSpec.encode gives them -> Prepared."""
+    """Turns observations encoded by ObservationSpec.encode, [n, …], into the input of encoders: numbers float32 [n,
+    *shape], images float32 in 0 … 1 [n, channels, height, width], Discrete spaces one-hot [n, values], or for several
+    parts a dict by the part's name."""
 
     def __init__(self, observation: ObservationSpec) -> None:
         super().__init__()
@@ -182,7 +184,7 @@ class Preparation(nn.Module):
 
 
 class CustomValues(nn.Module):
-    """Numbers of each action by a module of the user: encoded observations [n, …] -> float32 [n, *shape]."""
+    """Numbers per action by a user's module: encoded observations [n, …] -> float32 [n, *shape]."""
 
     def __init__(
         self,
@@ -194,7 +196,7 @@ class CustomValues(nn.Module):
         shape: tuple[int, ...],
         output: str,
     ) -> None:
-        """`output` is the name under which collectors compute these numbers, as one row. Raises UserCodeError."""
+        """`output`: name of these numbers in acting networks, as one row. Raises UserCodeError."""
         super().__init__()
         function = _function(config, source_dir)
         module = _learning(function, function(observation, action), "module")
@@ -203,7 +205,7 @@ class CustomValues(nn.Module):
         self._shape, self._output = shape, output
 
     def forward(self, observations: torch.Tensor, noise: object = None) -> torch.Tensor:
-        """See the class. There is no use for `noise`: it is for layers that a user's module does not have."""
+        """See the class. Ignores `noise`, which is for noisy layers."""
         numbers: torch.Tensor = self.reading(observations)
         return numbers.view(-1, *self._shape)
 
@@ -217,11 +219,11 @@ class ActorAndCritic:
     """The modules of a user's network with an actor and a critic."""
 
     encoder: ReadingModule
-    """Encoded observations [n, …] -> float32 [n, …]; observations as they are prepared where the user has none."""
+    """Encoded observations [n, …] -> float32 [n, …]; prepared observations if the user has no encoder."""
     actor: nn.Module
-    """What the encoder gives -> [n, outputs]."""
+    """Output of the encoder -> [n, outputs]."""
     critic: nn.Module
-    """The same, or one row of that and of an action's numbers -> [n, values]."""
+    """Output of the encoder, with the numbers of an action in the same row -> [n, values]."""
 
     @classmethod
     def made(
@@ -238,16 +240,16 @@ class ActorAndCritic:
         """Call the user's function.
 
         Args:
-            config: names it.
-            observation: what is read.
-            action: what the network is for.
+            config: names the function.
+            observation: description of the inputs.
+            action: description of the actions.
             source_dir: see UserFunction.
-            outputs: of the actor.
-            action_numbers: that the critic reads beside the features.
-            values: of the critic.
+            outputs: outputs of the actor.
+            action_numbers: numbers of an action among the critic's inputs.
+            values: outputs of the critic.
 
         Raises:
-            UserCodeError: it fails, or gives something else.
+            UserCodeError: the function fails, or returns something else.
         """
         function = _function(config, source_dir)
         made = function(observation, action)
@@ -265,7 +267,7 @@ class ActorAndCritic:
 
     @property
     def parameters(self) -> set[nn.Parameter]:
-        """Everything that it learns."""
+        """All parameters."""
         return {*self.encoder.parameters(), *self.actor.parameters(), *self.critic.parameters()}
 
 
@@ -298,7 +300,7 @@ def _learning(function: UserFunction, module: nn.Module, name: str) -> nn.Module
 
 
 def _seen(function: UserFunction, encoder: nn.Module | None, example: Prepared, *, as_rows: bool) -> torch.Tensor:
-    """What actor and critic read of two observations, which are rows of numbers if a critic reads actions beside."""
+    """Inputs of actor and critic for two observations; rows of numbers if a critic also reads actions."""
     if encoder is not None:
         return function.outputs(encoder, example, name="encoder", shape=(2, "features"))
     if isinstance(example, torch.Tensor) and (example.dim() == 2 or not as_rows):

@@ -1,8 +1,8 @@
-"""Encoders for `policy.encoder`: functions that make a module from prepared observations to features float32 [n, k].
+"""Encoders for `policy.encoder`: functions that return a module from prepared observations to features float32 [n, k].
 
-Prepared are numbers float32 [n, *shape]; images float32 between 0 and 1 [n, channels, height, width]; Discrete spaces
-one-hot [n, values]; Dict and Tuple spaces a dict of these, by the part's name. Numpy computes them where policies act,
-except transformers, and what reads several parts or numbers of several axes.
+Prepared observations are numbers float32 [n, *shape]; images float32 in 0 … 1 [n, channels, height, width]; Discrete
+spaces one-hot [n, values]; for Dict and Tuple spaces a dict of these, by the part's name. Acting policies compute
+encoders by numpy, except transformers, several parts, and numbers of several axes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ACTIVATIONS: Mapping[str, type[nn.Module]] = {
 
 
 _OF_IMAGE = 512
-"""Features of an image that is a part."""
+"""Features of an image among several parts."""
 
 
 def perceptron(
@@ -45,14 +45,15 @@ def perceptron(
     activation: Literal["relu", "tanh", "elu", "silu", "gelu"] = "relu",
     layer_norm: bool = False,
 ) -> nn.Module:
-    """Fully connected layers: observations of any shape, and of several parts, become one row of numbers first.
+    """Fully connected layers. Observations of any shape, also with several parts, are flattened to one row of numbers
+    first.
 
     Args:
-        observation: what is read.
-        hidden: units of each layer. The last are the features.
+        observation: description of the observations.
+        hidden: units of each layer. The last layer gives the features.
         activation: follows each layer.
-        layer_norm: each layer is normalised before its activation (Ba et al. 2016), as large or long-trained networks
-            of replay need it.
+        layer_norm: normalise each layer before its activation (Ba et al. 2016). Needed by large or long-trained
+            networks with replay.
     """
     _require("activation", activation, _ACTIVATIONS)
     first, width = _rows(observation)
@@ -92,14 +93,14 @@ def impala_resnet(
     layer_norm: bool = False,
 ) -> nn.Module:
     """The deep network of Espeholt et al. (2018, figure 3): sections of a convolution, a max pool that halves the
-    image, and two residual blocks of two convolutions each; then a fully connected layer.
+    image, and two residual blocks of two convolutions; then a fully connected layer.
 
     Args:
         observation: an image.
-        width: factor of the channels; 2 and 4 learn Procgen and Atari from fewer steps (Cobbe et al. 2020).
+        width: factor of the channels; with 2 and 4, Procgen and Atari need fewer steps (Cobbe et al. 2020).
         features: units of the last layer.
-        channels: of each section.
-        layer_norm: the features are normalised before the last relu.
+        channels: channels of each section.
+        layer_norm: normalise the features before the last relu.
     """
     pixels = Pixels.of(observation)
     if pixels is None:
@@ -119,13 +120,13 @@ def impala_resnet(
 def simba(observation: ObservationSpec, *, width: int = 128, blocks: int = 1, expansion: int = 4) -> nn.Module:
     """The residual perceptron of Lee et al. (2025, SimBa): a linear layer, residual blocks of layer norm and two linear
     layers, and a last layer norm. For SAC the paper takes 1 block of 128 for the actor and 2 of 512 for critics. Its
-    running normalisation of observations is `policy.normalize_observations`, where an algorithm has that.
+    running normalisation of observations is `policy.normalize_observations`, in algorithms with this setting.
 
     Args:
-        observation: numbers; other observations become one row first.
-        width: of the features.
-        blocks: how many there are.
-        expansion: how many times as wide a block is inside.
+        observation: numbers; other observations are flattened to one row first.
+        width: number of features.
+        blocks: number of residual blocks.
+        expansion: inner width of a block, as a multiple of `width`.
     """
     first, inputs = _rows(observation)
     layers: list[nn.Module] = [_orthogonal(nn.Linear(inputs, width), 1.0)]
@@ -147,19 +148,20 @@ def transformer(
     pooling: Literal["mean", "class"] = "mean",
     positions: bool = True,
 ) -> nn.Module:
-    """Layers of self-attention (Vaswani et al. 2017), each normalised before it is computed (Xiong et al. 2020).
+    """Layers of self-attention (Vaswani et al. 2017), with normalisation before each layer (Xiong et al. 2020).
 
-    Tokens are the rows of a Box [tokens, numbers], such as stacked observations or entities; or the parts of a Dict or
-    Tuple space, each brought to the same width by a layer of its own.
+    Tokens are the rows of a Box [tokens, numbers], such as stacked observations or entities, or the parts of a Dict or
+    Tuple space, each brought to the common width by a separate linear layer. Raises UnsupportedSpaceError for other
+    observations, and ValueError for invalid settings.
 
     Args:
         observation: numbers of two axes, or several parts.
-        width: of each token, and of the features; divisible by `heads`.
-        layers: how many there are.
-        heads: of attention, in each layer.
-        pooling: features are the mean of all tokens, or a token of their own that is learned (`class`).
-        positions: each token gets a learned vector that says which it is. Without it the order of the rows of a Box
-            changes nothing, as it should be for entities.
+        width: numbers per token, and features; divisible by `heads`.
+        layers: number of layers.
+        heads: heads of attention in each layer.
+        pooling: the features are the mean of all tokens (`mean`), or an additional learned token (`class`).
+        positions: add a learned vector per position. Without it, the order of the rows of a Box has no effect, as
+            entities require.
     """
     _require("pooling", pooling, ("mean", "class"))
     if width % heads:
@@ -182,13 +184,14 @@ def transformer(
 def by_parts(
     observation: ObservationSpec, *, parts: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 ) -> nn.Module:
-    """An encoder for each part of a Dict or Tuple space; the features of all beside each other, in the parts' order.
+    """An encoder for each part of a Dict or Tuple space; the features of all parts are concatenated, in the order of
+    the parts. Raises UnsupportedSpaceError for other spaces, and ValueError for unknown parts.
 
     Args:
-        observation: of several parts.
-        parts: by the part's name, the name of its `encoder` in this module, and that one's settings:
-            `{image: {encoder: impala_resnet, width: 2}}`. Parts that are not named stay the numbers that they are; an
-            image gets `nature_cnn`.
+        observation: an observation with several parts.
+        parts: by the part's name, the name of its `encoder` in this module and the encoder's settings, for instance
+            `{image: {encoder: impala_resnet, width: 2}}`. Without an entry, an image gets `nature_cnn`, and other
+            parts stay numbers.
     """
     if not observation.parts:
         raise UnsupportedSpaceError(f"by_parts reads Dict and Tuple spaces, and observations are {_shown(observation)}")
@@ -199,10 +202,10 @@ def by_parts(
 
 
 class Residual(nn.Sequential):
-    """Modules one after the other, whose outputs are added to their inputs (He et al. 2016)."""
+    """Successive modules with a residual connection: outputs are added to inputs (He et al. 2016)."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """[n, …], of one shape on both sides."""
+        """[n, …] -> the same shape."""
         change = input
         for module in self:
             change = module(change)
@@ -215,7 +218,7 @@ class Residual(nn.Sequential):
 
 
 class EncodedParts(nn.Module):
-    """Prepared observations of several parts -> the features of all encoders beside each other."""
+    """Prepared observations of several parts -> the features of all encoders, concatenated."""
 
     def __init__(self, encoders: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -259,7 +262,7 @@ class Transformer(nn.Module):
         *,
         positions: bool,
     ) -> None:
-        """`tokens` makes so many of an observation; the rest is as in `transformer`."""
+        """`tokens` makes `count` tokens of an observation; other arguments are those of `transformer`."""
         super().__init__()
         self.tokens = tokens
         self.positions = nn.Parameter(0.02 * torch.randn(count, width)) if positions else None
@@ -284,7 +287,7 @@ class Transformer(nn.Module):
 
 
 class _TokensOfParts(nn.Module):
-    """One token for each part: dict -> [n, parts, width]."""
+    """A token per part: dict -> [n, parts, width]."""
 
     def __init__(self, observation: ObservationSpec, width: int) -> None:
         super().__init__()
@@ -300,7 +303,7 @@ class _TokensOfParts(nn.Module):
 ENCODERS: Mapping[str, Callable[..., nn.Module]] = {
     function.__name__: function for function in (perceptron, nature_cnn, impala_resnet, simba, transformer)
 }
-"""By the names that `by_parts` knows."""
+"""Encoders for `by_parts`, by name."""
 
 
 def _part_encoder(part: ObservationSpec, settings: Mapping[str, Any] | None) -> nn.Module:
@@ -313,7 +316,7 @@ def _part_encoder(part: ObservationSpec, settings: Mapping[str, Any] | None) -> 
 
 
 def _parts(observation: ObservationSpec) -> dict[str, ObservationSpec]:
-    """The parts of an observation as observations of their own; those that count are one-hot rows."""
+    """Parts as separate observations; counted parts are one-hot rows."""
     return {
         part.name: ObservationSpec((sum(part.counts),), "float32")
         if part.counts
@@ -323,7 +326,7 @@ def _parts(observation: ObservationSpec) -> dict[str, ObservationSpec]:
 
 
 def _rows(observation: ObservationSpec) -> tuple[list[nn.Module], int]:
-    """The modules that make one row of numbers of a prepared observation, and how many numbers these are."""
+    """Modules that flatten a prepared observation to one row, and the length of the row."""
     if observation.parts:
         rows = {name: _row_of_part(part) for name, part in _parts(observation).items()}
         encoders = {name: encoder for name, (encoder, _) in rows.items()}
@@ -333,7 +336,7 @@ def _rows(observation: ObservationSpec) -> tuple[list[nn.Module], int]:
 
 
 def _row_of_part(part: ObservationSpec) -> tuple[nn.Module, int]:
-    """The module that makes one row of numbers of a part, and how many these are: convolutions read images."""
+    """Module that makes one row of a part, and the length of the row. Convolutions read images."""
     if part.is_image:
         return nature_cnn(part, features=_OF_IMAGE), _OF_IMAGE
     return nn.Flatten(), part.features

@@ -1,4 +1,4 @@
-"""All parameters of a network as one vector, so that clipping, stepping and copying are single operations."""
+"""All parameters of a network as one vector, so that clipping, optimizer steps and copies are single operations."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux has it
 
 
 class HugePageMemory:
-    """Gives out memory that is freed when all tensors on it are gone.
+    """Allocates tensors on huge pages, freed together with the last tensor.
 
-    A processor remembers where some thousand pages of 4 KiB are. An update of SAC touches more of them, and looks them
-    up again and again, for a twentieth of its time. Of pages of 2 MiB it needs ten.
+    A processor caches the addresses of some thousand pages of 4 KiB. An update of SAC touches more pages, and spends a
+    twentieth of its time on lookups. With pages of 2 MiB it needs ten pages.
     """
 
     def __init__(self) -> None:
         self._block: mmap.mmap | None = None
-        """The newest block; its bytes from `_next` up to `_end` are free."""
+        """The newest block; its bytes `_next` … `_end` are free."""
         self._next = self._end = 0
 
     def empty(self, shape: Sequence[int], *, like: torch.Tensor) -> torch.Tensor:
-        """A tensor of this shape with any numbers in it, of the type and on the device of another. It has a storage of
-        its own, so that a file it is saved in holds nothing else."""
+        """Make an uninitialised tensor of this shape, with the dtype and device of `like`. It has a separate storage,
+        so that a saved file contains no other tensor."""
         count = math.prod(shape)
         size = count * like.element_size()
         if _ADVICE is None or like.device.type != "cpu" or size < LEAST_BYTES:
@@ -53,7 +53,7 @@ class HugePageMemory:
 
 
 def _block(size: int, advice: int) -> tuple[mmap.mmap, int, int]:
-    """Whole huge pages for so many bytes, where they begin, and where they end."""
+    """Allocate whole huge pages for `size` bytes; returns the block, its first byte and its end."""
     whole = -(-size // PAGE_BYTES) * PAGE_BYTES
     block = mmap.mmap(-1, whole + PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a system without them gives small ones
@@ -63,17 +63,17 @@ def _block(size: int, advice: int) -> tuple[mmap.mmap, int, int]:
 
 
 LARGEST_BYTES = 32 << 20
-"""Largest block that comes from memory which is kept; glibc allows no more."""
+"""Size of the largest block whose memory is kept; glibc allows no more."""
 MOST_KEPT_BYTES = 1 << 30
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Let this process keep what it frees, up to MOST_KEPT_BYTES; returns whether its C library can be told so.
+    """Let this process keep freed memory, up to MOST_KEPT_BYTES; returns True if the C library supports it.
 
-    glibc gives large blocks back to the system at once. An update makes the same tensors as the one before: without
-    their memory it asks for them page by page, which takes a tenth of an update of Atari's network.
+    By default glibc returns large blocks to the system at once. An update allocates the same tensors as the update
+    before: new pages for them take a tenth of an update of Atari's network.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -84,38 +84,36 @@ def keep_freed_memory() -> bool:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A tensor of the graph, and the place of its gradient."""
+    """A leaf tensor of the graph, with its part of the gradient."""
 
     tensor: torch.Tensor
     gradient: torch.Tensor
     """A view of the vector of gradients."""
     span: slice
-    """The numbers of the vector that it has."""
+    """Indices in the vector."""
     node: OneNode | None = None
-    """Whose parameters these are, if they are recorded as one vector."""
+    """The node of these parameters, if they are recorded as one vector."""
     repeats: bool = False
-    """Whether a leaf before it has the same numbers: then both gradients add up."""
+    """True if an earlier leaf has the same numbers: both gradients are added."""
 
 
 @dataclass(frozen=True)
 class FlatPart:
-    """Parameters that lie beside each other in the vector: those of one network of several, with an optimizer of its
-    own."""
+    """Adjacent parameters of the vector: those of one of several networks, with a separate optimizer."""
 
     vector: torch.Tensor
     """A view of the parameters, without a graph."""
     gradient: torch.Tensor
-    """A view of their gradient."""
+    """A view of the gradient vector."""
     leaves: Sequence[Leaf]
-    """Everything that a loss's graph may begin with."""
+    """All leaves of a loss's graph."""
 
     @functools.cached_property
     def _tensors(self) -> tuple[torch.Tensor, ...]:
         return tuple(leaf.tensor for leaf in self.leaves)
 
     def backward(self, *losses: torch.Tensor) -> None:
-        """Write the gradient of the sum of losses (scalars) in place of the former one. Parameters that have no part in
-        them get 0."""
+        """Write the gradient of the sum of `losses` (scalars) to `gradient`. Parameters without influence get 0."""
         for leaf, gradient in zip(self.leaves, _gradients(losses, self._tensors), strict=True):
             if gradient is None:
                 if not leaf.repeats:
@@ -129,7 +127,7 @@ class FlatPart:
 
     @contextmanager
     def constant(self) -> Generator[None]:
-        """A context in which networks take these parameters for constants: they get no gradient of what is computed."""
+        """Context in which these parameters are constants: graphs recorded in it give them no gradient."""
         for leaf in self.leaves:
             leaf.tensor.requires_grad_(False)
         try:
@@ -139,7 +137,7 @@ class FlatPart:
                 leaf.tensor.requires_grad_(True)
 
     def clip_gradient(self, max_norm: float | None) -> torch.Tensor:
-        """Scale the gradient down to `max_norm` and return its norm from before (a scalar tensor)."""
+        """Scale the gradient down to the norm `max_norm` (None: no limit); return the norm before, a scalar tensor."""
         norm: torch.Tensor = torch.linalg.vector_norm(self.gradient)
         if max_norm is None:
             return norm
@@ -151,13 +149,13 @@ class FlatPart:
         return norm
 
     def follow(self, source: torch.Tensor, share: float) -> None:
-        """Move this share of the way to another vector of the same layout, as target networks do (Polyak averaging); 1
-        copies it."""
+        """Move by this share towards another vector of the same layout (Polyak averaging of target networks); 1 copies
+        it."""
         self.vector.lerp_(source, share)
 
 
 def _hand_on(parameters: Sequence[nn.Parameter], leaf: torch.Tensor) -> None:
-    """Give parameters the gradient that torch's own `backward` added to their leaf, for other optimizers."""
+    """Split the gradient that torch's `backward` added to the leaf among the parameters, for other optimizers."""
     assert leaf.grad is not None
     for parameter, part in zip(parameters, torch.split(leaf.grad, [one.numel() for one in parameters]), strict=True):
         own = part.view_as(parameter)
@@ -166,19 +164,19 @@ def _hand_on(parameters: Sequence[nn.Parameter], leaf: torch.Tensor) -> None:
 
 
 def _gradients(losses: tuple[torch.Tensor, ...], tensors: tuple[torch.Tensor, ...]) -> Sequence[torch.Tensor | None]:
-    """Those of the sum of losses by each tensor; None where it has no part in them. As torch.autograd.grad, whose
-    checks take a tenth of the update of a small network."""
+    """Gradients of the sum of losses by each tensor; None without influence. Same as torch.autograd.grad, whose checks
+    take a tenth of the update of a small network."""
     graphs = tuple(loss for loss in losses if loss.requires_grad) or losses  # one may be constant
     ones = tuple(torch.ones_like(loss) for loss in graphs)
     return _engine_run_backward(graphs, ones, False, False, tensors, allow_unreachable=True, accumulate_grad=False)
 
 
 class FlatParameters:
-    """Moves a network's parameters and gradients into two vectors; the network's own become views of them.
+    """Moves a network's parameters and gradients into two vectors; the network's tensors become views of them.
 
     For the small networks of reinforcement learning, clipping and Adam over a dozen tensors cost more than the
-    gradient itself; over one vector they cost a fifth. Load states into the network in place (never `assign=True`,
-    never `.to(device)` afterwards), or the views come loose.
+    gradient; over one vector they cost a fifth. Load states into the network in place, never with `assign=True`, and
+    never call `.to(device)` afterwards: otherwise the views are lost.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -198,12 +196,12 @@ class FlatParameters:
         self._whole = FlatPart(self.vector.detach(), self.gradient, self._leaves(network, parameters, gradients))
 
     def layers(self, *prefixes: str) -> list[str]:
-        """Names of the layers that have a weight and begin with one of these, in the order of the vector."""
+        """Names of the layers with a weight and one of these prefixes, in the order of the vector."""
         names = [name.removesuffix(".weight") for name, _ in self._layout if name.endswith(".weight")]
         return [name for name in names if name.startswith(prefixes)]
 
     def snapshot(self) -> dict[str, np.ndarray]:
-        """Copy the network's state to the host, by name: the vector in one transfer, and its buffers."""
+        """Copy the network's state to the host, by name: the vector in one transfer, and the buffers."""
         array = self.vector.detach().to("cpu", copy=True).numpy()
         named: dict[str, np.ndarray] = {}
         start = 0
@@ -225,8 +223,8 @@ class FlatParameters:
         return self._whole.clip_gradient(max_norm)
 
     def part(self, prefix: str) -> FlatPart:
-        """The parameters whose names begin with `prefix`, which lie beside each other. Raises ValueError if there are
-        none, or if others lie between them."""
+        """Return the adjacent parameters whose names begin with `prefix`. Raises ValueError if no name does, or if
+        other parameters lie between them."""
         inside = [name.startswith(prefix) for name, _ in self._layout]
         first = inside.index(True) if any(inside) else len(inside)
         end = first + sum(inside)
@@ -241,8 +239,8 @@ class FlatParameters:
     def _leaves(
         self, network: nn.Module, parameters: Sequence[nn.Parameter], gradients: Sequence[torch.Tensor]
     ) -> list[Leaf]:
-        """Layers that are one node have all their parameters as one leaf, where these lie beside each other. Each
-        parameter is one as well: a loss may use the layers by themselves."""
+        """Make the leaves. The layers of a node share a leaf if their parameters are adjacent. Every parameter is also
+        a leaf, for losses that use single layers."""
         numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
         ends = list(itertools.accumulate(parameter.numel() for parameter in parameters))
         flattened: list[Leaf] = []

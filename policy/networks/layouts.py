@@ -1,4 +1,4 @@
-"""How networks read observations: images, several parts, and recurrent cores. Imports no torch."""
+"""Layout of networks for images, several parts, and recurrent cores. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ATARI = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 SMALL = ((16, 3, 1),)
 """Of MinAtar's 10x10 pixels (Young and Tian 2019)."""
 _LEAST_FOR_ATARI = 36
-"""The least number of pixels per side for which ATARI's layers leave at least one."""
+"""Least pixels per side for ATARI's layers."""
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """What images look like, as ObservationSpec.encode gives them."""
+    """Format of encoded images (ObservationSpec.encode)."""
 
     channels: int
     height: int
@@ -32,11 +32,11 @@ class Pixels:
     channels_last: bool
     """Observations are [height, width, channels] instead of [channels, height, width]."""
     scale: float
-    """The factor that brings pixels between 0 and 1."""
+    """Factor that maps pixels to 0 … 1."""
 
     @classmethod
     def of(cls, observation: ObservationSpec) -> Pixels | None:
-        """Those of an observation; None if it is no image."""
+        """Format of an image observation; None for other observations."""
         if not observation.is_image:
             return None
         last = observation.channels_last
@@ -46,7 +46,7 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Convolution:
-    """One layer: its image's channels, and filters of `kernel` x `kernel` pixels, `stride` apart."""
+    """A convolution layer: input channels, and filters of `kernel` x `kernel` pixels at distance `stride`."""
 
     channels: int
     filters: int
@@ -56,7 +56,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """An image, the convolutions that read it, and the size of their output."""
+    """An image, its convolutions, and the size of their output."""
 
     pixels: Pixels
     layers: tuple[Convolution, ...]
@@ -65,9 +65,9 @@ class ImageLayout:
 
     @classmethod
     def of(cls, observation: ObservationSpec, convolution: Sequence[tuple[int, int, int]] | None) -> ImageLayout | None:
-        """Lay out the convolutions for an observation; None if it is no image.
+        """Lay out the convolutions for an observation; None if it is not an image.
 
-        Raises UnsupportedSpaceError if it is none and layers were requested, or if it is too small for them.
+        Raises UnsupportedSpaceError if layers were requested without an image, or if the image is too small for them.
         """
         pixels = Pixels.of(observation)
         if pixels is None:
@@ -95,19 +95,19 @@ class ImageLayout:
 
 @dataclass(frozen=True)
 class ImagePart:
-    """A part that convolutions read."""
+    """A part read by convolutions."""
 
     index: int
     """Of the part among all."""
     part: PackedPart
     observation: ObservationSpec
-    """The part as an observation of its own."""
+    """The part as a separate observation."""
     layout: ImageLayout
 
 
 @dataclass(frozen=True)
 class PartsLayout:
-    """The parts of a row of bytes. Its features are the vectors in their order, then the images' in theirs."""
+    """Parts of a row of bytes. The features are the vectors in order, then the features of the images in order."""
 
     vectors: tuple[PackedPart, ...]
     images: tuple[ImagePart, ...]
@@ -130,46 +130,46 @@ class PartsLayout:
 
     @property
     def features(self) -> int:
-        """Numbers that the layers after it read."""
+        """Number of inputs of the next layers."""
         return sum(map(width, self.vectors)) + sum(image.layout.features for image in self.images)
 
 
 InputLayout = ImageLayout | PartsLayout
-"""How observations that are no plain vector are read."""
+"""Layout of observations that are not a plain vector."""
 
 
 def input_layout(
     observation: ObservationSpec, convolution: Sequence[tuple[int, int, int]] | None
 ) -> InputLayout | None:
-    """Lay out an observation; None if it is one vector. Raises UnsupportedSpaceError, as ImageLayout.of does."""
+    """Lay out an observation; None for a vector. Raises UnsupportedSpaceError, as ImageLayout.of does."""
     if observation.parts:
         return PartsLayout.of(observation, convolution)
     return ImageLayout.of(observation, convolution)
 
 
 def features_of(observation: ObservationSpec, layout: InputLayout | None) -> int:
-    """Numbers that the first fully connected layer reads."""
+    """Number of inputs of the first fully connected layer."""
     return observation.features if layout is None else layout.features
 
 
 def width(part: PackedPart) -> int:
-    """Numbers that a network reads of a vector: one-hot where it counts."""
+    """Number of inputs for a vector; one-hot for counted parts."""
     return sum(part.counts) if part.counts else int(np.prod(part.shape, dtype=np.int64))
 
 
 def scale(part: PackedPart) -> float:
-    """The factor that brings bytes between 0 and 1; other numbers stay unchanged."""
+    """Factor that maps bytes to 0 … 1; 1 for other numbers."""
     return 1.0 / (part.high or 1.0) if part.dtype == "uint8" else 1.0
 
 
 def one_hot_offsets(part: PackedPart) -> NDArray[np.int64]:
-    """What is to be added to the entries of a part that counts, to find their ones among its `width` numbers."""
+    """Offsets that map the entries of a counted part to indices among its `width` numbers."""
     first = np.concatenate(([0], np.cumsum(part.counts)[:-1]))
     return first - np.array(part.starts, np.int64)
 
 
 def vector_of(part: PackedPart, rows: np.ndarray) -> NDArray[np.float32]:
-    """A vector as a network reads it: rows uint8 [n, bytes] -> float32 [n, width]."""
+    """Encode a vector part for a network: rows uint8 [n, bytes] -> float32 [n, width]."""
     entries = part.of(rows).reshape(len(rows), -1)
     if not part.counts:
         numbers: NDArray[np.float32] = entries.astype(np.float32)
@@ -180,8 +180,8 @@ def vector_of(part: PackedPart, rows: np.ndarray) -> NDArray[np.float32]:
 
 
 def flat(observation: ObservationSpec, observations: np.ndarray) -> np.ndarray:
-    """Observations [n, …] for networks that read one vector: as encoded, and where they have several parts, none of
-    them an image, the vectors of all beside each other: float32 [n, features]."""
+    """Encode observations [n, …] as one vector each: float32 [n, features]. With several parts, without images, the
+    vectors of all parts are concatenated."""
     if not observation.parts:
         return observation.encode(observations)
     return np.concatenate([vector_of(part, observations) for part in observation.parts], axis=1)
@@ -194,12 +194,12 @@ def require_readable(config: EncodedConfig, observation: ObservationSpec) -> Non
 
 
 def has_images(layout: InputLayout | None) -> bool:
-    """Whether convolutions read anything of an observation."""
+    """True if convolutions read a part of the observation."""
     return layout is not None and (isinstance(layout, ImageLayout) or bool(layout.images))
 
 
 def units(hidden: tuple[int, ...] | None, layout: InputLayout | None, *, default: tuple[int, ...]) -> tuple[int, ...]:
-    """Units of the hidden layers: those asked for, else `default`, and for images one wide layer."""
+    """Units of the hidden layers: `hidden`, or by default one wide layer for images, and `default` otherwise."""
     if hidden is not None:
         return hidden
     return (512,) if has_images(layout) else default
@@ -208,45 +208,45 @@ def units(hidden: tuple[int, ...] | None, layout: InputLayout | None, *, default
 CoreKind = Literal["lstm", "gru"]
 """Long short-term memory (Hochreiter and Schmidhuber 1997) or gated recurrent unit (Cho et al. 2014)."""
 GATES = {"lstm": 4, "gru": 3}
-"""How many rows of its weights each unit of a core has."""
+"""Gates per unit of a core: rows in its weights."""
 ENCODER, CORE, HEAD = "encoder.", "core.", "head."
-"""What the names of the three parts begin with in a network's state."""
+"""Prefixes of the three parts in a network's state."""
 
 
 @dataclass(frozen=True)
 class RecurrentLayout:
-    """How a recurrent network reads observations: an encoder or convolutions (of images), hidden layers, the core."""
+    """Layout of a recurrent network: an encoder or convolutions (for images), hidden layers, and the core."""
 
     numbers: int
-    """Of an observation, where they are normalised."""
+    """Numbers per normalised observation."""
     hidden: tuple[int, ...]
-    """Units of the layers between the observation and the core, one at least, each followed by the activation."""
+    """Units of the layers between observation and core, at least one layer, each followed by the activation."""
     activation: Literal["tanh", "relu"]
     core: CoreKind
     units: int
-    """Of the core: numbers that the head reads."""
+    """Units of the core: inputs of the head."""
     normalizes: bool = False
-    """Observations, which are no images then, are brought to running mean 0 and standard deviation 1 first."""
+    """True if observations, which are not images, are scaled to running mean 0 and standard deviation 1 first."""
 
     @property
     def state_size(self) -> int:
-        """Numbers that are carried from one observation to the next. An LSTM's are its outputs, then its cells."""
+        """Numbers carried from one observation to the next. For an LSTM: outputs, then cells."""
         return 2 * self.units if self.core == "lstm" else self.units
 
     @property
     def encoded(self) -> int:
-        """Numbers that the core reads."""
+        """Number of inputs of the core."""
         return self.hidden[-1]
 
     @property
     def remembered(self) -> ObservationSpec:
-        """What the core gives, as the head reads it: like observations of a Box."""
+        """Description of the core's outputs for the head: observations of a Box."""
         return ObservationSpec((self.units,), "float32")
 
 
 def begins_of(valid: np.ndarray) -> np.ndarray:
-    """Which observations [B, T + 1] are the first of an episode, given which steps [B, T] are no resets. What came
-    before the first observation is in its state."""
+    """Mark the observations [B, T + 1] that begin an episode, given `valid` [B, T] (False for resets). The state
+    contains the time before the first observation."""
     begins = np.zeros((valid.shape[0], valid.shape[1] + 1), np.bool_)
     begins[:, 1:] = ~valid
     return begins

@@ -1,4 +1,4 @@
-"""Running mean and variance of a stream of numbers, and scaling by them."""
+"""Running mean and variance of numbers, and normalisation."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from remuda.policy.ranks import Ranks
 
 CLIP = 10.0
-"""Normalised numbers are clipped to ± this: one outlier must not drown a batch."""
+"""Normalised numbers are clipped to ± this, so that one outlier cannot dominate a batch."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and (population) variance of each of k numbers over `count` rows so far. Immutable."""
+    """Mean and (population) variance of k numbers over `count` rows so far. Immutable."""
 
     mean: NDArray[np.float64]
     """float64 [k]; 0 before the first row."""
     variance: NDArray[np.float64]
-    """float64 [k]; 1 before the first row, so that nothing is scaled yet."""
+    """float64 [k]; 1 before the first row, so that nothing is scaled."""
     count: float
 
     EPSILON: ClassVar[float] = 1e-8
-    """Added to the variance, for numbers that never change."""
+    """Added to the variance, for constant numbers."""
 
     @classmethod
     def empty(cls, size: int) -> Moments:
@@ -41,7 +41,7 @@ class Moments:
 
     @classmethod
     def of_all(cls, ranks: Ranks, rows: NDArray[np.floating]) -> Moments:
-        """The moments of the rows [n, k] of all ranks together; each has an n of its own. The same in all of them."""
+        """Moments of the rows [n, k] of all ranks together, equal in all ranks; n may differ between ranks."""
         own = cls.of(rows)
         if ranks.world_size == 1:
             return own
@@ -69,7 +69,7 @@ class Moments:
 
     @property
     def scale(self) -> NDArray[np.float64]:
-        """One over the standard deviation: float64 [k]."""
+        """1 / standard deviation: float64 [k]."""
         return 1.0 / np.sqrt(self.variance + self.EPSILON)
 
 
@@ -81,9 +81,10 @@ def running_returns(
     *,
     discount: float,
 ) -> NDArray[np.float64]:
-    """Discounted sums of the rewards so far, per slot of segments [B, T]: float64 [n], of the n valid slots.
+    """Discounted sums of past rewards, per slot of segments [B, T]: float64 [n], of the n valid slots. Rewards are
+    divided by their standard deviation.
 
-    `before` [B] is what each sum was before its segment. Their standard deviation is what rewards are divided by.
+    `reward` is float32 [B, T], `done` and `valid` bool [B, T]; `before` float32 [B] holds each sum before its segment.
     """
     sums = np.zeros(reward.shape, np.float64)
     running = before.astype(np.float64)

@@ -1,6 +1,6 @@
-"""Functions of torch written in numpy: collectors call them, and `remuda export --format numpy` copies their text.
+"""Functions of torch in numpy: for collectors, and for `remuda export --format numpy`, which copies their text.
 
-So each needs nothing but numpy as `np`, and those above it. None changes its inputs.
+Each needs only numpy as `np` and the functions above it, and does not change its inputs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ def relu(x: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)), which cannot overflow like this."""
+    """1 / (1 + exp(-x)), without overflow."""
     halved: np.ndarray = np.tanh(x / 2)
     return (halved + 1) / 2
 
 
 def silu(x: np.ndarray) -> np.ndarray:
-    """A relu that is bent around 0."""
+    """x * sigmoid(x)."""
     bent: np.ndarray = x * sigmoid(x)
     return bent
 
@@ -74,7 +74,7 @@ def erf(x: np.ndarray) -> np.ndarray:
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
-    """The Gaussian error linear unit: each number times the share of the normal distribution below it."""
+    """The Gaussian error linear unit: x times the normal distribution function of x."""
     weighed: np.ndarray = x * (0.5 + 0.5 * erf(x / x.dtype.type(np.sqrt(2.0)))).astype(x.dtype)
     return weighed
 
@@ -93,7 +93,7 @@ def layer_norm(
 def batch_norm(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray, mean: np.ndarray, variance: np.ndarray, epsilon: float
 ) -> np.ndarray:
-    """The running scale of each channel."""
+    """Normalise each channel by running moments."""
     scale = weight / np.sqrt(variance + np.float32(epsilon))
     shape = (1, -1) + (1,) * (x.ndim - 2)
     scaled: np.ndarray = x * scale.reshape(shape) + (bias - mean * scale).reshape(shape)
@@ -101,7 +101,7 @@ def batch_norm(
 
 
 def windows(x: np.ndarray, kernel: tuple[int, ...], stride: list[int], padding: list[int]) -> np.ndarray:
-    """What filters see of images: [n, channels, height, width, *kernel]."""
+    """Windows of images: [n, channels, height, width, *kernel]."""
     x = np.pad(x, ((0, 0), (0, 0), (padding[0], padding[0]), (padding[1], padding[1])))
     seen: np.ndarray = np.lib.stride_tricks.sliding_window_view(x, kernel, (2, 3))
     return seen[:, :, :: stride[0], :: stride[1]]
@@ -117,19 +117,19 @@ def convolution(
 
 
 def average(x: np.ndarray, kernel: list[int], stride: list[int], padding: list[int]) -> np.ndarray:
-    """Means of windows of images, the padding among them."""
+    """Means of windows of images, including padding."""
     mean: np.ndarray = windows(x, tuple(kernel), stride, padding).mean((4, 5))
     return mean
 
 
 def one_hot(x: np.ndarray, classes: int) -> np.ndarray:
-    """A 1 at each index."""
+    """1 at each index, 0 elsewhere."""
     ones: np.ndarray = (x[..., None] == np.arange(classes)).astype(np.int64)
     return ones
 
 
 def scatter(into: np.ndarray, axis: int, index: np.ndarray, value: float) -> np.ndarray:
-    """A number put at each index."""
+    """Write a number at each index."""
     filled = into.copy()
     np.put_along_axis(filled, index, value, axis)
     return filled

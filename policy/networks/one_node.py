@@ -1,6 +1,6 @@
 """Layers as one node of autograd's graph.
 
-Recording each of their operations takes as long as the small products of reinforcement learning themselves.
+Recording each operation takes as long as the small matrix products of reinforcement learning.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ Outputs = tuple[torch.Tensor, ...]
 
 
 class OneNode(Lowers, ABC):
-    """Layers with a backward pass that is written for the whole. Modules keep one as an attribute and call `recorded`
-    in their `forward`. Derivatives of gradients are refused."""
+    """Layers with one backward pass for all. Modules keep it as an attribute and call `recorded` in `forward`. Second
+    derivatives are refused."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self.parameters = list(parameters)
-        """The weight and the bias of each layer."""
+        """Weight and bias of each layer."""
         self._leaf: torch.Tensor | None = None
-        """All parameters as one vector, in any order; see `flatten`."""
+        """Vector of all parameters, in any order; see `flatten`."""
         self._order: list[int] = []
-        """Of the parts of the vector by order, which parameter each is."""
+        """Index of the parameter in each part of the vector."""
         self._sizes: list[int] = []
-        """Of each of them."""
+        """Length of each part."""
         self._no_gradients: tuple[None, ...] = ()
-        """For each view of the vector."""
+        """None for each view of the vector."""
         self._spare: tuple[torch.Tensor, list[torch.Tensor]] | None = None
-        """A vector of gradients that nobody reads any more, and its parts."""
+        """A released vector of gradients, and its parts."""
         self._written: tuple[torch.Tensor, list[torch.Tensor]] | None = None
-        """The newest such vector that was written."""
+        """The newest vector of gradients, and its parts."""
 
     @abstractmethod
     def run(self, inputs: torch.Tensor) -> tuple[Outputs, object]:
-        """The outputs for the inputs [n, inputs], without a graph, and everything that `backward` reads. That has none
-        of the outputs: the graph keeps it and they keep the graph; in a circle they would wait for Python's
-        collector."""
+        """Compute the outputs for inputs [n, inputs] without a graph, and the trace for `backward`. The trace must not
+        contain the outputs: the graph keeps the trace and the outputs keep the graph, and such a circle waits for
+        Python's garbage collector."""
 
     @abstractmethod
     def backward(
@@ -52,12 +52,12 @@ class OneNode(Lowers, ABC):
         *,
         to_inputs: bool,
     ) -> torch.Tensor | None:
-        """Write a loss's gradient by each parameter to `out`, given that by each output, None for 0; returns that by
-        the inputs, if it is asked for. Where `out` is None, nobody asks."""
+        """Write a loss's gradient by each parameter to `out` (None: not needed), given the gradients by the outputs
+        (None: 0). Returns the gradient by the inputs, if `to_inputs`."""
 
     @abstractmethod
     def fix(self, values: Sequence[torch.Tensor]) -> None:
-        """Told the memory of all parameters, which stays the same from now on."""
+        """Use this memory for all parameters from now on."""
 
     def recorded(self, inputs: torch.Tensor) -> Outputs:
         """The outputs for the inputs [n, inputs], in the graph."""
@@ -66,8 +66,8 @@ class OneNode(Lowers, ABC):
     # --- one vector of all parameters: autograd takes some microseconds for each tensor
 
     def flatten(self, leaf: torch.Tensor, order: list[int]) -> None:
-        """Record all parameters as one leaf of the graph: a vector on their memory, in which parameter number
-        `places`[k] comes as number k. Its gradient is theirs."""
+        """Record all parameters as one leaf of the graph: a vector on their memory, with parameter number `order`[k] at
+        position k. Its gradient is theirs."""
         self._leaf, self._order = leaf, order
         self._sizes = [self.parameters[index].numel() for index in order]
         values = self.views(leaf.detach())
@@ -75,7 +75,7 @@ class OneNode(Lowers, ABC):
         self.fix(values)
 
     def gradients(self, needed: Sequence[bool]) -> tuple[Sequence[torch.Tensor | None], Sequence[torch.Tensor | None]]:
-        """Tensors with any numbers, for the gradient of each leaf that needs one, and of each parameter."""
+        """Make uninitialised tensors for the gradients of the leaves that need one, and of each parameter."""
         if self._leaf is None:
             each = zip(self.parameters, needed, strict=True)
             own = [torch.empty_like(tensor, requires_grad=False) if needs else None for tensor, needs in each]
@@ -90,12 +90,12 @@ class OneNode(Lowers, ABC):
         return spare[:1], spare[1]
 
     def release(self) -> None:
-        """Say that nobody reads the newest vector of gradients any more."""
+        """Reuse the newest vector of gradients: nothing reads it any more."""
         self._spare = self._written
 
     def views(self, vector: torch.Tensor) -> list[torch.Tensor]:
-        """View a vector like the leaf as the parameters, and in any other ways in which `fix` and `backward` want it
-        after them."""
+        """Split a vector like the leaf into views of the parameters, followed by any further views for `fix` and
+        `backward`."""
         parts = [vector] * len(self._order)
         for index, part in zip(self._order, torch.split(vector, self._sizes), strict=True):
             parts[index] = part.view_as(self.parameters[index])
@@ -103,7 +103,7 @@ class OneNode(Lowers, ABC):
 
 
 class _Node(torch.autograd.Function):
-    """The layers, by their own parameters or by one vector of them."""
+    """The node of the layers in the graph."""
 
     @staticmethod
     def forward(ctx: Any, layers: OneNode, inputs: torch.Tensor, *_leaves: torch.Tensor) -> Outputs:
@@ -124,7 +124,7 @@ _recorded = cast("Callable[..., Outputs]", _Node.apply)
 
 
 def require_one_derivative() -> None:
-    """Raise RuntimeError where the way back is itself recorded (`create_graph=True`): its derivative would be wrong."""
+    """Raise RuntimeError if the backward pass is recorded (`create_graph=True`): its derivative would be wrong."""
     if torch.is_grad_enabled():
         raise RuntimeError(
             "Remuda's own layers and distributions have no second derivatives, and create_graph=True asks for them: "
@@ -133,6 +133,6 @@ def require_one_derivative() -> None:
 
 
 def nodes_of(network: nn.Module) -> Iterator[OneNode]:
-    """Those that a network's modules keep."""
+    """Nodes kept by a network's modules."""
     for module in network.modules():
         yield from (part for part in vars(module).values() if isinstance(part, OneNode))

@@ -27,11 +27,11 @@ from remuda.policy.networks.flat_parameters import FlatPart, HugePageMemory
 from remuda.policy.saved_state import misfits
 
 FIRST = "adam"
-"""Whose a state is that has no name: there was no other optimizer when it was saved."""
+"""Name of the optimizer in states without a name: older Remuda had no other."""
 
 
 class Kept(Protocol):
-    """What checkpoints keep of an optimizer, or of several."""
+    """State of an optimizer, or of several, in checkpoints."""
 
     def state(self) -> dict[str, object]: ...
 
@@ -41,30 +41,31 @@ class Kept(Protocol):
 
 
 class Optimizer(ABC):
-    """Moves a parameter vector along its gradient vector; both are given once and changed in place by their owner."""
+    """Moves a parameter vector by its gradient vector, in place. Both are given once; their owner writes the gradient
+    before each step."""
 
     learning_rate: float
     """May be changed between steps."""
 
     def __init__(self, name: str, vector: torch.Tensor, gradient: torch.Tensor, *, learning_rate: float) -> None:
-        """`name` is that of `learner.optimizer`."""
+        """`name`: value of `learner.optimizer`."""
         self._name, self._vector, self._gradient = name, vector, gradient
         self.learning_rate = learning_rate
 
     @abstractmethod
     def step(self) -> None:
-        """Take one step."""
+        """Move the vector by the present gradient."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, object]) -> None:
-        """Continue from a state without misfits. The learning rate and all other settings stay this optimizer's."""
+        """Continue from a state without misfits. Learning rate and other settings do not change."""
 
     def state(self) -> dict[str, object]:
-        """Its name, and what it remembers. Tensors are live, not copies."""
+        """Name and state. Tensors are live, not copies."""
         return {"name": self._name, **self._remembered()}
 
     def misfits(self, state: object) -> list[str]:
-        """The reasons why a saved state cannot be loaded; empty if it fits."""
+        """Reasons why a saved state cannot be loaded; empty if it fits."""
         if not isinstance(state, Mapping):
             return ["optimizer: missing"]
         given = dict(cast("Mapping[str, object]", state))
@@ -86,12 +87,12 @@ class Optimizer(ABC):
 
 
 class VectorOptimizer(Optimizer):
-    """Remembers the number of its steps, and vectors like that of the parameters."""
+    """An optimizer whose state is a number of steps, and vectors like the parameters."""
 
     def __init__(
         self, name: str, vector: torch.Tensor, gradient: torch.Tensor, *moments: str, learning_rate: float
     ) -> None:
-        """`moments` name the vectors, which begin with zeros."""
+        """`moments`: names of the vectors, initially zeros."""
         super().__init__(name, vector, gradient, learning_rate=learning_rate)
         self._steps = 0
         memory = HugePageMemory()
@@ -113,7 +114,7 @@ class VectorOptimizer(Optimizer):
 
 
 class Optimizers:
-    """Several of them, by the name of what each moves."""
+    """Several optimizers, by the name of their part of the parameters."""
 
     def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
         self._optimizers = dict(optimizers)
@@ -122,11 +123,11 @@ class Optimizers:
         return self._optimizers[name]
 
     def state(self) -> dict[str, object]:
-        """That of each, by name."""
+        """States by name."""
         return {name: optimizer.state() for name, optimizer in self._optimizers.items()}
 
     def misfits(self, state: object) -> list[str]:
-        """The reasons why a saved state cannot be loaded; empty if it fits."""
+        """Reasons why a saved state cannot be loaded; empty if it fits."""
         given = dict(cast("Mapping[str, object]", state)) if isinstance(state, Mapping) else {}
         each = ((name, optimizer.misfits(given.get(name))) for name, optimizer in self._optimizers.items())
         return [f"{name}: {problem}" for name, problems in each for problem in problems]
@@ -215,7 +216,7 @@ class Rmsprop(VectorOptimizer):
         self._vector.add_(momentum, alpha=-self.learning_rate)
 
     def _root_of(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Take a gradient into the running means; returns the root that divides it, epsilon included."""
+        """Update the running means by a gradient; returns the root that divides the gradient, including epsilon."""
         settings, square = self._settings, self._moments[_MEAN_SQUARE]
         square.mul_(settings.alpha).addcmul_(gradient, gradient, value=1 - settings.alpha)
         variance = square
@@ -232,7 +233,7 @@ _ASKED = ("step", "state_dict", "load_state_dict", "param_groups")
 
 
 class Steps(Protocol):
-    """The part of torch.optim.Optimizer that is asked for."""
+    """Used part of torch.optim.Optimizer."""
 
     param_groups: list[dict[str, object]]
 
@@ -241,16 +242,16 @@ class Steps(Protocol):
         ...
 
     def state_dict(self) -> dict[str, object]:
-        """What goes into checkpoints: numbers, text and tensors."""
+        """State for checkpoints: numbers, text and tensors."""
         ...
 
     def load_state_dict(self, state: dict[str, object], /) -> object:
-        """Continue from such a state."""
+        """Continue from a state of `state_dict`."""
         ...
 
 
 class CustomOptimizer(Optimizer):
-    """Gives the user's class one parameter: the whole vector."""
+    """Runs the user's class on one parameter: the whole vector."""
 
     def __init__(
         self,
@@ -317,7 +318,7 @@ class CustomOptimizer(Optimizer):
 
 
 def _load(made: Steps, state: Mapping[str, object]) -> None:
-    """Load what the class remembers. What its constructor takes stays as it was given."""
+    """Load the state of the class. Arguments of its constructor keep their values."""
     given = [dict(group) for group in made.param_groups]
     made.load_state_dict(copy.deepcopy(cast("dict[str, object]", state[_STATE])))
     try:
@@ -329,8 +330,8 @@ def _load(made: Steps, state: Mapping[str, object]) -> None:
 
 
 def make_optimizer(config: ExperimentConfig, part: FlatPart, *, learning_rate: float | None = None) -> Optimizer:
-    """Make what moves these parameters along their gradient, by `learner.optimizer` and its settings, at the learner's
-    learning rate unless they have one of their own. Raises UserCodeError where a user's class cannot be made."""
+    """Make the optimizer of these parameters, by `learner.optimizer` and its settings. `learning_rate` None: the
+    learner's. Raises UserCodeError if a user's class cannot be made."""
     learner, vector, gradient = config.learner, part.vector, part.gradient
     rate = learner.learning_rate if learning_rate is None else learning_rate
     kind = BUILT_IN_OPTIMIZERS.get(learner.optimizer)

@@ -1,8 +1,7 @@
-"""Perceptrons made of torch's layers, as one node of autograd's graph.
+"""Perceptrons of torch's layers, as one node of autograd's graph.
 
-The layers stay torch's own: they learn, are saved and are exported as modules. Recording each of their operations takes
-as long as the small products of reinforcement learning themselves, so all layers are recorded at once, with a backward
-pass written for the whole.
+The layers stay torch's: they are learned, saved and exported as modules. Recording each operation takes as long as the
+small matrix products of reinforcement learning, so all layers are recorded at once, with one backward pass.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ Activation = Literal["tanh", "relu"]
 
 @dataclass
 class _Dense:
-    """A fully connected layer, and what follows it."""
+    """A fully connected layer, and its activation."""
 
     weight: nn.Parameter
     """[outputs, inputs]."""
     bias: nn.Parameter
     activation: Activation | None
     lowers: bool = False
-    """Whether the product may be computed in bfloat16."""
+    """True if the product may be computed in bfloat16."""
     fixed: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
-    """The parameters as `values` gives them, where their memory stays the same."""
+    """Cached result of `values`, once the memory is fixed."""
 
     def copy(self, memo: dict[int, Any]) -> _Dense:
         """The layer in a copy of the network; `memo` is deepcopy's."""
@@ -50,23 +49,23 @@ class _Dense:
 
 @dataclass
 class _Trace:
-    """Everything that the backward pass of some layers reads."""
+    """Data of some layers for the backward pass."""
 
     outputs: list[torch.Tensor]
-    """The inputs [n, inputs], then the outputs of each layer, but of the last of a head. Between the layers they may be
+    """The inputs [n, inputs], then the outputs of each layer, except the last layer of a head. Hidden outputs may be
     bfloat16."""
     weights: list[torch.Tensor]
-    """The weight of each layer as the product read it: the parameter, or a rounded copy."""
+    """Weight of each layer in its product: the parameter, or a rounded copy."""
     rounded: list[bool]
-    """Whether the product of each layer read float32 as bfloat16; see `rounding`."""
+    """True for each layer whose product read float32 as bfloat16; see `rounding`."""
 
 
 class Perceptrons(OneNode):
-    """Heads that read the outputs of shared layers, or the inputs where there are none.
+    """Heads on the outputs of shared layers, or on the inputs without shared layers.
 
-    Gives the same numbers as the modules, to rounding, and their gradients by autograd as usual. Networks keep them as
-    an attribute and call them in their `forward`. Derivatives of gradients are not available. The first layer, which
-    reads observations, and the last of each head are never computed in bfloat16.
+    Gives the same numbers as the modules, up to rounding, with gradients by autograd. Networks keep it as an attribute
+    and call it in `forward`. Second derivatives are not available. The first layer, which reads observations, and the
+    last layer of each head are never computed in bfloat16.
     """
 
     def __init__(
@@ -89,10 +88,10 @@ class Perceptrons(OneNode):
         super().__init__([tensor for layer in every for tensor in (layer.weight, layer.bias)])
         lengths = [len(layers) for layers in (self._shared, *self._heads)]
         self._begins = [2 * end for end in itertools.accumulate(lengths)]
-        """Which parameter is the first of each head, and their number."""
+        """Index of each head's first parameter, and the number of parameters."""
         self._alike = 0 if split else _number_alike(self._heads)
         self._stacks: list[_Dense] = []
-        """The first layers of all heads as one each, where they are `_alike` and lie at equal distances."""
+        """The first layers of all heads, stacked, if they are `_alike` and lie at equal distances in memory."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Perceptrons:
         """Copy the layers, but not the leaf: the parameters of the copy lie elsewhere."""
@@ -110,7 +109,7 @@ class Perceptrons(OneNode):
         ]
 
     def views(self, vector: torch.Tensor) -> list[torch.Tensor]:
-        """See OneNode; then the weight and the bias of each stack."""
+        """See OneNode; followed by weight and bias of each stack."""
         parts = super().views(vector)
         indices = range(2 * self._alike)
         stacks = [_stack([parts[begin + index] for begin in self._begins[:-1]]) for index in indices]
@@ -127,15 +126,15 @@ class Perceptrons(OneNode):
         dueling: bool = False,
         value_last: bool = False,
     ) -> Perceptrons | None:
-        """Read fully connected layers with tanh or relu between them; None where other modules are among them.
+        """Read fully connected layers with tanh or relu between them; None if the modules contain other layers.
 
         Args:
-            heads: One module for each output.
-            shared: Modules before them, one after the other.
-            split: Each head reads an equal share of what the shared layers give; otherwise each reads all of it.
-            dueling: The heads are a value [n, 1] and advantages [n, actions], which become action values (Wang et al.
+            heads: one module per output.
+            shared: successive modules before the heads.
+            split: each head reads an equal share of the shared outputs; otherwise all of them.
+            dueling: the heads are a value [n, 1] and advantages [n, actions], which become action values (Wang et al.
                 2016, equation 9).
-            value_last: The last head has one output, a value, which is given as [n].
+            value_last: the last head has one output, a value, returned as [n].
         """
         of_heads = [_layers((head,)) for head in heads]
         before = _layers(shared)
@@ -144,19 +143,19 @@ class Perceptrons(OneNode):
         return cls([head for head in of_heads if head], before, split=split, dueling=dueling, value_last=value_last)
 
     def __call__(self, inputs: torch.Tensor) -> Outputs:
-        """The outputs of each head for the inputs float32 [n, inputs]: [n, outputs]; of dueling heads the action
-        values alone."""
+        """Compute the outputs of each head, [n, outputs], for inputs float32 [n, inputs]; for dueling heads only the
+        action values."""
         return self.recorded(inputs) if torch.is_grad_enabled() else self.run(inputs)[0]
 
     def head(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
-        """The outputs of one head alone, without a graph: [n, outputs]."""
+        """Compute the outputs of one head, without a graph: [n, outputs]."""
         part = self._parts(self._run(self._shared, inputs).outputs[-1])[index]
         return self._run(self._heads[index], part).outputs[-1]
 
     # --- forward
 
     def _parts(self, features: torch.Tensor) -> Sequence[torch.Tensor]:
-        """The inputs of each head."""
+        """Inputs of each head."""
         return features.chunk(len(self._heads), dim=1) if self._split else [features] * len(self._heads)
 
     def _joined(self, outputs: list[torch.Tensor]) -> Outputs:
@@ -165,7 +164,7 @@ class Perceptrons(OneNode):
         return (dueling_values(*outputs),) if self._dueling else tuple(outputs)
 
     def _by_heads(self, by: Sequence[torch.Tensor | None], heads: Sequence[_Trace]) -> Sequence[torch.Tensor | None]:
-        """The gradient by what each head gave before `_joined`."""
+        """Gradients by the heads' outputs before `_joined`."""
         if self._value_last and (by_value := by[-1]) is not None:
             by = (*by[:-1], by_value.unsqueeze(1))
         return _by_dueling(by[0], heads) if self._dueling else by
@@ -192,7 +191,7 @@ class Perceptrons(OneNode):
     # --- backward
 
     def run(self, inputs: torch.Tensor) -> tuple[Outputs, tuple[_Trace, _Trace, list[_Trace]]]:
-        """See OneNode: what the shared layers made, the stacks, and the other layers of each head."""
+        """See OneNode. The trace has three parts: shared layers, stacks, and remaining layers of each head."""
         shared = self._run(self._shared, inputs)
         stacks = self._stacks if self.products is None or self.products.precision != "bfloat16" else []
         features = shared.outputs[-1]
@@ -240,7 +239,7 @@ def dueling_values(value: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor
 
 
 def _layers(modules: Iterable[nn.Module]) -> list[_Dense] | None:
-    """The layers of modules one after the other; None where something else is among them."""
+    """Layers of successive modules; None if the modules contain other layers."""
     found: list[_Dense] = []
     for module in modules:
         for part in module if isinstance(module, nn.Sequential) else (module,):
@@ -255,7 +254,7 @@ def _layers(modules: Iterable[nn.Module]) -> list[_Dense] | None:
 
 
 def _number_alike(heads: Sequence[Sequence[_Dense]]) -> int:
-    """How many layers from the first are alike in every one of several heads, of those before the last."""
+    """Number of first layers that are alike in all heads, without the last layer."""
     number = 0
     for layers in zip(*(head[:-1] for head in heads), strict=False):
         if len(heads) == 1 or len({(layer.weight.shape, layer.activation) for layer in layers}) > 1:
@@ -276,7 +275,7 @@ def _stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
 def _lowered_product(
     products: Products, layer: _Dense, inputs: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, bool]:
-    """The outputs of a layer in bfloat16, the weight that the product read, and whether float32 was rounded."""
+    """Compute a layer in bfloat16; returns its outputs, the weight of the product, and True if float32 was rounded."""
     rounds = products.lowering is not Lowering.COPIED
     number = layer.weight.dtype if rounds else torch.bfloat16
     with rounding(rounds) as read:
@@ -293,8 +292,8 @@ def _backward(
     to_inputs: bool,
     out_inputs: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Write a loss's gradient by the parameters of some layers; returns that by their inputs, if it is asked for, in
-    `out_inputs`, if that is given."""
+    """Write a loss's gradient by the parameters of some layers. Returns the gradient by their inputs, if `to_inputs`,
+    in `out_inputs` if given."""
     for index in reversed(range(len(layers))):
         layer, weight, rounds = layers[index], trace.weights[index], trace.rounded[index]
         if layer.activation is not None:
@@ -319,7 +318,8 @@ def _through(
     continues: bool,
     out_inputs: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Write the gradient of a layer; returns that by its inputs if the way back `continues`, else the one given."""
+    """Write the gradient of a layer. Returns the gradient by its inputs if the backward pass `continues`, else
+    `gradient`."""
     by_weight, by_bias = out[:2]
     product = torch.mm if gradient.dim() == 2 else torch.bmm
     if by_weight is not None:
@@ -350,7 +350,7 @@ def _before_activation(activation: Activation, outputs: torch.Tensor, gradient: 
 
 
 def _by_dueling(by_values: torch.Tensor | None, heads: Sequence[_Trace]) -> list[torch.Tensor | None]:
-    """The gradient by the inputs of `dueling_values`, given that by the action values [n, actions]."""
+    """Gradients by the inputs of `dueling_values`, given the gradient by the action values [n, actions]."""
     if by_values is None:
         return [None] * len(heads)
     by_value = by_values.sum(dim=1, keepdim=True)
@@ -365,8 +365,7 @@ def _sum(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _as(like: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The values in the precision of `like`. Most have it; asking torch to convert them takes several times as long as
-    a look."""
+    """Convert to the dtype of `like`, if needed: a check here is several times as fast as torch's conversion."""
     return values if values.dtype is like.dtype else values.to(like.dtype)
 
 

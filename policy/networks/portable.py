@@ -1,4 +1,4 @@
-"""A policy as one torch module that needs nothing else: this is traced for model/, and exported."""
+"""A policy as one self-contained torch module, for model/ and for exports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remuda.policy.networks.torch_networks import ActorCriticNetwork, RunningMom
 from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 Answer = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
-"""What a method says, together with the states to carry on where the policy is recurrent."""
+"""Output of a method; with the next states, for a recurrent policy."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,16 @@ class Normalisation:
 
 
 class Portable(nn.Module):
-    """Takes observations [batch, …] as an environment gives them, and gives actions as it takes them. That of a
-    RecurrentNetwork takes states [batch, state_size], too, 0 where an episode begins, and gives the states to take with
-    the next observations.
+    """Maps observations [batch, …] of the environment to actions for the environment. With a RecurrentNetwork it also
+    takes states [batch, state_size], 0 at the begin of an episode, and returns the states for the next observations.
 
-    Shares its network with the algorithm it comes from. Every method can be traced, for any batch size; whatever
-    training changes is a parameter or a buffer, so that a trace can be given what has been learned since. The outputs'
-    name says how they become actions; a subclass says what else is different in its algorithm.
+    Shares its network with the algorithm. Every method can be traced, for any batch size. All learned values are
+    parameters or buffers, so that a trace can be updated. The output name determines how outputs become actions; a
+    subclass handles further differences of its algorithm.
     """
 
     state_size: int = 0
-    """Numbers that are carried from one observation of an episode to the next; 0: none."""
+    """Numbers carried between the observations of an episode; 0: none."""
 
     def __init__(
         self,
@@ -55,12 +54,12 @@ class Portable(nn.Module):
         """Make a policy of a network.
 
         Args:
-            network: maps encoded observations [batch, …], or what its core remembers, to outputs [batch, k].
-            observation: what environments give.
-            action: what they take.
-            output_name: what the outputs are.
-            exploration: how much `sample` explores: the share of random actions of `q_values`.
-            moments: by which the network itself normalises observations.
+            network: maps encoded observations [batch, …], or the outputs of a recurrent core, to outputs [batch, k].
+            observation: the environment's observations.
+            action: the environment's actions.
+            output_name: meaning of the outputs.
+            exploration: exploration of `sample`: the share of random actions for `q_values`.
+            moments: running moments of observations in the network.
         """
         super().__init__()
         self.network = network
@@ -80,7 +79,7 @@ class Portable(nn.Module):
 
     @property
     def head(self) -> nn.Module:
-        """What gives the outputs: the network, or what reads a recurrent one's core."""
+        """The module that computes the outputs: the network, or the head of a recurrent network."""
         return cast("nn.Module", self.network.head) if isinstance(self.network, RecurrentNetwork) else self.network
 
     # --- the methods of model/
@@ -108,7 +107,7 @@ class Portable(nn.Module):
     # --- what they are made of
 
     def seen(self, observation: torch.Tensor, state: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """What the head reads, and the states to carry on."""
+        """Inputs of the head, and the next states."""
         encoded = self.encoded(observation)
         if not isinstance(self.network, RecurrentNetwork):
             return encoded, None
@@ -122,11 +121,11 @@ class Portable(nn.Module):
         return outputs
 
     def exploring(self, seen: torch.Tensor) -> torch.Tensor:
-        """The outputs by which `sample` draws."""
+        """Outputs for `sample`."""
         return self.outputs(seen)
 
     def values(self, seen: torch.Tensor) -> torch.Tensor:
-        """The returns [batch] expected from here on: of action values, that of the best."""
+        """Expected returns [batch]: for action values, those of the best action."""
         return self.outputs(seen).amax(1)
 
     def best(self, outputs: torch.Tensor) -> torch.Tensor:
@@ -134,7 +133,7 @@ class Portable(nn.Module):
         return self.to_environment(outputs if self._action.is_box else self._each(outputs, _likeliest))
 
     def drawn(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Actions that explore, given the outputs."""
+        """Actions with exploration, given the outputs."""
         if self.output_name == "q_values":
             return self.to_environment(self._epsilon_greedy(outputs))
         if self.output_name == "logits":
@@ -174,7 +173,7 @@ class Portable(nn.Module):
         return torch.where(explores, chance, values.argmax(1))
 
     def _each(self, outputs: torch.Tensor, choose: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """Indices [batch] that are chosen by outputs; or [batch, components], each by its own."""
+        """Choose indices [batch] by outputs, or [batch, components], each by its outputs."""
         counts = list(self._action.counts)
         if not counts:
             return choose(outputs)
@@ -187,8 +186,8 @@ class PortableActorCritic(Portable):
     def __init__(
         self, network: nn.Module, observation: ObservationSpec, action: ActionSpec, *, scaled_rewards: bool
     ) -> None:
-        """`network`: an ActorCriticNetwork, or a recurrent one whose head is one. `scaled_rewards`: its values are in
-        rewards divided by its running moments."""
+        """`network`: an ActorCriticNetwork, or a recurrent network with such a head. `scaled_rewards`: the values refer
+        to rewards divided by the running moments."""
         moments = network.observations if isinstance(network, ActorCriticNetwork) and network.normalizes else None
         name: OutputName = "action_mean" if action.is_box else "logits"
         super().__init__(network, observation, action, name, moments=moments)

@@ -1,4 +1,4 @@
-"""In which precision the large products of an update are computed: float32, or bfloat16 where that is faster."""
+"""Precision of the large matrix products of an update: float32, or bfloat16 if faster."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch import nn
 from remuda.config.learning import Precision
 
 LEAST_MULTIPLICATIONS = 1 << 20
-"""Of a matrix product, rows x inputs x outputs: up to this size (64 x 128 x 128) bfloat16 is slower, since it takes
-time beside the product: for copies of its operands on a GPU, for oneDNN's own start on a CPU."""
+"""Largest matrix product, rows x inputs x outputs, that stays float32 (64 x 128 x 128): bfloat16 has a fixed cost,
+copies of the operands on a GPU and the start of oneDNN on a CPU."""
 
 
 class _Multiplying(Protocol):
@@ -23,23 +23,23 @@ class _Multiplying(Protocol):
 
 
 _ONEDNN = cast("_Multiplying", getattr(torch.backends.mkldnn, "matmul"))  # noqa: B009  (torch's annotations miss it)
-"""How oneDNN multiplies matrices of float32: "bf16" allows it to round them."""
+"""oneDNN's setting for products of float32 matrices: "bf16" allows rounding."""
 
 
 class Lowering(Enum):
-    """How a device multiplies matrices of float32 in bfloat16. All add up in float32."""
+    """Method of a device for float32 products in bfloat16. All methods accumulate in float32."""
 
     READ = "read"
-    """oneDNN rounds operands as it reads them, which takes half as long as copies of them. The product is float32."""
+    """oneDNN rounds operands while reading them, twice as fast as copies. The product is float32."""
     COPIED = "copied"
-    """Operands are copied to bfloat16; the product is rounded to it."""
+    """Operands are copied to bfloat16; the product is rounded to bfloat16."""
     ROUNDED = "rounded"
-    """Operands are rounded, and multiplied as float32: no faster, but close to what others compute. The product is
+    """Operands are rounded, and multiplied as float32: not faster, but close to the other methods. The product is
     float32."""
 
 
 def lowering(device: torch.device) -> Lowering:
-    """How this device does it."""
+    """Method of this device."""
     if device.type != "cpu":
         return Lowering.COPIED
     if onednn_rounds():
@@ -49,8 +49,8 @@ def lowering(device: torch.device) -> Lowering:
 
 @functools.cache
 def onednn_rounds() -> bool:
-    """Whether oneDNN rounds operands on this processor. It is tried, since without AMX it multiplies in float32
-    whatever it was told, also where it says that it knows bfloat16."""
+    """True if oneDNN rounds operands on this processor. Found by a test product, since without AMX it multiplies in
+    float32 whatever the setting, even if it reports bfloat16."""
     rows, inputs, outputs = 128, 128, 128
     ones = torch.full((rows, inputs), 1.0 + 2.0**-12)  # in bfloat16 it is 1
     with _allowed_to_round():
@@ -72,8 +72,8 @@ def _allowed_to_round() -> Generator[None]:
 
 @contextmanager
 def rounding(rounds: bool) -> Generator[Callable[[torch.Tensor], torch.Tensor]]:
-    """Within it products of float32 matrices on a CPU read their operands as bfloat16, if it `rounds`, and add up in
-    float32; each operand is to go through the function that it gives."""
+    """Context in which products of float32 matrices on a CPU read their operands as bfloat16, if `rounds`, and
+    accumulate in float32. Pass each operand through the function that it yields."""
     if not rounds:
         yield _as_it_is
     elif not onednn_rounds():
@@ -92,18 +92,18 @@ def _rounded(operand: torch.Tensor) -> torch.Tensor:
 
 
 class Hardware(IntEnum):
-    """What a device has for products in bfloat16."""
+    """Support of a device for products in bfloat16."""
 
     NOTHING = 0
-    """They are emulated, and slower: convolutions several times."""
+    """Emulated, and slower: convolutions several times."""
     INSTRUCTIONS = 1
-    """They may be faster or slower than those in float32: that has to be timed."""
+    """Faster or slower than float32: must be timed."""
     FASTER = 2
-    """They are about twice as fast or more, where they are large enough."""
+    """About twice as fast or more, for large products."""
 
 
 def hardware(device: torch.device) -> Hardware:
-    """What this device has; a kind of device that is not known counts as one that has nothing."""
+    """Support of this device; unknown devices count as NOTHING."""
     if device.type == "cuda":
         return Hardware.FASTER if torch.cuda.is_bf16_supported(including_emulation=False) else Hardware.NOTHING
     if device.type != "cpu":
@@ -115,37 +115,36 @@ def hardware(device: torch.device) -> Hardware:
 
 
 class Lowers:
-    """Something whose products may be computed in bfloat16 while it learns."""
+    """Base of modules whose products may be computed in bfloat16 during learning."""
 
     products: Products | None = None
-    """Decides which; None: none."""
+    """Precision of the products; None: float32."""
 
 
 class Products:
-    """How the products of one algorithm's networks are computed while they learn. Its networks share it.
+    """Precision of the products in an algorithm's networks during learning, shared by its networks.
 
-    Weights, gradients, the optimizer, losses, sums over rows, the first layer of a perceptron (which reads observations
-    that may have large offsets) and the last layer of every network stay float32; a product in bfloat16 adds up in
-    float32.
+    Always float32: weights, gradients, the optimizer, losses, sums over rows, the first layer of a perceptron (which
+    reads observations, possibly with large offsets) and the last layer of every network. Products in bfloat16
+    accumulate in float32.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.precision: Precision = "float32"
-        """What products of more than LEAST_MULTIPLICATIONS, and convolutions, are computed in. May be changed between
-        updates."""
+        """Precision of convolutions and of products above LEAST_MULTIPLICATIONS. May change between updates."""
         self.decided: Precision | None = None
-        """What `learner.precision: auto` has decided; checkpoints keep it. None: nothing yet."""
+        """Decision of `learner.precision: auto`, kept in checkpoints; None: not yet decided."""
         self.lowered = False
-        """Whether any product was computed in bfloat16 so far."""
+        """True once a product was computed in bfloat16."""
 
     @functools.cached_property
     def lowering(self) -> Lowering:
-        """How products are computed in bfloat16."""
+        """Method of this device for products in bfloat16."""
         return lowering(self.device)
 
     def lowers(self, rows: int, inputs: int, outputs: int) -> bool:
-        """Whether a product [rows, inputs] x [inputs, outputs] is to be computed in bfloat16."""
+        """True if a product [rows, inputs] x [inputs, outputs] is to be computed in bfloat16."""
         lower = self.precision == "bfloat16" and rows * inputs * outputs > LEAST_MULTIPLICATIONS
         self.lowered |= lower
         return lower
@@ -161,10 +160,10 @@ class Products:
             return torch.bmm(read(left), read(right), out=out)
 
     def multiply_transposed(self, left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-        """Likewise matrices [count, rows, inputs], transposed, by [count, rows, outputs].
+        """Multiply transposed matrices [count, rows, inputs] by [count, rows, outputs], as `multiply` does.
 
-        Where oneDNN rounds, one by one: of several that are transposed, or have gaps between them, it gets copies,
-        which take longer than the product.
+        Where oneDNN rounds, one product at a time: for several transposed or strided matrices it makes copies, which
+        take longer than the product.
         """
         if self.lowering is not Lowering.READ or not self.lowers(left.shape[1], left.shape[2], right.shape[2]):
             return self.multiply(left.transpose(1, 2), right, out=out)
@@ -174,7 +173,7 @@ class Products:
         return out
 
     def reach(self, network: nn.Module) -> Products:
-        """Decide from now on how a network is computed, with everything in it that `Lowers`."""
+        """Set the precision of a network and of all its parts that derive from `Lowers`."""
         for module in network.modules():
             for part in (module, *vars(module).values()):
                 if isinstance(part, Lowers):
@@ -182,8 +181,7 @@ class Products:
         return self
 
     def of_modules(self) -> AbstractContextManager[object]:
-        """A context in which torch's modules compute in this precision; those that end with an OutputLayer give float32
-        all the same."""
+        """Context in which torch's modules compute in this precision; an OutputLayer still gives float32."""
         if self.precision != "bfloat16":
             return nullcontext()
         self.lowered = True

@@ -1,7 +1,8 @@
-"""How a network computes an output, as data: read from its modules, published with its weights, run by numpy.
+"""Programs: the computation of a network's output as data, read from its modules, published with its weights, run by
+numpy.
 
-So collectors act without torch, which takes 1.6 s and 190 MiB to import, and no network is written a second time. See
-remuda.policy.networks.reading for the modules that can be read, and remuda.policy.networks.compiled for what runs.
+So collectors act without torch, whose import takes 1.6 s and 190 MiB, and every network is written once. See
+remuda.policy.networks.reading for the supported modules, and remuda.policy.networks.compiled for the execution.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msgspec import Struct
 from remuda.policy.saved_state import StateMismatchError
 
 PROGRAM = "acting_program"
-"""Names the programs among the published arrays of a network, or of one of its parts."""
+"""Name of the programs among the published arrays of a network, or suffix for one of its parts."""
 
 Function = Literal["relu", "tanh", "sigmoid", "elu", "silu", "gelu", "gelu_tanh", "softplus", "leaky_relu"]
 
@@ -27,7 +28,7 @@ class Dense(Struct, frozen=True, tag=True):
     """The name of [outputs, inputs]; with an `index`, of [layers, inputs, outputs]."""
     bias: str | None
     index: int | None = None
-    """Which of several layers beside each other."""
+    """Index among stacked layers."""
 
 
 class Convolution(Struct, frozen=True, tag=True):
@@ -41,7 +42,7 @@ class Convolution(Struct, frozen=True, tag=True):
 
 
 class MaxPool(Struct, frozen=True, tag=True):
-    """The largest number of each window of an image [n, height, width, channels]."""
+    """Maximum of each window of an image [n, height, width, channels]."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -55,7 +56,7 @@ class Apply(Struct, frozen=True, tag=True):
 
 
 class LayerNorm(Struct, frozen=True, tag=True):
-    """Brings each row to mean 0 and variance 1 (Ba et al. 2016)."""
+    """Scales each row to mean 0 and variance 1 (Ba et al. 2016)."""
 
     weight: str | None
     bias: str | None
@@ -77,18 +78,18 @@ class ReadPixels(Struct, frozen=True, tag=True):
 
 
 class Flatten(Struct, frozen=True, tag=True):
-    """Makes one row of an image, ordered as channels, height, width."""
+    """Flattens an image to one row, in the order channels, height, width."""
 
 
 class Parts(Struct, frozen=True, tag=True):
-    """Reads observations of several parts: the vectors in their order, then the features of the images in theirs."""
+    """Reads observations of several parts: the vectors in order, then the features of the images in order."""
 
     images: tuple[tuple[int, tuple[Step, ...]], ...]
-    """Which parts are images, and the steps that read each."""
+    """Index of each image among the parts, and its steps."""
 
 
 class Dueling(Struct, frozen=True, tag=True):
-    """Action values of a state's value and of advantages, each by a half of the inputs (Wang et al. 2016)."""
+    """Action values from a state's value and from advantages, each with a half of the inputs (Wang et al. 2016)."""
 
     value: tuple[Step, ...]
     advantage: tuple[Step, ...]
@@ -103,11 +104,11 @@ class Residual(Struct, frozen=True, tag=True):
 Step = Dense | Convolution | MaxPool | Apply | LayerNorm | Normalise | ReadPixels | Flatten | Parts | Dueling | Residual
 Steps = tuple[Step, ...]
 Programs = dict[str, Steps | None]
-"""The steps of each output; None where only torch can compute it."""
+"""Steps of each output; None if only torch can compute it."""
 
 
 def encoded(programs: Programs) -> np.ndarray:
-    """Programs as an array that is published beside the weights: uint8 [bytes]."""
+    """Encode programs as an array for publication with the weights: uint8 [bytes]."""
     return np.frombuffer(msgspec.json.encode(programs), np.uint8)
 
 
@@ -120,7 +121,7 @@ def decoded(array: np.ndarray) -> Programs:
 
 
 def has_convolutions(steps: Steps) -> bool:
-    """Whether the steps read images, which torch may do faster than numpy."""
+    """True if the steps read images: torch may be faster than numpy."""
     inner = [step.images for step in steps if isinstance(step, Parts)]
     return any(isinstance(step, Convolution) for step in steps) or any(
         has_convolutions(own) for images in inner for _, own in images
@@ -128,9 +129,10 @@ def has_convolutions(steps: Steps) -> bool:
 
 
 def gives_rows(steps: Steps, *, of_image: bool = False) -> bool | None:
-    """Whether steps give rows [n, k], and not images; None where they do not fit each other.
+    """True if the steps give rows [n, k], False for images; None if successive steps do not fit.
 
-    `of_image`: whether they read images [n, height, width, channels]."""
+    `of_image`: True if the input is an image [n, height, width, channels].
+    """
     image = of_image
     for step in steps:
         if isinstance(step, Residual):

@@ -1,9 +1,8 @@
-"""Reads how a network acts from its modules, for collectors that compute it without torch.
+"""Reads programs from the modules of a network, for collectors without torch.
 
-A network has a method `acting()`, which gives the modules of each output by name, one after the other. Known are
-torch's fully connected layers, convolutions, max pools, layer normalisation, activations, and everything with a method
-`steps`.
-An output with other modules is computed by torch, from the same modules.
+A network's method `acting()` returns the modules of each output by name. Supported are torch's fully connected layers,
+convolutions, max pools, layer normalisation and activations, and modules with a method `steps`. Outputs with other
+modules are computed by torch.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ _FUNCTIONS: Mapping[type[nn.Module], Function] = {
 
 @runtime_checkable
 class Acts(Protocol):
-    """A network, or a part of it, that computes outputs for acting."""
+    """A network, or a part of it, with outputs for acting."""
 
     def acting(self) -> Mapping[str, nn.Module]:
-        """The modules of each output, which map encoded inputs [n, …] to float32 [n, outputs]."""
+        """Modules of each output, from encoded inputs [n, …] to float32 [n, outputs]."""
         ...
 
 
 @runtime_checkable
 class Readable(Protocol):
-    """A module that says itself how it is computed."""
+    """A module that describes its own computation."""
 
     def steps(self, names: Names) -> Steps | None:
-        """The steps that compute it; None where only torch can."""
+        """Steps of the computation; None if only torch can compute it."""
         ...
 
 
@@ -67,16 +66,16 @@ class Names:
         return self._names[id(tensor)]
 
     def knows(self, tensor: torch.Tensor) -> bool:
-        """Whether the network has such a parameter or buffer."""
+        """True if the network has this parameter or buffer."""
         return id(tensor) in self._names
 
     def maybe(self, tensor: torch.Tensor | None) -> str | None:
-        """The same; None for None."""
+        """Name of a tensor; None for None."""
         return None if tensor is None else self.of(tensor)
 
 
 def programs(network: nn.Module) -> dict[str, np.ndarray]:
-    """Those of a network and of its parts that act, by the names under which they are published."""
+    """Programs of a network and of its acting parts, by their published names."""
     found: dict[str, np.ndarray] = {}
     for prefix, module in cast("Iterator[tuple[str, nn.Module]]", network.named_modules()):
         if isinstance(module, Acts):
@@ -85,7 +84,7 @@ def programs(network: nn.Module) -> dict[str, np.ndarray]:
 
 
 def programs_of(part: Acts) -> Programs:
-    """The steps of each output of a network, or of a part of it, by the part's own names."""
+    """Steps of each output of a network, or of a part of it with the part's own names."""
     assert isinstance(part, nn.Module)
     names = Names(part)
     read = {output: steps_of(module, names) for output, module in part.acting().items()}
@@ -93,7 +92,7 @@ def programs_of(part: Acts) -> Programs:
 
 
 def steps_of(module: nn.Module, names: Names) -> Steps | None:
-    """How a module is computed; None where only torch can."""
+    """Steps of a module; None if only torch can compute it."""
     if isinstance(module, Readable):
         return module.steps(names)
     if type(module) is nn.Sequential:
@@ -118,15 +117,15 @@ def steps_of(module: nn.Module, names: Names) -> Steps | None:
 
 
 def _is_plain(module: nn.Module, names: Names) -> bool:
-    """Whether torch's class computes it, with parameters of its own. A class that users derived from one of torch's may
-    compute something else, and hooks and parametrisations (spectral norm) compute weights."""
+    """True if the class is torch's own, with plain parameters. A user's subclass may compute something else, and hooks
+    and parametrisations (spectral norm) change weights."""
     weights = (getattr(module, name, None) for name in ("weight", "bias"))
     known = all(names.knows(weight) for weight in weights if isinstance(weight, torch.Tensor))
     return known and type(module).forward.__module__.startswith("torch.")
 
 
 def joined(modules: Sequence[nn.Module], names: Names) -> Steps | None:
-    """How modules are computed one after the other."""
+    """Steps of successive modules."""
     steps: Steps = ()
     for module in modules:
         own = steps_of(module, names)

@@ -1,4 +1,4 @@
-"""Recurrent networks: an encoder for each observation, a core that remembers, and a head for what it remembers."""
+"""Recurrent networks: an encoder per observation, a recurrent core, and a head."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Head = TypeVar("Head", bound=nn.Module)
 
 
 class Encoder(nn.Module):
-    """What the core reads of each observation: normalisation, an encoder or convolutions (of images), hidden layers."""
+    """Layers before the core: normalisation, an encoder or convolutions (for images), hidden layers."""
 
     def __init__(self, layout: RecurrentLayout, features: int, trunk: nn.Module | None) -> None:
-        """`trunk` gives so many `features` for each observation; without it these are the observation's numbers."""
+        """`trunk` gives `features` numbers per observation; None: the observation's own numbers."""
         super().__init__()
         self.observations = RunningMoments(layout.numbers) if layout.normalizes else None
         self.convolutions = trunk
@@ -33,19 +33,19 @@ class Encoder(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def normalised(self, observations: torch.Tensor) -> torch.Tensor:
-        """Bring observations [n, features] to the scale that the layers are for: float32, but float64 until the mean is
-        subtracted, if they are. Images stay as they are."""
+        """Normalise observations [n, features] to float32; float64 inputs stay float64 until the mean is subtracted.
+        Images stay unchanged."""
         return observations if self.observations is None else self.observations.normalised(observations)
 
     def forward(self, normalised: torch.Tensor) -> torch.Tensor:
-        """Encode observations [n, …] that are normalised: float32 [n, encoded]."""
+        """Encode normalised observations [n, …]: float32 [n, encoded]."""
         features = normalised if self.convolutions is None else self.convolutions(normalised)
         encoded: torch.Tensor = self.layers(features)
         return encoded
 
 
 class Core(nn.Module):
-    """A layer of LSTM or GRU cells. Its weights are those of torch's cells, with the gates in their order."""
+    """A layer of LSTM or GRU cells, with the weights and the gate order of torch's cells."""
 
     def __init__(self, layout: RecurrentLayout) -> None:
         super().__init__()
@@ -58,8 +58,8 @@ class Core(nn.Module):
             nn.init.orthogonal_(weight)
 
     def forward(self, encoded: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """One step: from encoded observations [n, encoded] and states [n, state_size] to outputs [n, units] and the
-        states to carry on."""
+        """Compute one step: from encoded observations [n, encoded] and states [n, state_size] to outputs [n, units] and
+        the next states."""
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         if self._lstm:
             output, cells = torch.lstm_cell(encoded, state.chunk(2, dim=1), *weights)
@@ -75,7 +75,7 @@ class Core(nn.Module):
         Args:
             encoded: [n, steps, encoded].
             state: [n, state_size]: before the first step.
-            begins: bool [n, steps]: an episode begins with this observation, so the state before it is 0.
+            begins: bool [n, steps]: True for the first observation of an episode, whose state is 0.
 
         Returns:
             Outputs [n, steps, units], and the states after the last step.
@@ -97,7 +97,7 @@ class Core(nn.Module):
 
 
 class RecurrentNetwork(nn.Module, Generic[Head]):
-    """Encoder, core and head. The head is any network that reads numbers [n, units]."""
+    """Encoder, core and head. The head is any network on numbers [n, units]."""
 
     def __init__(self, layout: RecurrentLayout, head: Head, features: int, trunk: nn.Module | None = None) -> None:
         """`features` and `trunk` are Encoder's."""
@@ -106,7 +106,7 @@ class RecurrentNetwork(nn.Module, Generic[Head]):
         self.head = head
 
     def acting(self) -> dict[str, nn.Module]:
-        """See remuda.policy.networks.reading: what the core reads, `encoded`. The head has outputs of its own."""
+        """See remuda.policy.networks.reading: `encoded`, the inputs of the core. The head has separate outputs."""
         encoder = self.encoder
         first = [part for part in (encoder.observations, encoder.convolutions) if part is not None]
         return {"encoded": nn.Sequential(*first, encoder.layers)}
@@ -114,7 +114,7 @@ class RecurrentNetwork(nn.Module, Generic[Head]):
     def unroll(
         self, normalised: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the core makes of n sequences: from observations [n, steps, …] that are normalised, to what the head
-        reads, float32 [n, steps, units], and the states after the last step. The rest is as in Core.unroll."""
+        """Unroll n sequences: from normalised observations [n, steps, …] to inputs of the head, float32 [n, steps,
+        units], and the states after the last step. `state` and `begins` are those of Core.unroll."""
         encoded = self.encoder(normalised.flatten(0, 1))
         return self.core.unroll(encoded.reshape(*normalised.shape[:2], -1), state, begins)

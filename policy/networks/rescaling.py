@@ -1,15 +1,15 @@
-"""Values on a smaller scale, so that large returns need no clipping (Pohlen et al. 2018)."""
+"""Rescaling of values, so that large returns need no clipping (Pohlen et al. 2018)."""
 
 from __future__ import annotations
 
 import torch
 
 EPSILON = 1e-3
-"""How steep the scale stays for large numbers, so that it can be inverted."""
+"""Slope for large numbers, which makes the scaling invertible."""
 
 
 def scaled(numbers: torch.Tensor) -> torch.Tensor:
-    """h(x) = sign(x)(sqrt(|x| + 1) - 1) + EPSILON x, as R2D2 and MuZero have it."""
+    """h(x) = sign(x)(sqrt(|x| + 1) - 1) + EPSILON x, as in R2D2 and MuZero."""
     size = numbers.abs()
     root_less_one = size / ((size + 1.0).sqrt() + 1.0)  # sqrt(size + 1) - 1, which would lose the digits of small ones
     return numbers.sign() * root_less_one + EPSILON * numbers

@@ -1,4 +1,4 @@
-"""Perceptrons of one shape, computed together: one tensor per layer holds all weights, so a layer is one product."""
+"""Stacked perceptrons of one shape: a tensor per layer holds all weights, so that a layer is one product."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remuda.policy.networks.reading import Names
 
 
 class StackedLayer(nn.Module):
-    """`count` fully connected layers beside each other. Weights and biases start as torch draws those of nn.Linear."""
+    """`count` parallel fully connected layers. Weights and biases start as in nn.Linear."""
 
     weight: nn.Parameter
     """[count, inputs, outputs]."""
@@ -33,15 +33,14 @@ class StackedLayer(nn.Module):
         self.bias = nn.Parameter(torch.empty(count, 1, outputs).uniform_(-bound, bound))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """[n, inputs], which all layers read, or [count, n, inputs], which each reads a part of, to [count, n,
-        outputs]."""
+        """[n, inputs] for all layers, or [count, n, inputs] with separate inputs, to [count, n, outputs]."""
         each = inputs.expand(self._count, -1, -1)
         return torch.baddbmm(self.bias, each, self.weight)
 
 
 class StackedPerceptron(nn.Sequential):
-    """`count` perceptrons of these widths beside each other, with relu between their layers: float32 [n, widths[0]] ->
-    [count, n, widths[-1]]. All read the same inputs."""
+    """`count` parallel perceptrons of these widths on the same inputs, with relu between layers: float32 [n, widths[0]]
+    -> [count, n, widths[-1]]."""
 
     def __init__(self, count: int, widths: Sequence[int]) -> None:
         dense = [StackedLayer(count, inputs, outputs) for inputs, outputs in itertools.pairwise(widths)]
@@ -58,21 +57,21 @@ class StackedPerceptron(nn.Sequential):
 
 
 class Beside(nn.ModuleList):
-    """Any modules beside each other, which read the same inputs [n, inputs] -> [count, n, outputs]."""
+    """Parallel modules on the same inputs: [n, inputs] -> [count, n, outputs]."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.stack([module(inputs).float() for module in self])
 
 
 class StackSlice(nn.Module):
-    """One of the perceptrons of a stack: [n, inputs] -> [n, outputs]."""
+    """A single perceptron of a stack: [n, inputs] -> [n, outputs]."""
 
     def __init__(self, stack: StackedPerceptron, index: int) -> None:
         super().__init__()
         self.stack, self._index = stack, index
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Compute all, and take one."""
+        """Compute all perceptrons, and select one."""
         outputs: torch.Tensor = self.stack(inputs)[self._index]
         return outputs
 
@@ -95,13 +94,13 @@ class _Layer(NamedTuple):
     transposed: torch.Tensor
     bias: torch.Tensor
     narrow: bool
-    """Whether it has few outputs: products with few rows are up to four times as fast as those with few columns."""
+    """True for few outputs: products with few rows are up to four times as fast as products with few columns."""
     lowers: bool
-    """Whether it may be computed in bfloat16."""
+    """True if the layer may be computed in bfloat16."""
 
 
 class _Fused(OneNode):
-    """All layers of a StackedPerceptron. The first, which reads observations, and the last are never computed in
+    """All layers of a StackedPerceptron. The first layer, which reads observations, and the last are never computed in
     bfloat16."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -116,13 +115,13 @@ class _Fused(OneNode):
         self._layers = _layers(values)
 
     def _current(self) -> tuple[list[_Layer], Products | None]:
-        """The layers, and what multiplies in bfloat16 now."""
+        """The layers, and their Products if bfloat16 is on."""
         layers = self._layers or _layers([parameter.detach() for parameter in self.parameters])
         lowered = self.products is not None and self.products.precision == "bfloat16"
         return layers, self.products if lowered else None
 
     def run(self, inputs: torch.Tensor) -> tuple[Outputs, list[torch.Tensor]]:
-        """See OneNode: what each layer read [count, n, inputs]."""
+        """See OneNode. The trace has the inputs of each layer [count, n, inputs]."""
         layers, products = self._current()
         made = [inputs.expand(len(layers[0].weight), -1, -1)]
         for layer in layers:
@@ -173,7 +172,8 @@ def _write_gradient(
     by_weight: torch.Tensor | None,
     by_bias: torch.Tensor | None,
 ) -> None:
-    """Of a layer that read the inputs [count, n, inputs] and has a loss's gradient [count, n, outputs]."""
+    """Write the gradient of a layer with inputs [count, n, inputs], given a loss's gradient by its outputs [count, n,
+    outputs]."""
     if by_bias is not None:
         torch.sum(gradient, 1, keepdim=True, out=by_bias)
     if by_weight is None:
@@ -191,7 +191,7 @@ def _product(products: Products, left: torch.Tensor, right: torch.Tensor) -> tor
 
 
 def _layers(values: Sequence[torch.Tensor]) -> list[_Layer]:
-    """Given weights and biases, one after the other."""
+    """Make the layers from successive weights and biases."""
     pairs = list(zip(values[::2], values[1::2], strict=True))
     return [
         _Layer(weight, weight.transpose(1, 2), bias, 4 * weight.shape[2] < weight.shape[1], 0 < index < len(pairs) - 1)

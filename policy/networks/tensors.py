@@ -1,4 +1,4 @@
-"""Converts between the learner's arrays and states and those of torch."""
+"""Conversions between arrays and torch, and settings of torch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from remuda.policy.saved_state import misfits
 
 
 class DeviceError(Error, ValueError):
-    """The config asks for a device that this machine (or this torch) does not have."""
+    """The device of the config does not exist on this machine, or in this torch."""
 
 
 _UNKNOWN_NAME = "device type at start of device string"
-"""In what torch says of a name that it does not know; the rest lists twenty kinds of devices."""
+"""Part of torch's message for an unknown name; the rest lists twenty kinds of devices."""
 
 
 def usable(device: str, *, setting: str) -> torch.device:
-    """Return the device that this setting names. Raises DeviceError if it does not exist."""
+    """Return the device of a setting. Raises DeviceError if it does not exist."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch has both, for a wrong name and for a missing GPU
@@ -36,9 +36,9 @@ def usable(device: str, *, setting: str) -> torch.device:
 
 @contextmanager
 def threads(count: int | None) -> Generator[None]:
-    """Let torch compute with so many threads in this block; None: as many as before.
+    """Set torch's number of threads within this block; None: no change.
 
-    One where it is so small that sharing it out takes longer, more where cores are free meanwhile.
+    One thread for computations too small to share, more on free cores.
     """
     before = torch.get_num_threads()
     if count is None or before == count:
@@ -53,7 +53,7 @@ def threads(count: int | None) -> Generator[None]:
 
 @contextmanager
 def weights_from(seed: int) -> Generator[None]:
-    """Let the seed decide the weights of networks that are made in this block, and nothing else in the process."""
+    """Seed the weights of networks made in this block, without effects on other random numbers of the process."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -66,7 +66,7 @@ def to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
 
 
 def model_misfits(network: torch.nn.Module, state: Mapping[str, object], part: str) -> list[str]:
-    """The reasons why `state[part]` cannot be loaded into the network; empty if it fits."""
+    """Reasons why `state[part]` cannot be loaded into the network; empty if it fits."""
     given = state.get(part)
     if not isinstance(given, Mapping):
         return [f"{part}: missing"]
@@ -75,23 +75,23 @@ def model_misfits(network: torch.nn.Module, state: Mapping[str, object], part: s
 
 
 def legal_in(batch: Mapping[str, np.ndarray], name: str, device: torch.device) -> torch.Tensor | None:
-    """A batch's column of legal actions, bool [..., n]; None where environments do not say: all are legal."""
+    """A batch's column `name` of legal actions, bool [..., n]; None without such a column: all are legal."""
     column = batch.get(name)
     return None if column is None else to_tensor(column, device)
 
 
 def masked(numbers: torch.Tensor, legal: torch.Tensor | None) -> torch.Tensor:
-    """Logits or values [..., n] with -inf in place of those of illegal actions: so none of them is the best, and none
-    has a probability or a gradient. `legal` bool [..., n] has one at least in each row; None: all are legal."""
+    """Logits or values [..., n] with -inf for illegal actions, so that an illegal action is never best and has neither
+    probability nor gradient. `legal` bool [..., n] has at least one True per row; None: all are legal."""
     return numbers if legal is None else numbers.masked_fill(~legal, -torch.inf)
 
 
 @contextmanager
 def denormals_are_zero() -> Generator[None]:
-    """Within it, this thread's float32 results below 1.2e-38 are 0. Environments outside keep their exact arithmetic.
+    """Context in which this thread's float32 results below 1.2e-38 are 0. Environments outside keep exact arithmetic.
 
-    Squared gradients of units that have died are halved some hundred thousand times and end up there, where a
-    processor needs thirty times as long for a number: a learner lost a third of its pace in a quarter of an hour.
+    Squared gradients of inactive units are halved many thousand times and end up there, where a processor needs thirty
+    times as long per number: a learner lost a third of its speed in a quarter of an hour.
     """
     torch.set_flush_denormal(True)
     try:

@@ -1,4 +1,4 @@
-"""The networks that algorithms learn."""
+"""Networks of several algorithms."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from remuda.policy.networks.trunks import ConvolutionTrunk, CustomTrunk, lowered
 
 
 class OutputLayer(nn.Linear):
-    """The last layer of a network: in the precision of its parameters, also where those before it compute in a lower
-    one."""
+    """The last layer of a network: in the precision of its parameters, even if earlier layers use a lower one."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[n, inputs] -> [n, outputs]."""
@@ -40,11 +39,11 @@ class OutputLayer(nn.Linear):
 class QNetwork(nn.Module, Lowers):
     """Action values by a multilayer perceptron: float32 [n, features] -> float32 [n, actions].
 
-    With a `trunk`, that module comes first: it reads observations [n, …], and gives the features.
+    A `trunk` comes first: it maps observations [n, …] to features.
 
-    With `dueling` the last hidden layer is doubled, one half for the value of the state and one for the advantage of
-    each action (Wang et al. 2016, equation 9). Both halves are one matrix product. Weights start as torch draws
-    them: orthogonal ones (Saxe et al. 2014) solved CartPole no sooner over eight seeds.
+    With `dueling` the last hidden layer is doubled, one half for the value of the state and one for the advantages of
+    the actions (Wang et al. 2016, equation 9). Both halves are one matrix product. Weights start as in torch:
+    orthogonal weights (Saxe et al. 2014) did not solve CartPole sooner over eight seeds.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class QNetwork(nn.Module, Lowers):
         layer_norm: bool = False,
         trunk: nn.Module | None = None,
     ) -> None:
-        """With `layer_norm` each hidden layer is normalised before its activation (Ba et al. 2016)."""
+        """With `layer_norm`, each hidden layer is normalised before its activation (Ba et al. 2016)."""
         super().__init__()
         self.trunk = trunk
         self.torso = _layers((features, *hidden[:-1]), nn.ReLU, layer_norm=layer_norm)
@@ -93,7 +92,7 @@ class QNetwork(nn.Module, Lowers):
 
 
 class DuelingHead(nn.Module):
-    """Action values by a state's value and advantages, each of which reads a half of the inputs."""
+    """Action values from a state's value and advantages, each with a half of the inputs."""
 
     def __init__(self, value: nn.Module, advantage: nn.Module) -> None:
         super().__init__()
@@ -114,7 +113,7 @@ class PolicyAndValue(NamedTuple):
     """The modules of an ActorCriticNetwork."""
 
     trunk: nn.Sequential | None
-    """Normalised observations [n, …] -> the features that policy and value read; None: observations are these."""
+    """Normalised observations [n, …] -> features for policy and value; None: the observations are the features."""
     policy: nn.Module
     """Features -> float32 [n, outputs]."""
     value: nn.Module
@@ -131,11 +130,11 @@ class PolicyAndValue(NamedTuple):
         shared: bool = False,
         trunk: nn.Module | None = None,
     ) -> PolicyAndValue:
-        """Two perceptrons beside each other, which read the features of a `trunk`, if there is one. With `shared` both
-        are linear in the same hidden layers.
+        """Make two parallel perceptrons, on the features of a `trunk` if given. With `shared` both are linear in common
+        hidden layers.
 
-        Weights start orthogonal (Saxe et al. 2014), those of the policy's last layer small, so that it begins close to
-        uniform: as good as torch's own on CartPole and Pendulum, six and three seeds, and the field's custom.
+        Weights start orthogonal (Saxe et al. 2014), those of the policy's last layer small, so that the policy begins
+        almost uniform: as good as torch's own on CartPole and Pendulum (six and three seeds), and common in the field.
         """
         between = {"tanh": nn.Tanh, "relu": nn.ReLU}[activation]
         layers = nn.Sequential()
@@ -153,10 +152,9 @@ class PolicyAndValue(NamedTuple):
 class ActorCriticNetwork(nn.Module, Lowers):
     """A policy and a value on normalised observations.
 
-    `numbers` counts what an observation has for the running moments; None for images, which are scaled by the bound of
-    their space. The moments are part of the network, so that a copy of its state acts as it does. `log_std` has the
-    first logarithm of the standard deviation of each number of an action, which is learned; None where actions are
-    counted.
+    `numbers`: numbers per observation for the running moments; None for images, which are scaled by their bound. The
+    moments are part of the network, so that a copy of its state acts the same. `log_std`: initial logarithms of the
+    standard deviations of an action's numbers, which are learned; None for counted actions.
     """
 
     def __init__(
@@ -172,14 +170,13 @@ class ActorCriticNetwork(nn.Module, Lowers):
         self._fused = Perceptrons.of([self.policy, self.value], shared_layers, value_last=True)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """The policy's outputs for observations [n, …] as the environment gives them: logits, or means, [n,
-        outputs]."""
+        """The policy's outputs [n, outputs], logits or means, for observations [n, …] of the environment."""
         outputs: torch.Tensor = self.policy(self.features(self.normalised(observations)))
         return outputs
 
     def normalised(self, observations: torch.Tensor) -> torch.Tensor:
-        """Bring observations [n, features] to the scale that both perceptrons are for: float32, but float64 until the
-        mean is subtracted, if they are. Images stay as they are."""
+        """Normalise observations [n, features] to float32; float64 inputs stay float64 until the mean is subtracted.
+        Images stay unchanged."""
         if self.observations is None or not self.normalizes:
             return observations
         return self.observations.normalised(observations)
@@ -190,7 +187,7 @@ class ActorCriticNetwork(nn.Module, Lowers):
         return {"policy": nn.Sequential(*shared, self.policy), "value": nn.Sequential(*shared, self.value)}
 
     def evaluate(self, normalised: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The policy's outputs [n, outputs] and the values [n] of observations [n, …] that are normalised."""
+        """Compute the policy's outputs [n, outputs] and the values [n] of normalised observations [n, …]."""
         if self._fused is not None and self.training:
             policy, values = self._fused(normalised)
             return policy, values
@@ -200,7 +197,7 @@ class ActorCriticNetwork(nn.Module, Lowers):
 
     @torch.no_grad()
     def values(self, normalised: torch.Tensor) -> torch.Tensor:
-        """The values [n] of observations [n, …] that are normalised, without a graph."""
+        """Compute the values [n] of normalised observations [n, …], without a graph."""
         if self._fused is not None and self.training:
             return self._fused.head(1, normalised).squeeze(1)
         with lowered(self, self._images):
@@ -208,7 +205,7 @@ class ActorCriticNetwork(nn.Module, Lowers):
         return values.squeeze(1)
 
     def prepared(self, normalised: torch.Tensor) -> torch.Tensor:
-        """Observations [n, …] in the form in which the other methods read them fastest, [n, …]; they take either."""
+        """Convert observations [n, …] to the fastest form for the other methods, which accept both forms."""
         images = self._images
         return images.folded(normalised) if isinstance(images, ConvolutionTrunk) else normalised
 
@@ -217,8 +214,7 @@ class ActorCriticNetwork(nn.Module, Lowers):
         return None if self.trunk is None else next(iter(self.trunk))
 
     def features(self, normalised: torch.Tensor) -> torch.Tensor:
-        """The inputs of both policy and value: normalised observations, or the outputs of the layers that they
-        share."""
+        """Inputs of policy and value: normalised observations, or the outputs of shared layers."""
         if self.trunk is None:
             return normalised
         features: torch.Tensor = self.trunk(normalised)
@@ -239,8 +235,8 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.zeros(1, dtype=torch.float64))
 
     def normalised(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Bring numbers [n, size] to mean 0 and standard deviation 1, clipped: float32, but float64 until the mean is
-        subtracted, if they are."""
+        """Normalise numbers [n, size] to mean 0 and standard deviation 1, clipped, as float32. float64 inputs stay
+        float64 until the mean is subtracted."""
         mean, scale = self.mean, (self.variance + Moments.EPSILON).rsqrt()
         exact = numbers.dtype
         return ((numbers - mean.to(exact)) * scale.to(exact)).clamp(-CLIP, CLIP).float()

@@ -1,4 +1,4 @@
-"""The first layers of networks whose observations are images, or have several parts."""
+"""First layers of networks for images, and for observations of several parts."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass(frozen=True)
 class Folding:
-    """How images and filters of a first convolution are folded."""
+    """Folding of images and filters for a first convolution."""
 
     pixels: Pixels
     layer: Convolution
 
     @classmethod
     def of(cls, pixels: Pixels, layer: Convolution) -> Folding | None:
-        """The folding for these images and their first convolution; None where blocks would not fit its filters."""
+        """Folding for these images and their first convolution; None if blocks do not fit its filters."""
         return cls(pixels, layer) if layer.stride > 1 and layer.kernel % layer.stride == 0 else None
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Rows and columns of blocks, and the numbers of each. Pixels that no filter reaches are left out."""
+        """Rows and columns of blocks, and numbers per block. Leaves out pixels beyond the filters."""
         side, most = self.layer.stride, self.layer.kernel // self.layer.stride - 1
         rows, columns = ((size - self.layer.kernel) // side + 1 for size in (self.pixels.height, self.pixels.width))
         return rows + most, columns + most, side * side * self.pixels.channels
@@ -79,14 +79,14 @@ class Folding:
 
 
 _BYTES_AT_ONCE = 128 * 4 * 84 * 84 * 4
-"""Of images as numbers. More at once need tensors for which the operating system is asked again each time: on a CPU 672
-images of Atari take half as long in parts of 128, and in bfloat16 in parts of 256."""
+"""Size of the images of one call, as numbers. Larger tensors are allocated by the operating system each time: on a CPU
+672 images of Atari take half as long in parts of 128, and in bfloat16 in parts of 256."""
 
 
 class ConvolutionTrunk(nn.Sequential):
     """Convolutions, each followed by relu: an image uint8 or bool [n, …] -> float32 [n, layout.features].
 
-    Images stay bytes until they are here: a quarter of the memory and of the transfer.
+    Images stay bytes up to here: a quarter of the memory and of the transfer.
     """
 
     def __init__(self, layout: ImageLayout) -> None:
@@ -105,17 +105,17 @@ class ConvolutionTrunk(nn.Sequential):
         return (ReadPixels(self._pixels.channels_last, self._pixels.scale), *convolutions, Flatten())
 
     def compile_learning(self, *, backend: str = "inductor") -> None:
-        """Learn from now on by what torch.compile makes of the convolutions and their way back. Acting and traces stay
-        as they are."""
+        """Compile the convolutions for learning with torch.compile, forward and backward. Acting and traces do not
+        change."""
         self._compiled = torch.compile(self._learn, backend=backend)
 
     def folded(self, images: torch.Tensor) -> torch.Tensor:
-        """Images in the form in which they are read fastest while the network learns: `forward` takes it, too. Worth
-        a call where the same images are read several times."""
+        """Convert images to the fastest form for learning, which `forward` also accepts. Useful for images that are
+        read several times."""
         return images if self._folding is None else self._folding.blocks(images)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Read images as the environment gives them. Under autocast it computes in, and gives, the lower precision."""
+        """Read images of the environment. Under autocast, computes and returns the lower precision."""
         lower = torch.is_autocast_enabled(input.device.type)
         # a trace could not count the images
         if not (self.training and (lower or torch.is_grad_enabled() or self._is_folded(input))):
@@ -136,9 +136,9 @@ class ConvolutionTrunk(nn.Sequential):
         return hidden.flatten(1)
 
     def _learn(self, images: torch.Tensor, number: torch.dtype) -> torch.Tensor:
-        """The same with channels last throughout, as processors and GPUs compute the way back fastest: on a CPU 1.4
-        times as fast in float32, and 3 times in bfloat16, which holds all values of a byte exactly. The scale of pixels
-        is part of the first filters, which are smaller than the images."""
+        """Compute the same with channels last, fastest for the backward pass: on a CPU 1.4 times as fast in float32,
+        and 3 times in bfloat16, which represents all values of a byte exactly. The scale of pixels is multiplied into
+        the first filters, which are smaller than the images."""
         layers = [layer for layer in self if isinstance(layer, nn.Conv2d)]
         weights = [layer.weight * (1.0 if index else self._pixels.scale) for index, layer in enumerate(layers)]
         strides = [layer.stride for layer in layers]
@@ -157,7 +157,7 @@ class ConvolutionTrunk(nn.Sequential):
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def _bytes_last(self, images: torch.Tensor) -> torch.Tensor:
-        """[n, height, width, channels], folded where that is possible."""
+        """[n, height, width, channels], folded if possible."""
         if self._is_folded(images):
             return images
         if self._folding is not None:
@@ -175,7 +175,7 @@ def as_channels(images: torch.Tensor, pixels: Pixels) -> torch.Tensor:
 
 
 class PartsTrunk(nn.Module):
-    """Rows of bytes uint8 [n, bytes] -> float32 [n, layout.features]: vectors as they are, images by convolutions."""
+    """Rows of bytes uint8 [n, bytes] -> float32 [n, layout.features]: vectors unchanged, images by convolutions."""
 
     def __init__(self, layout: PartsLayout) -> None:
         super().__init__()
@@ -200,27 +200,27 @@ class PartsTrunk(nn.Module):
 
 
 def lowered(network: Lowers, trunk: nn.Module | None) -> AbstractContextManager[object]:
-    """The precision in which a network computes its modules while it learns, where `trunk` reads its observations.
+    """Context with the precision of a network's modules during learning, if `trunk` reads its observations.
 
-    Only that of networks that read images may be lower. Those of several parts are not among them: their layers read
-    vectors beside the features of images."""
+    Only networks on images may use a lower precision. With several parts they do not: their layers also read vectors.
+    """
     if network.products is None or not isinstance(trunk, ConvolutionTrunk) or not trunk.training:
         return nullcontext()
     return network.products.of_modules()
 
 
 class CustomTrunk(nn.Module):
-    """A trunk that users bring, with the weights it is to begin with."""
+    """A user's trunk, with its initial weights."""
 
 
 def trunk_of(layout: InputLayout) -> ConvolutionTrunk | PartsTrunk:
-    """What reads such observations."""
+    """Make the trunk for a layout."""
     return PartsTrunk(layout) if isinstance(layout, PartsLayout) else ConvolutionTrunk(layout)
 
 
 def part_vector(part: PackedPart, rows: torch.Tensor, offsets: torch.Tensor | None = None) -> torch.Tensor:
-    """A part of rows of bytes as numbers, one-hot where it counts: float32 [n, width]. `places` saves computing them
-    again; see one_hot_offsets."""
+    """Convert a part of rows of bytes to numbers, one-hot for counted parts: float32 [n, width]. `offsets`: cached
+    result of one_hot_offsets."""
     entries = _entries(part, rows).reshape(-1, math.prod(part.shape))
     if not part.counts:
         return entries.float() * scale(part)
@@ -230,7 +230,8 @@ def part_vector(part: PackedPart, rows: torch.Tensor, offsets: torch.Tensor | No
 
 
 def _entries(part: PackedPart, rows: torch.Tensor) -> torch.Tensor:
-    """[n, *shape]; booleans stay bytes. Of exported policies, rows hold numbers: each part's from its offset on."""
+    """Entries of a part, [n, *shape]; booleans stay bytes. In exported policies, rows hold numbers instead of bytes,
+    from the part's offset on."""
     if rows.is_floating_point():
         return rows[:, part.offset : part.offset + math.prod(part.shape)].reshape(-1, *part.shape)
     own = rows[:, part.offset : part.offset + part.bytes]
@@ -243,12 +244,12 @@ def _entries(part: PackedPart, rows: torch.Tensor) -> torch.Tensor:
 
 
 def is_tracing() -> bool:
-    """Whether torch follows a module for a file."""
+    """True while torch traces a module for a file."""
     return cast("bool", getattr(torch.jit, "is_tracing")())  # noqa: B009  (torch does not declare it)
 
 
 def from_bytes(parts: torch.Tensor, dtype: np.dtype[Any]) -> torch.Tensor:
-    """Numbers by their bytes, the least first, uint8 [n, …, bytes]: int64 of integers, float32 of float32."""
+    """Decode numbers from little-endian bytes, uint8 [n, …, bytes]: int64 for integers, float32 for float32."""
     bits = sum(parts[..., index].long() << (8 * index) for index in range(dtype.itemsize))
     assert isinstance(bits, torch.Tensor)
     size = 8 * dtype.itemsize

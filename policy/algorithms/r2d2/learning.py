@@ -127,8 +127,7 @@ class R2d2(QLearner[Network]):
 def _values(
     network: Network, observations: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the action values [B, steps, actions] of observations [B, steps, …] after a state, and the final state.
-    """
+    """Compute the action values [B, steps, actions] of observations [B, steps, …] after a state; and the last state."""
     remembered, after = network.unroll(observations, state, begins)
     values: torch.Tensor = network.head(remembered.flatten(0, 1))
     return values.reshape(*remembered.shape[:2], -1), after

@@ -86,8 +86,7 @@ class Tree(Protocol):
         ...
 
     def q_values(self) -> Doubles:
-        """Return the reward and discounted mean value of each root action, float64 [n, actions]; 0 without simulations.
-        """
+        """Return reward plus discounted mean value of root actions, float64 [n, actions]; 0 without simulations."""
         ...
 
     def outcome(self) -> tuple[Floats, Actions]:

@@ -54,7 +54,7 @@ class Progress:
 
     counters: Counters
     policy: PolicyRef
-    """The last published policy, so that a resumed learner continues under a higher epoch."""
+    """The last published policy, so a resumed learner continues under a higher epoch."""
     exploration: Mapping[str, float]
     best_reward: float | None = None
 

@@ -161,7 +161,7 @@ class Priorities:
 class LearnerLoop:
     """Counts updates, and keeps their results until requested.
 
-    Until then metrics and priorities stay tensors on the learner's device, so that no update waits for the device.
+    Until then metrics and priorities stay tensors on the learner's device, so no update waits for the device.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class LearnerLoop:
         follow: Callable[[int], None] = lambda env_step: None,
     ) -> None:
         """A report is due every `report_interval_iters` updates, and after every `report_interval_env_steps`
-        environment steps, so that rare updates are reported, too. `with_statistics` is the declaration's. `learn`
+        environment steps, so rare updates are reported, too. `with_statistics` is the declaration's. `learn`
         replaces the algorithm's method, for several ranks. `update_threads`: torch's threads in an update; None:
         unchanged. `follow` is called before each update with the env_step of its batch."""
         keep_freed_memory()

@@ -1,4 +1,4 @@
-"""Requests batches ahead of time, so that the learner trains while the coordinator samples.
+"""Requests batches ahead of time, so the learner trains while the coordinator samples.
 
 With two requests in flight, the batches of one are used while the next is answered. With one, the next request follows
 after training on the batches before, as strictly on-policy learning requires. Pure, except for reading payload files;
@@ -33,7 +33,7 @@ class NothingReadableError(Exception):
 class Prefetch:
     """The learner's side of replay: makes requests, loads payloads into the ring, and gathers batches from it.
 
-    A reply's new chunks are loaded when its first batch is needed, not on arrival, so that the ring is never ahead of
+    A reply's new chunks are loaded when its first batch is needed, not on arrival, so the ring is never ahead of
     the batches to be gathered.
     """
 

@@ -1,4 +1,4 @@
-"""Publishes the newest policy, and target networks, from separate threads, so that no update waits for a disk."""
+"""Publishes the newest policy, and target networks, from separate threads, so no update waits for a disk."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Write(Protocol):
 
 
 class Publisher:
-    """Holds at most one waiting policy: a newer policy replaces it, so that publishing never falls behind training.
+    """Holds at most one waiting policy: a newer policy replaces it, so publishing never falls behind training.
 
     `ready` for another policy if it is not writing and its share of the time allows it; policies offered sooner are
     still published. Versions count up from 0 with each publication. Failed writes are repeated. Weights that are not
@@ -197,7 +197,7 @@ class Publisher:
                 return
 
     def _give_way(self, pause_s: float) -> bool:
-        """Pause before another try; True if a newer policy waits or the thread should end, so that this policy is
+        """Pause before another try; True if a newer policy waits or the thread should end, so this policy is
         dropped."""
         with self._changed:
             self._retrying = True

@@ -35,7 +35,7 @@ def imported(reference: str) -> Callable[..., object]:
 
 @dataclass(frozen=True)
 class LearnResult:
-    """Result of an update. Tensors stay on the learner's device, so that no update waits for the device."""
+    """Result of an update. Tensors stay on the learner's device, so no update waits for the device."""
 
     metrics: Mapping[str, float | torch.Tensor]
     """Metrics by name; see remuda.config.declaration. A metric is a number, or a tensor [n] with n numbers, for
@@ -121,7 +121,7 @@ class Policy(ValuingActor):
         collectors. Called once in a collector, before it acts. A policy may explore differently in each environment."""
 
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        """Shape (of one step) and dtype of each column that `act_recording` returns for the rows."""
+        """Shape (of a step) and dtype of the columns that `act_recording` returns for the rows."""
         return {}
 
     def measured(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
@@ -185,7 +185,7 @@ class Algorithm(ABC):
     observation: ObservationSpec
     action: ActionSpec
     network: torch.nn.Module
-    """The trained network, which also acts. The learner logs it; state()["model"] is its state_dict."""
+    """The trained network, also for acting. The learner logs it; state()["model"] is its state_dict."""
     ranks: Ranks = ONE_RANK
     """The learner's ranks; set before the first update. If the declaration has `learns_from_parts`, `learn` gets a part
     of each batch in every rank and must leave equal weights in all ranks: the weights that one rank would have learned
@@ -267,7 +267,7 @@ class Algorithm(ABC):
 
 
 class ReanalyzingAlgorithm(Algorithm):
-    """An algorithm whose declaration names `reanalyzed` columns. Without reanalyzer workers it computes them in its own
+    """An algorithm whose declaration names `reanalyzed` columns. Without reanalyzer workers its updates compute them
     updates."""
 
     @abstractmethod

@@ -36,7 +36,7 @@ class Setup(Generic[Settings]):
 
 
 class AlgorithmEntry(ABC, Generic[Settings]):
-    """Entry of an algorithm. The roles create it without arguments, in every process that needs it."""
+    """Entry of an algorithm. The roles create entries without arguments, in every process."""
 
     settings: type[Settings]
     """Class of the algorithm's section in the config: of `policy`, without `type`."""

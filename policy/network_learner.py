@@ -1,4 +1,4 @@
-"""Base of algorithms that train one network: their state in checkpoints, and shuffled minibatches."""
+"""Base of algorithms with a single network: state in checkpoints, and shuffled minibatches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AnyOptimizer = TypeVar("AnyOptimizer", bound=Kept)
 
 
 class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
-    """An algorithm that trains one network with one optimizer."""
+    """An algorithm with a single network and optimizer."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
 
 
 class TargetLearner(NetworkLearner[Network, AnyOptimizer]):
-    """An algorithm that also bootstraps from a target network, which follows the trained network."""
+    """An algorithm with a target network, for bootstraps."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class Windows:
     length: NDArray[np.int64]
     """[time, env]: steps in the window, m."""
     complete: Bools
-    """[time, env]: True if later steps cannot change the window: it has n steps, or its episode ended within it."""
+    """[time, env]: True if later steps cannot change the window: after n steps, or after the end of the episode."""
 
 
 class Returns(NamedTuple):

@@ -33,7 +33,7 @@ class RowPlan:
 
     on_policy: bool
     chunk_slots: int
-    """Environment steps per chunk. On-policy, resets count too, so that all chunks have the same shape. A step counts
+    """Environment steps per chunk. On-policy, resets count too, so all chunks have the same shape. A step counts
     once, however many agents act in it."""
     longest_chunk_s: float | None
     """Largest duration of a chunk, even with fewer steps; None: no limit."""
@@ -57,7 +57,7 @@ class RowPlan:
     overlapping: bool = False
     """True for sequences: a row begins every `slots_per_row` slots of an environment, including resets."""
     agents: int = 1
-    """Agents of the policy. Each agent in each copy of the environment counts as one of the `num_envs`."""
+    """Agents of the policy. Every agent in every copy of the environment counts as an environment in `num_envs`."""
 
     def most_rows(self, env_steps: int) -> int:
         """Largest number of rows in a chunk of `env_steps` environment steps."""
@@ -74,7 +74,7 @@ class RowPlan:
         return -(-(self.chunk_slots * self.agents + self.num_envs) // self.slots_per_row)
 
     def slots(self, meta: ChunkMeta) -> int:
-        """Credit that a chunk uses."""
+        """Credit used by a chunk."""
         return meta.rows * self.slots_per_row // self.agents if self.on_policy else meta.env_steps
 
     def slots_for(self, rows: int) -> int:
@@ -193,7 +193,7 @@ class JointPlan:
     """See RowPlan."""
 
     def slots(self, metas: Sequence[ChunkMeta]) -> int:
-        """Credit that a chunk uses; `metas` has the part of each policy."""
+        """Credit used by a chunk; `metas` has the parts of all policies."""
         return max(plan.slots(meta) for plan, meta in zip(self.plans, metas, strict=True))
 
 

@@ -23,7 +23,7 @@ _ACTIONS = "Discrete, MultiDiscrete, MultiBinary, Tuple and Dict of these, Box o
 Numbers = Literal["float32", "float64"]
 """dtype of numeric observations, by numpy's name."""
 OutputName = Literal["q_values", "logits", "action_mean", "squashed_gaussian", "unit_action"]
-"""Meaning of a policy network's outputs, which decides how they become actions."""
+"""Meaning of a policy network's outputs."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class ActionSpec:
 
     @property
     def components(self) -> tuple[int, ...]:
-        """Number of values of each counted component of an action: one component for Discrete, none for a Box."""
+        """Number of values of every counted component of an action: a single component for Discrete, () for a Box."""
         return self.counts if self.n is None else (self.n,)
 
     @property

@@ -46,7 +46,7 @@ _LOG_2_PI = math.log(2.0 * math.pi)
 
 
 def masked(numbers: NDArray[np.float32], legal: NDArray[np.bool_] | None) -> NDArray[np.float32]:
-    """Logits or values [rows, n], -inf for illegal actions, so that an illegal action is neither best nor drawn.
+    """Logits or values [rows, n], -inf for illegal actions, so an illegal action is neither best nor drawn.
     `legal` bool [rows, n] has at least one legal action per row; None: all are legal."""
     return numbers if legal is None else np.where(legal, numbers, np.float32(-np.inf))
 

@@ -59,7 +59,7 @@ class Deployable(nn.Module):
         self.meanings = _meanings(observation)
         """Description of each part of an observation, by name."""
         self.choices = sum(action.components) if masks else 0
-        """Size of the input `legal`: one number per value of each component; 0: no such input."""
+        """Size of the input `legal`: a number per value of every component; 0: no input."""
 
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:

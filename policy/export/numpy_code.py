@@ -122,7 +122,7 @@ class NumpyCode:
         return self._made[text]
 
     def _constant(self, name: str, constant: Any) -> Any:
-        """Return a constant unchanged; for a tensor its number, or the text that reads its array."""
+        """Return a constant unchanged; for a tensor the number, or the text to read the array."""
         if not isinstance(constant, torch.Tensor):
             return constant
         if not constant.dim():

@@ -141,7 +141,7 @@ def _require_apart(members: Sequence[zipfile.ZipInfo], file_bytes: int) -> None:
     ]
     begins = [*(member.header_offset for member in members), file_bytes]
     if any(end > next_begin for end, next_begin in zip(ends, begins[1:], strict=True)):
-        raise ValueError("members of its archive overlap, so that it would take more memory than its size")
+        raise ValueError("members of its archive overlap, so it would take more memory than its size")
 
 
 def first_line(error: Exception) -> str:

@@ -27,7 +27,7 @@ Method = Literal["act", "forward", "value"]
 
 
 class ExportedActor(ValuingActor):
-    """A model for evaluation. Random numbers come from numpy's generator, so that seeds repeat them."""
+    """A model for evaluation. Random numbers come from numpy's generator: repeatable by seeds."""
 
     keeps_float64 = True  # it takes what the environment gives
 

@@ -104,7 +104,7 @@ def publish(
     with ExitStack() as lock, replace(path, durable=False) as temporary:
         with open(temporary, "wb", buffering=0) as file:
             write_all(file.fileno(), content)
-            os.fsync(file.fileno())  # before the lock, so that it is held for the check and the replace alone
+            os.fsync(file.fileno())  # before the lock, so it is held for the check and the replace alone
         try:
             lock.enter_context(holding(lock_path(path), deadline_s=lock_deadline_s))
         except (LockTimeout, OSError) as error:

@@ -210,7 +210,7 @@ class _Merging:
         return _folded(step, self._arrays) if isinstance(step, Dueling) else None
 
     def _applied(self, function: Function) -> bool:
-        """Merge a function into the step before, unless that step already has one."""
+        """Merge a function into the step before; False if the step already has a function."""
         if self._dense and self._dense[-1][2] is None:
             self._dense[-1] = (*self._dense[-1][:2], function)
             return True

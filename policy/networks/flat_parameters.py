@@ -1,4 +1,4 @@
-"""All parameters of a network as one vector, so that clipping, optimizer steps and copies are single operations."""
+"""All parameters of a network as a vector: clipping, optimizer steps and copies are single operations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HugePageMemory:
     """Allocates tensors on huge pages, freed together with the last tensor.
 
     A processor caches the addresses of some thousand pages of 4 KiB. An update of SAC touches more pages, and spends a
-    twentieth of its time on lookups. With pages of 2 MiB it needs ten pages.
+    twentieth of the time on lookups. With pages of 2 MiB ten pages are enough.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class HugePageMemory:
 
     def empty(self, shape: Sequence[int], *, like: torch.Tensor) -> torch.Tensor:
         """Make an uninitialised tensor of this shape, with the dtype and device of `like`. It has a separate storage,
-        so that a saved file contains no other tensor."""
+        so a saved file contains no other tensor."""
         count = math.prod(shape)
         size = count * like.element_size()
         if _ADVICE is None or like.device.type != "cpu" or size < LEAST_BYTES:
@@ -92,7 +92,7 @@ class Leaf:
     span: slice
     """Indices in the vector."""
     node: OneNode | None = None
-    """The node of these parameters, if they are recorded as one vector."""
+    """The node of these parameters, if recorded as a single vector."""
     repeats: bool = False
     """True if an earlier leaf has the same numbers: both gradients are added."""
 
@@ -127,7 +127,7 @@ class FlatPart:
 
     @contextmanager
     def constant(self) -> Generator[None]:
-        """Context in which these parameters are constants: graphs recorded in it give them no gradient."""
+        """Context with these parameters as constants: graphs recorded within give no gradient to them."""
         for leaf in self.leaves:
             leaf.tensor.requires_grad_(False)
         try:

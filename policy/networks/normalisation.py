@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from remuda.policy.ranks import Ranks
 
 CLIP = 10.0
-"""Normalised numbers are clipped to ± this, so that one outlier cannot dominate a batch."""
+"""Limit of normalised numbers, against outliers that dominate a batch."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Moments:
     mean: NDArray[np.float64]
     """float64 [k]; 0 before the first row."""
     variance: NDArray[np.float64]
-    """float64 [k]; 1 before the first row, so that nothing is scaled."""
+    """float64 [k]; 1 before the first row, so nothing is scaled."""
     count: float
 
     EPSILON: ClassVar[float] = 1e-8

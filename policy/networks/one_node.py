@@ -75,7 +75,7 @@ class OneNode(Lowers, ABC):
         self.fix(values)
 
     def gradients(self, needed: Sequence[bool]) -> tuple[Sequence[torch.Tensor | None], Sequence[torch.Tensor | None]]:
-        """Make uninitialised tensors for the gradients of the leaves that need one, and of each parameter."""
+        """Make uninitialised tensors for the needed gradients of the leaves, and of all parameters."""
         if self._leaf is None:
             each = zip(self.parameters, needed, strict=True)
             own = [torch.empty_like(tensor, requires_grad=False) if needs else None for tensor, needs in each]

@@ -41,8 +41,7 @@ class Kept(Protocol):
 
 
 class Optimizer(ABC):
-    """Moves a parameter vector by its gradient vector, in place. Both are given once; their owner writes the gradient
-    before each step."""
+    """Moves a parameter vector by a gradient vector, in place. The owner of both writes the gradient before every step."""
 
     learning_rate: float
     """May be changed between steps."""
@@ -318,7 +317,7 @@ class CustomOptimizer(Optimizer):
 
 
 def _load(made: Steps, state: Mapping[str, object]) -> None:
-    """Load the state of the class. Arguments of its constructor keep their values."""
+    """Load the state of the class, except arguments of the constructor."""
     given = [dict(group) for group in made.param_groups]
     made.load_state_dict(copy.deepcopy(cast("dict[str, object]", state[_STATE])))
     try:

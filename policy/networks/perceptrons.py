@@ -264,7 +264,7 @@ def _number_alike(heads: Sequence[Sequence[_Dense]]) -> int:
 
 
 def _stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """View tensors [...] of one memory as [count, ...]; None unless they lie at equal distances."""
+    """View tensors [...] of one memory as [count, ...]; None for unequal distances."""
     offsets = [tensor.storage_offset() for tensor in tensors]
     first, distance = tensors[0], offsets[1] - offsets[0]
     if distance <= 0 or any(after - before != distance for before, after in itertools.pairwise(offsets)):

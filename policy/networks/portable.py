@@ -34,7 +34,7 @@ class Portable(nn.Module):
     takes states [batch, state_size], 0 at the begin of an episode, and returns the states for the next observations.
 
     Shares its network with the algorithm. Every method can be traced, for any batch size. All learned values are
-    parameters or buffers, so that a trace can be updated. The output name determines how outputs become actions; a
+    parameters or buffers, so a trace can be updated. The output name determines how outputs become actions; a
     subclass handles further differences of its algorithm.
     """
 
@@ -173,7 +173,7 @@ class Portable(nn.Module):
         return torch.where(explores, chance, values.argmax(1))
 
     def _each(self, outputs: torch.Tensor, choose: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """Choose indices [batch] by outputs, or [batch, components], each by its outputs."""
+        """Choose indices [batch] by outputs, or [batch, components] by the outputs of the components."""
         counts = list(self._action.counts)
         if not counts:
             return choose(outputs)

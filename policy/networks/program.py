@@ -1,5 +1,4 @@
-"""Programs: the computation of a network's output as data, read from its modules, published with its weights, run by
-numpy.
+"""Programs: the computation of a network's output as data, published with the weights and run by numpy.
 
 So collectors act without torch, whose import takes 1.6 s and 190 MiB, and every network is written once. See
 remuda.policy.networks.reading for the supported modules, and remuda.policy.networks.compiled for the execution.

@@ -75,7 +75,7 @@ class Names:
 
 
 def programs(network: nn.Module) -> dict[str, np.ndarray]:
-    """Programs of a network and of its acting parts, by their published names."""
+    """Programs of a network and all acting parts, by published name."""
     found: dict[str, np.ndarray] = {}
     for prefix, module in cast("Iterator[tuple[str, nn.Module]]", network.named_modules()):
         if isinstance(module, Acts):

@@ -1,4 +1,4 @@
-"""Rescaling of values, so that large returns need no clipping (Pohlen et al. 2018)."""
+"""Rescaling of values, so large returns need no clipping (Pohlen et al. 2018)."""
 
 from __future__ import annotations
 

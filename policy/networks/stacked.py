@@ -1,4 +1,4 @@
-"""Stacked perceptrons of one shape: a tensor per layer holds all weights, so that a layer is one product."""
+"""Stacked perceptrons of equal shape: a tensor per layer holds all weights, and a layer is a single product."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class _Fused(OneNode):
 
     def backward(
         self,
-        made: list[torch.Tensor],
+        trace: list[torch.Tensor],
         by_outputs: Sequence[torch.Tensor | None],
         out: Sequence[torch.Tensor | None],
         *,
@@ -148,7 +148,7 @@ class _Fused(OneNode):
         (layers, products), gradient = self._current(), by_outputs[0]
         assert gradient is not None, "torch runs no backward pass without a gradient by the only output"
         for index in reversed(range(len(layers))):
-            layer, inputs = layers[index], made[index]
+            layer, inputs = layers[index], trace[index]
             lower = products if layer.lowers else None
             _write_gradient(layer, lower, inputs, gradient, *out[2 * index : 2 * index + 2])
             if index:

@@ -81,7 +81,7 @@ def legal_in(batch: Mapping[str, np.ndarray], name: str, device: torch.device) -
 
 
 def masked(numbers: torch.Tensor, legal: torch.Tensor | None) -> torch.Tensor:
-    """Logits or values [..., n] with -inf for illegal actions, so that an illegal action is never best and has neither
+    """Logits or values [..., n] with -inf for illegal actions, so an illegal action is never best and has neither
     probability nor gradient. `legal` bool [..., n] has at least one True per row; None: all are legal."""
     return numbers if legal is None else numbers.masked_fill(~legal, -torch.inf)
 

@@ -133,7 +133,7 @@ class PolicyAndValue(NamedTuple):
         """Make two parallel perceptrons, on the features of a `trunk` if given. With `shared` both are linear in common
         hidden layers.
 
-        Weights start orthogonal (Saxe et al. 2014), those of the policy's last layer small, so that the policy begins
+        Weights start orthogonal (Saxe et al. 2014), those of the policy's last layer small, so the policy begins
         almost uniform: as good as torch's own on CartPole and Pendulum (six and three seeds), and common in the field.
         """
         between = {"tanh": nn.Tanh, "relu": nn.ReLU}[activation]
@@ -153,7 +153,7 @@ class ActorCriticNetwork(nn.Module, Lowers):
     """A policy and a value on normalised observations.
 
     `numbers`: numbers per observation for the running moments; None for images, which are scaled by their bound. The
-    moments are part of the network, so that a copy of its state acts the same. `log_std`: initial logarithms of the
+    moments are part of the network, so a copy of its state acts the same. `log_std`: initial logarithms of the
     standard deviations of an action's numbers, which are learned; None for counted actions.
     """
 

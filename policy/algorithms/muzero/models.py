@@ -122,7 +122,7 @@ Precision = Literal["float32", "bfloat16"]
 LARGEST_SIDE = 8
 """Images are halved until neither side of a latent state is longer."""
 HEAD_CHANNELS = 16
-"""Channels of a latent state in each head, before its perceptron (Ye et al. 2021)."""
+"""Channels of a latent state in the heads, before their perceptrons (Ye et al. 2021)."""
 _IMAGES_AT_ONCE = 32
 """Images per call. On a CPU, many images of 84x84 pixels at once take 1.6 times as long, in lower precision 1.3 times.
 """
@@ -304,7 +304,7 @@ def _convolution(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
 
 
 def _head(channels: int, cells: int, hidden: int, outputs: int) -> nn.Sequential:
-    """A head that reads each cell of a latent state, and then all cells."""
+    """A head on single cells of a latent state, then on all cells."""
     few = HEAD_CHANNELS
     narrowed = [nn.Conv2d(channels, few, 1, bias=False), BatchNorm(few), nn.ReLU(inplace=True), nn.Flatten()]
     return nn.Sequential(*narrowed, *layers((few * cells, hidden)), last_layer(hidden, outputs))

@@ -169,7 +169,7 @@ class MuZeroNetwork(nn.Module, ABC):
     """A model of an environment in latent states (Schrittwieser et al. 2020, section 3). A latent state is a vector, or
     an image of several channels; only the subclass knows the shape.
 
-    Representation and dynamics both give latent states with mean 0 and variance 1, so that a search may go deeper than
+    Representation and dynamics both give latent states with mean 0 and variance 1, so a search may go deeper than
     training unrolls.
     """
 
@@ -254,7 +254,7 @@ class Consistency(nn.Module):
     """Similarity of imagined and seen latent states (Ye et al. 2021, section 4.1).
 
     Projects both; predicts the projection of the seen state from the imagined state's, as in SimSiam (Chen and He
-    2021), without gradients to the seen state, so that the two cannot collapse to a constant. Batch normalisation, as
+    2021), without gradients to the seen state, so the two cannot collapse to a constant. Batch normalisation, as
     in SimSiam, is harmless: these heads are not used outside training.
     """
 

@@ -26,7 +26,7 @@ class Positions:
     to K. Position k of a row is the observation after k of its steps.
 
     A row's positions reach to its last observation, and after a terminated episode to K, since states after the end are
-    absorbing (as in the paper's appendix G). Rows with more positions come first, so that the rows of position k + 1
+    absorbing (as in the paper's appendix G). Rows with more positions come first, so the rows of position k + 1
     are the first rows of position k.
     """
 
@@ -37,9 +37,9 @@ class Positions:
     position: Ints
     """[P]"""
     acted: Bools
-    """[P]: True if an action was chosen here, so that the position has a policy target."""
+    """[P]: True if an action was chosen here, so the position has a policy target."""
     valued: Bools
-    """[P]: True if the later rewards are known, so that the position has a value target: 0 after the end of the
+    """[P]: True if the later rewards are known, so the position has a value target: 0 after the end of the
     episode. False for the last collected observation."""
     seen: Bools
     """[P]: True if the position has an observation, for comparison with the imagined latent state."""

@@ -108,7 +108,7 @@ class Sac(TemperedLearner):
 
 
 class DiscreteSac(TemperedLearner):
-    """Soft actor-critic with a probability and two values for each counted action, so that expectations are sums and
+    """Soft actor-critic with a probability and two values for each counted action, so expectations are sums and
     nothing is drawn. Illegal actions have probability 0.
 
     A subclass may override `critic_loss`, `actor_loss` or `temperature_loss`.

@@ -29,7 +29,7 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
     """Learns one vector of all parameters. Actor, critics and temperature are parts of it with an optimizer each; the
     part with target networks is followed by a second vector.
 
-    All gradients of an update refer to the same parameters, so that several ranks can average them at once.
+    All gradients of an update refer to the same parameters, so several ranks can average them at once.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class TwinCriticNetwork(nn.Module):
     """The actor reads observations. The critics read observations, and actions of a Box."""
 
     def __init__(self, actor: Stack | ReadingStack, critics: Stack | ReadingStack, temperature: float | None) -> None:
-        """`temperature`: initial temperature, whose logarithm is learned; None: no temperature is learned."""
+        """`temperature`: initial temperature, if learned (by its logarithm)."""
         super().__init__()
         self.log_temperature = None if temperature is None else nn.Parameter(torch.tensor([math.log(temperature)]))
         self.actor, self.critics = actor, critics

@@ -61,7 +61,7 @@ class CompiledTree:
         return self._parents, self._actions
 
     def expand(self, reward: Floats, prior: Floats, value: Floats) -> None:
-        """Add the selected node to each tree, and back up its value."""
+        """Add the selected nodes to the trees, and back up their values."""
         self._tree.expand(reward, prior, value, self._logits(prior))
 
     def visits(self) -> Nodes:

@@ -107,7 +107,7 @@ class NumpyTree:
         return self._parent[:, self._nodes].astype(np.int32), self._action[:, self._nodes].astype(np.int64)
 
     def expand(self, reward: Floats, prior: Floats, value: Floats) -> None:
-        """Add the selected node to each tree, and back up its value."""
+        """Add the selected nodes to the trees, and back up their values."""
         if not self._selected:
             raise RuntimeError("expand comes after select")
         check_nodes(self._shape, prior, value, reward)

@@ -135,8 +135,8 @@ def device_clock(device: torch.device) -> float:
 
 
 LARGE = 1 << 28
-"""Rows of a batch times parameters; below this size one thread is faster (256 rows by SAC's networks, and CartPole's).
-"""
+"""Rows of a batch times parameters; below this size one thread is faster (256 rows by SAC's
+networks, and CartPole's)."""
 
 
 def update_threads(

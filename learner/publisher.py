@@ -50,8 +50,8 @@ class Pace:
 
 
 RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Pauses after successive failed writes (for instance because of a full disk), of any policies; the last value repeats.
-"""
+"""Pauses after successive failed writes (for instance because of a full disk), of any policies; the
+last value repeats."""
 SHARE = 0.011
 """Share of the training thread's time for publishing, in addition to its own copy (about 0.7 %): the threads share the
 interpreter and the memory."""

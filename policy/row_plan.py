@@ -48,8 +48,8 @@ class RowPlan:
     """Largest number of unanswered batch requests of the learner. A batch that waits during training is older by one
     update, so the number is 1 if the lag is bounded."""
     publish_interval_iters: int
-    """Updates between published policies; 1 on-policy, since the next experience is collected with the newest policy.
-    """
+    """Updates between published policies; 1 on-policy, since the next experience is collected with
+    the newest policy."""
     rows_held_back: int
     """Largest number of rows at the end of a chunk that wait for the steps after them and come with the next chunk."""
     num_envs: int

@@ -41,7 +41,8 @@ class Kept(Protocol):
 
 
 class Optimizer(ABC):
-    """Moves a parameter vector by a gradient vector, in place. The owner of both writes the gradient before every step."""
+    """Moves a parameter vector by a gradient vector, in place. The owner of both writes the
+    gradient before every step."""
 
     learning_rate: float
     """May be changed between steps."""

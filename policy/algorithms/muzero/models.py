@@ -124,8 +124,8 @@ LARGEST_SIDE = 8
 HEAD_CHANNELS = 16
 """Channels of a latent state in the heads, before their perceptrons (Ye et al. 2021)."""
 _IMAGES_AT_ONCE = 32
-"""Images per call. On a CPU, many images of 84x84 pixels at once take 1.6 times as long, in lower precision 1.3 times.
-"""
+"""Images per call. On a CPU, many images of 84x84 pixels at once take 1.6 times as long, in lower
+precision 1.3 times."""
 
 
 def halvings(pixels: Pixels) -> int:

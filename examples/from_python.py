@@ -1,7 +1,7 @@
 """Train DQN on CartPole, then play two episodes with the best policy: python examples/from_python.py"""
 
 import remuda
-from remuda.evaluator.play_policy import run_policy
+from remuda.evaluator import run_policy
 
 config = {"name": "from_python", "env": {"id": "CartPole-v1"}, "policy": {"type": "dqn"}}
 result = remuda.train(config, seed=1, stop={"stop_value": 195, "max_env_steps": 30_000}, on_exists="rename")

@@ -40,8 +40,8 @@ On = Annotated[
     str | None,
     typer.Option(
         metavar="LAUNCHER",
-        help="Short for --set launch.on=…: what starts the processes: local (this machine), slurm, ray, kubernetes, a "
-        "launcher of an installed package by its name, or your own module:Class.",
+        help="Short for --set launch.on=…: what starts the processes: local (this machine), an engine such as slurm, "
+        "a launcher of an installed package by its name, or your own module:Class.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be run or submitted, and start nothing.")]

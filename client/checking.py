@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.config.dump import changed_settings
 from remuda.config.errors import Error
-from remuda.config.launching import KUBERNETES, LOCAL
+from remuda.config.launching import LOCAL
 from remuda.config.load import LoadedConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.existing_folder import Mode, OnExists, check
@@ -27,7 +27,7 @@ def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> No
     if loaded.config.policies and loaded.config.launch.on != LOCAL:
         text = f"launch.on {loaded.config.launch.on} starts one learner, and each of several policies needs one"
         raise UnusableError(f"{loaded.path}: {text}: use launch.on local, or submit to a herd with so many learners")
-    if loaded.config.launch.on != KUBERNETES:  # there only the coordinator sees the run folder, and checks it
+    if loaded.config.launch.runs_dir_here:  # elsewhere only the coordinator sees the run folder, and checks it
         check(run_dir, on_exists, mode="parallel")
     if loaded.config.launch.on == LOCAL:
         _check_devices(loaded.config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
@@ -11,14 +11,20 @@ from remuda.config.section import Section
 
 LOCAL = "local"
 """The launcher of this machine."""
-KUBERNETES = "kubernetes"
-"""The launcher with the runs folder on a volume that this machine does not see."""
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:@/+\[\]=-]+$", max_length=200)]
 Line = Annotated[str, Field(pattern=r"^[^\n\r\x00]+$", max_length=1_000)]
 ResourceName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.:-]{0,99}$")]
 
 
-class SlurmConfig(Section):
+class EngineConfig(Section):
+    """Settings of an engine that starts the processes of a run. Its launcher is the class `XyzLauncher` of
+    `deploy/xyz/launcher.py`, where `xyz` is the name of the setting in LaunchConfig."""
+
+    runs_dir_here: ClassVar[bool] = True
+    """False if the runs folder is on a volume that this machine does not see."""
+
+
+class SlurmConfig(EngineConfig):
     """Jobs of `launch.on: slurm`: one job for coordinator and learner, and an array of jobs per further role. All nodes
     must see this installation of Remuda at the same path, and the node of the coordinator the runs folder."""
 
@@ -66,9 +72,11 @@ Cpus = Annotated[float, Field(ge=0.1, le=10_000), BeforeValidator(no_bool)]
 Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 
-class KubernetesConfig(Section):
+class KubernetesConfig(EngineConfig):
     """Jobs of `launch.on: kubernetes`: one job for coordinator and learner, and one indexed job per further role. A
     volume is mounted at the path of the runs folder."""
+
+    runs_dir_here: ClassVar[bool] = False
 
     image: Word | None = None
     """Container image with your environment, for example built from the `Dockerfile`. Required."""
@@ -118,7 +126,7 @@ class RayResources(Section):
     """Custom resources of the cluster's nodes by name, for example {big_memory: 1}."""
 
 
-class RayConfig(Section):
+class RayConfig(EngineConfig):
     """Workers as actors of a Ray cluster (`on: ray`). Needs `pip install 'remuda[ray]'` on every node."""
 
     address: Annotated[str, Field(min_length=1, max_length=500)] | None = None
@@ -161,3 +169,13 @@ class LaunchConfig(Section):
     coordinator_timeout_s: PositiveFloat = 3_600.0
     """Seconds that workers, and `remuda launch` itself, wait for a silent or missing coordinator. A cluster may take
     long to restart the coordinator."""
+
+    @property
+    def runs_dir_here(self) -> bool:
+        """True if this machine sees the runs folder of the launcher."""
+        engine: object = getattr(self, self.on) if self.on in ENGINES else None
+        return engine.runs_dir_here if isinstance(engine, EngineConfig) else True
+
+
+ENGINES = tuple(name for name, field in LaunchConfig.model_fields.items() if isinstance(field.default, EngineConfig))
+"""Names of Remuda's own launchers other than LOCAL: the settings of LaunchConfig with an EngineConfig."""

@@ -6,23 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from remuda.config.errors import Error, NoExit
-from remuda.config.launching import KUBERNETES, LOCAL, LaunchConfig
+from remuda.config.launching import ENGINES, LOCAL, LaunchConfig
 from remuda.config.user_code import UserCodeError, offered, user_object
 
 if TYPE_CHECKING:  # the second imports gymnasium
     from remuda.deploy.nanny_process import NannyProcess
     from remuda.deploy.sizing import SizeRequest
 
-BUILT_IN = {
-    LOCAL: "remuda.deploy.local:LocalLauncher",
-    "ray": "remuda.deploy.ray.launcher:RayLauncher",
-    "slurm": "remuda.deploy.slurm.launcher:SlurmLauncher",
-    KUBERNETES: "remuda.deploy.kubernetes.launcher:KubernetesLauncher",
-}
-"""Remuda's own launchers, by name; a module is imported when its launcher is used."""
 GROUP = "remuda.launchers"
 """The entry point group in which installed packages offer launchers."""
 SETTING = "launch.on"
@@ -108,13 +101,13 @@ class Launcher(Protocol):
         """End everything that was started and wait until it is gone. Safe to call twice."""
         ...
 
-    def __enter__(self) -> Launcher: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
-        ...
+        self.stop()
 
 
 class LauncherClass(Protocol):
@@ -126,24 +119,31 @@ class LauncherClass(Protocol):
 
 
 def find_launcher(on: str, *, source_dir: str | None) -> LauncherClass:
-    """Look a launcher's class up; one of the user's is imported, from `source_dir`.
+    """Return the launcher class of this name; a module of the user is imported, from `source_dir`.
 
     Args:
-        on: the name of one of Remuda's own, `module:Class`, or the name of an entry point.
+        on: `local`, the name of an engine, `module:Class`, or the name of an entry point.
         source_dir: the folder of the config file.
 
     Raises:
-        UserCodeError: there is none of this name.
+        UserCodeError: no launcher has this name.
     """
-    if on in BUILT_IN:
-        return cast("LauncherClass", user_object(BUILT_IN[on], setting=SETTING, source_dir=None, kind="class"))
+    own = _own_class(on)
+    if own is not None:
+        return cast("LauncherClass", user_object(own, setting=SETTING, source_dir=None, kind="class"))
     names = {} if ":" in on else offered(GROUP)
     if ":" not in on and on not in names:
-        raise UserCodeError(
-            SETTING, f"{SETTING}: should be one of {', '.join([*BUILT_IN, *names])}, or module:Class, not {on}"
-        )
+        known = ", ".join([LOCAL, *ENGINES, *names])
+        raise UserCodeError(SETTING, f"{SETTING}: should be one of {known}, or module:Class, not {on}")
     found = user_object(names.get(on, on), setting=SETTING, source_dir=source_dir, kind="class")
     return cast("LauncherClass", found)
+
+
+def _own_class(on: str) -> str | None:
+    """Return `module:Class` of one of Remuda's own launchers, whose module is imported only when it is used."""
+    if on == LOCAL:
+        return "remuda.deploy.local:LocalLauncher"
+    return f"remuda.deploy.{on}.launcher:{on.capitalize()}Launcher" if on in ENGINES else None
 
 
 def make_launcher(request: LaunchRequest, *, source_dir: str | None) -> Launcher:
@@ -151,7 +151,7 @@ def make_launcher(request: LaunchRequest, *, source_dir: str | None) -> Launcher
     Remuda's own cannot be used here."""
     on = request.settings.on
     kind = find_launcher(on, source_dir=source_dir)
-    if on in BUILT_IN:
+    if _own_class(on) is not None:
         return kind(request)
     try:
         with NoExit():

@@ -13,9 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 
-from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+from remuda.deploy.launcher import Launcher, LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.nanny_process import NannyProcess
 from remuda.wire.child_end import end_within, ended
 from remuda.wire.connection_file import wait_for
@@ -31,7 +30,7 @@ TAIL_LINES = 30
 """Lines of output of each process in an error message."""
 
 
-class LocalLauncher:
+class LocalLauncher(Launcher):
     """Starts `remuda.coordinator` and `remuda.deploy.nanny`; whoever asks for the launch may have started the nanny
     already.
 
@@ -112,14 +111,6 @@ class LocalLauncher:
             self._nanny.end()
         self._processes.clear()
         self._remove_folder()
-
-    def __enter__(self) -> LocalLauncher:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _start_processes(self, workers: WorkerCounts, given_up: Callable[[], bool]) -> None:
         self._spawn("coordinator", self._coordinator_command())

@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from uuid import uuid4
 
 import msgspec
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from remuda.deploy.job import CONNECTION_FILE
 from remuda.deploy.kubernetes.kubectl import Kubectl, KubectlError, ObjectState, end_forwarding
 from remuda.deploy.kubernetes.manifests import KEY_FILES, KubernetesPlan, as_yaml, object_name
-from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+from remuda.deploy.launcher import Launcher, LaunchError, LaunchRequest, WorkerCounts
 from remuda.wire.connection_file import ConnectionFile, HandedKey, write
 from remuda.wire.keys.folder import FOLDER, KeysFolder
 from remuda.wire.keys.secret_file import read_secret
@@ -28,7 +27,7 @@ LOOK_S = 1.0
 TAIL_LINES = 30
 
 
-class KubernetesLauncher:
+class KubernetesLauncher(Launcher):
     """Makes the objects, leads a port of this machine to the coordinator, and removes everything at the end.
 
     Kubernetes itself replaces pods that fail or are evicted. The keys are made here and given to it as a Secret.
@@ -119,14 +118,6 @@ class KubernetesLauncher:
                 self._request.say(f"what is left of {self._plan.name} could not be removed: {error}")
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-    def __enter__(self) -> KubernetesLauncher:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _connection_of_workers(self, keys: KeysFolder) -> str:
         """What workers that do not mount the volume need. The name in it leads to every coordinator of this launch."""

@@ -8,11 +8,10 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from uuid import uuid4
 
 from remuda.deploy.job import CONNECTION_FILE
-from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+from remuda.deploy.launcher import Launcher, LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.slurm.commands import JobState, SlurmError, cancel, states, submit, tasks_of
 from remuda.deploy.slurm.guests import Guests
 from remuda.deploy.slurm.herd import WorkerJobs
@@ -31,7 +30,7 @@ ENDING_LOOK_S = 1.0
 TAIL_LINES = 30
 
 
-class SlurmLauncher:
+class SlurmLauncher(Launcher):
     """Submits the jobs, replaces those that are lost, and cancels what is left at the end.
 
     Slurm itself starts jobs again that were preempted or whose node has failed, and a job that comes to the end of its
@@ -134,14 +133,6 @@ class SlurmLauncher:
             shutil.rmtree(self._plan.own_dir, ignore_errors=True)
         else:
             self._request.say(f"what the jobs printed is in {self._plan.own_dir}")
-
-    def __enter__(self) -> SlurmLauncher:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     # --- submitting ---
 

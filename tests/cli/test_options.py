@@ -19,15 +19,9 @@ from remuda.cli.options import (
     resolve_run_dir,
     with_run_options,
 )
-from remuda.deploy.launcher import BUILT_IN
 from remuda.storage.existing_folder import OnExists
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.config.files import SMALL, write
-
-
-def test_the_help_of_launch_names_every_launcher(terminal: Terminal) -> None:
-    said = terminal.remuda("launch", "--help").out
-    assert [name for name in BUILT_IN if name not in said] == []
 
 
 class Starter:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.launching import LaunchConfig
+from remuda.config.launching import ENGINES, LaunchConfig
 from remuda.config.user_code import UserCodeError
 from remuda.deploy.launcher import LaunchRequest, find_launcher, make_launcher
 from remuda.deploy.local import LocalLauncher
@@ -39,6 +39,12 @@ def test_local_is_this_machine() -> None:
     assert find_launcher("local", source_dir=None) is LocalLauncher
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_engine_with_settings_has_a_launcher(engine: str) -> None:
+    kind: object = find_launcher(engine, source_dir=None)
+    assert getattr(kind, "__module__", None) == f"remuda.deploy.{engine}.launcher"
+
+
 def test_one_of_the_users_own_is_found_in_the_configs_folder(folder: Path) -> None:
     with make_launcher(request(folder, "my_launchers:Mine"), source_dir=str(folder)) as mine:
         assert type(mine).__name__ == "Mine"
@@ -57,7 +63,7 @@ def test_an_installed_package_offers_one_by_name(folder: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("on", "problem"),
     [
-        ("locall", r"launch\.on: should be one of local, ray, slurm, .*or module:Class, not locall"),
+        ("locall", r"launch\.on: should be one of local, slurm, ray, .*or module:Class, not locall"),
         ("my_launchers:Yours", r"has no class 'Yours'"),
         ("no_launchers:Mine", r"launch\.on = 'no_launchers:Mine' .*cannot be imported"),
         ("my_launchers:Broken", r"my_launchers:Broken: cannot be made: ValueError: no cluster here"),

@@ -123,13 +123,13 @@ def _send(pipe: Connection, count: int, prepare_put: Callable[[], Put]) -> None:
 
 def _by_stream(rows: int, keys: CallerKeys, port: int, run: RunFolder, folder: Path) -> Put:
     worker = str(uuid4())
-    settled = threading.Event()
+    finished = threading.Event()
 
     def wait() -> None:
-        settled.wait(WAIT_S)
-        settled.clear()
+        finished.wait(WAIT_S)
+        finished.clear()
 
-    client = StreamClient(lambda: keys, settled.set)
+    client = StreamClient(lambda: keys, finished.set)
     client.serve_at(f"tcp://127.0.0.1:{port}")
     granted = Grants(KeysFolder(folder / FOLDER).server).seal(Grant(str(run.root), "collector", worker, 1, POLICY))
     stores = stream_stores(client, granted, RunFolder(folder / "elsewhere"), lambda: None)

@@ -37,7 +37,7 @@ class InsertResult(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledRows:
     """Batches, each array [batches, batch_size]."""
 
     rows: Rows
@@ -221,7 +221,7 @@ class ReplayIndex:
         """How many rows may be drawn now."""
         return min(self._sampler.drawable_rows, self._limiter.sampleable_rows(self.next_row, self.sampled_rows))
 
-    def sample(self, batches: int, batch_size: int, *, train_iter: int, beta: float) -> Sampled:
+    def sample(self, batches: int, batch_size: int, *, train_iter: int, beta: float) -> SampledRows:
         """Draw `batches` batches of `batch_size` rows.
 
         `train_iter` is the number of updates that the learner did, `beta` the importance exponent. Raises
@@ -234,7 +234,7 @@ class ReplayIndex:
         np.add.at(self._slots.uses, slots.ravel(), 1)
         self.sampled_rows += wanted
         drawn = self._slots.take(slots)
-        return Sampled(
+        return SampledRows(
             rows=drawn["end_row"] - 1,
             weights=importance_weights(probabilities, beta),
             uses=drawn["uses"],
@@ -264,7 +264,7 @@ class ReplayIndex:
 
     def hold(self, more_bytes: int) -> None:
         """Files in data/ that belong to chunks with live rows take so many bytes more, or fewer if negative."""
-        self._files.hold(more_bytes)
+        self._files.add_bytes(more_bytes)
 
     def update_priorities(self, rows: Rows, priorities: npt.NDArray[np.floating]) -> None:
         """Pass on the errors seen on `rows` int64 [n]. Rows that are not live (any more) are ignored and counted."""
@@ -291,15 +291,15 @@ class ReplayIndex:
 
         Only chunks with live rows are returned, so only rows that were evicted or quarantined since are missing.
         """
-        told_row = self._files.told_row
-        new = list(takewhile(lambda chunk: chunk.first_row >= told_row, reversed(self._chunks)))
-        self._files.tell(self.next_row)
+        announced_row = self._files.announced_row
+        new = list(takewhile(lambda chunk: chunk.first_row >= announced_row, reversed(self._chunks)))
+        self._files.announce(self.next_row)
         return new[::-1]
 
     @property
-    def told_row(self) -> int:
+    def announced_row(self) -> int:
         """Every chunk below this row was announced to the learner."""
-        return self._files.told_row
+        return self._files.announced_row
 
     def live_chunks(self) -> list[IndexedChunk]:
         """Return every chunk with live rows, in row order."""

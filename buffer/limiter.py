@@ -41,17 +41,17 @@ class OnPolicyLimiter:
         """`updates_ahead` is the lag: 0 keeps collectors strictly on the newest policy."""
         self.request_rows = rows_per_update
         self._ahead_rows = rows_per_update * (1 + updates_ahead)
-        self._settled_rows = 0
+        self._finished_rows = 0
         self._dropped_rows = 0
 
-    def settle(self, sampled: int) -> None:
+    def finish(self, sampled: int) -> None:
         """The first so many rows drawn were trained on, and the resulting policy is published."""
-        self._settled_rows = sampled
+        self._finished_rows = sampled
 
     @property
-    def settled_rows(self) -> int:
+    def finished_rows(self) -> int:
         """Rows whose update is settled."""
-        return self._settled_rows
+        return self._finished_rows
 
     @property
     def dropped_rows(self) -> int:
@@ -64,7 +64,7 @@ class OnPolicyLimiter:
 
     def insertable_rows(self, inserted: int, sampled: int) -> int:
         """How many more rows may come in."""
-        return max(0, self._settled_rows + self._dropped_rows + self._ahead_rows - inserted)
+        return max(0, self._finished_rows + self._dropped_rows + self._ahead_rows - inserted)
 
     def sampleable_rows(self, inserted: int, sampled: int) -> int:
         """How many rows may be drawn: each row once; the sampler knows which are left."""

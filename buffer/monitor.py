@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.buffer.index import ReplayIndex, Sampled
+from remuda.buffer.index import ReplayIndex, SampledRows
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class BufferMonitor:
         self._period_start_s = now_s
         self._seen = self._totals()
 
-    def sampled(self, sampled: Sampled) -> SampleStatistics | None:
+    def sampled(self, sampled: SampledRows) -> SampleStatistics | None:
         """Count what one call drew; return statistics when a multiple of `interval_samples` batches is reached.
 
         A call that crosses several multiples gives one table.
@@ -111,7 +111,7 @@ class BufferMonitor:
     def _totals(self) -> tuple[int, int, int]:
         return self._index.next_row, self._index.sampled_rows, self._index.removed_rows
 
-    def _add(self, sampled: Sampled) -> None:
+    def _add(self, sampled: SampledRows) -> None:
         tally = self._tally
         tally.rows += sampled.rows.size
         tally.uses += int(sampled.uses.sum())

@@ -23,7 +23,7 @@ class PayloadFiles:
         self._chunks_ahead = chunks_ahead
         self._largest_bytes = 0
         self._unloaded: list[IndexedChunk] = []  # without live rows, but the learner may be about to read the file
-        self.told_row = 0
+        self.announced_row = 0
         """Every chunk below this row was announced to the learner."""
         self._loaded_row = 0
 
@@ -42,7 +42,7 @@ class PayloadFiles:
         self.bytes += meta.payload_bytes
         self._largest_bytes = max(self._largest_bytes, meta.payload_bytes)
 
-    def hold(self, more_bytes: int) -> None:
+    def add_bytes(self, more_bytes: int) -> None:
         """Files that belong to chunks take so many bytes more in data/, or fewer if negative."""
         self.bytes += more_bytes
 
@@ -56,11 +56,11 @@ class PayloadFiles:
 
     def may_be_read(self, chunk: IndexedChunk) -> bool:
         """Whether the chunk was announced to the learner and is not loaded yet."""
-        return chunk.first_row < self.told_row and chunk.first_row + chunk.meta.rows > self._loaded_row
+        return chunk.first_row < self.announced_row and chunk.first_row + chunk.meta.rows > self._loaded_row
 
-    def tell(self, below_row: int) -> None:
+    def announce(self, below_row: int) -> None:
         """Every chunk below this row is announced to the learner now."""
-        self.told_row = below_row
+        self.announced_row = below_row
 
     def confirm_loaded(self, loaded_row: int) -> list[str]:
         """The learner has every live row below `loaded_row`. If that is lower than before, nothing changes. Returns the
@@ -68,19 +68,19 @@ class PayloadFiles:
 
         Raises ValueError if the learner claims rows that were not announced to it.
         """
-        if loaded_row > self.told_row:
-            raise ValueError(f"the learner says it loaded rows below {loaded_row}; it was told {self.told_row}")
+        if loaded_row > self.announced_row:
+            raise ValueError(f"the learner says it loaded rows below {loaded_row}; it was told {self.announced_row}")
         self._loaded_row = max(self._loaded_row, loaded_row)
         return self._release()
 
     def forget_learner(self) -> list[str]:
         """The learner is gone, and nobody reads what was announced to it; returns the files that may be deleted now."""
-        self.told_row = self._loaded_row = 0
+        self.announced_row = self._loaded_row = 0
         return self._release()
 
     def learner_has(self, below_row: int) -> None:
         """There is a learner to which every chunk below this row was announced, and which has loaded them."""
-        self.told_row = self._loaded_row = below_row
+        self.announced_row = self._loaded_row = below_row
 
     def _release(self) -> list[str]:
         """Return the files that waited for the learner and need not any more."""

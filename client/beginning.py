@@ -24,7 +24,7 @@ from remuda.config.suggest import all_keys, keys_of
 from remuda.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from remuda.deploy.sizing import Answer, SizeRequest
+    from remuda.deploy.sizing import Measurement, SizeRequest
 
 _FILLED_IN = frozenset({"source_dir", "env.agents", "policy.declaration", "policies"})
 """Settings that Remuda fills in, although omitted, and that are not defaults."""
@@ -110,12 +110,12 @@ def size_request(loaded: LoadedConfig, *, serial: bool) -> SizeRequest | None:
         return None
     if not serial and loaded.config.launch.on != LOCAL:
         loaded.require_numbers(f"numbers are measured on this machine, and launch.on is {loaded.config.launch.on}")
-    from remuda.deploy.sizes import Asked
+    from remuda.deploy.sizes import SizingTask
     from remuda.deploy.sizing import SizeRequest
     from remuda.policy.row_plan import row_plan
 
     config, auto, plan = loaded.config, loaded.auto, row_plan(loaded.config)
-    asked = Asked(
+    asked = SizingTask(
         collectors=None if COLLECTORS in auto else config.collector.count,
         num_envs=None if NUM_ENVS in auto else config.env.num_envs,
         least_collectors=config.collector.minimum,
@@ -128,7 +128,7 @@ def size_request(loaded: LoadedConfig, *, serial: bool) -> SizeRequest | None:
     return SizeRequest(config, asked, auto)
 
 
-def with_measured_sizes(loaded: LoadedConfig, request: SizeRequest, answer: Answer) -> LoadedConfig:
+def with_measured_sizes(loaded: LoadedConfig, request: SizeRequest, answer: Measurement) -> LoadedConfig:
     """Return the config with the measured numbers, with lines for the run's log in `notes`.
 
     Raises ConfigError if the numbers contradict settings.

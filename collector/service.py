@@ -37,7 +37,7 @@ from remuda.wire.messages import (
     PolicyRef,
     Task,
 )
-from remuda.worker.affinity import settle
+from remuda.worker.affinity import bind_cores
 from remuda.worker.link import Link, WorkerIdentity
 from remuda.worker.stores.ports import NotNowError, PayloadStore, RunStores
 
@@ -75,7 +75,7 @@ class CollectorWork:
         folder = stores.folder
         self._log = collector_logbook(folder, identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "collector"))
-        self._log.say("collector", settle(config, "collector", assign.index))  # before a vector starts processes
+        self._log.say("collector", bind_cores(config, "collector", assign.index))  # before a vector starts processes
         try:
             self._env = make_environments(config, policies, collectors=config.collector.count, broke=self._warn)
         except BaseException:

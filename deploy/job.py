@@ -22,7 +22,7 @@ from types import FrameType
 from uuid import uuid4
 
 from remuda.deploy.slurm.commands import own_job, requeue
-from remuda.deploy.slurm.guests import Guest, NotLetInError
+from remuda.deploy.slurm.remote_jobs import NotLetInError, RemoteJob
 from remuda.deploy.supervision import KeptProcess
 from remuda.storage.atomic import write_bytes
 from remuda.storage.existing_folder import make_private
@@ -36,7 +36,7 @@ from remuda.worker.process import child_environment
 CONNECTION_FILE = "connection.json"
 """In the folder of the launch."""
 COORDINATOR = "coordinator"
-EXIT_TAKEN = 75
+EXIT_PREEMPTED = 75
 """The engine has ended this job, which had not done its work yet: it is to be started again."""
 EXIT_FAILED = 1
 IDLE_END_S = 600.0
@@ -79,8 +79,8 @@ class Job:
         return self._signal == signal.SIGUSR1
 
     def run(self) -> int:
-        """Start the processes and wait. Returns 0 once all have ended in order, EXIT_TAKEN if the job is taken away,
-        and otherwise the exit code of the process that failed."""
+        """Start the processes and wait. Returns 0 once all have ended in order, EXIT_PREEMPTED if the job is taken
+        away, and otherwise the exit code of the process that failed."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._on_signal)
         self._lifeline, own_end = os.pipe()  # breaks with this process, however it ends: then the others end, too
@@ -102,18 +102,18 @@ class Job:
     def _wait(self) -> int:
         while self._signal is None:
             over = [one for one in self._processes.items() if one[1].poll() is not None]
-            gone = next((one for one in over if not self._comes_back(*one)), None)
+            gone = next((one for one in over if not self._restarts(*one)), None)
             if gone is not None:
-                return self._one_has_ended(*gone)
+                return self._handle_exit(*gone)
             time.sleep(POLL_S)
         _say(f"{self._signal.name}: handing in, then ending")
         if self.noticed:
             time.sleep(self._delay_s)
         self._end_all(self._notice_s - self._delay_s if self.noticed else TERM_S)
         _say("handed in, and ended")
-        return EXIT_TAKEN
+        return EXIT_PREEMPTED
 
-    def _comes_back(self, name: str, process: subprocess.Popen[bytes]) -> bool:
+    def _restarts(self, name: str, process: subprocess.Popen[bytes]) -> bool:
         """Whether a process that has ended is started again, now or after a pause."""
         if name != COORDINATOR:
             return False
@@ -122,7 +122,7 @@ class Job:
             self._start(name)
         return to_do != "give up"
 
-    def _one_has_ended(self, name: str, process: subprocess.Popen[bytes]) -> int:
+    def _handle_exit(self, name: str, process: subprocess.Popen[bytes]) -> int:
         """The others end by themselves if it ended in order; otherwise they are told to."""
         if process.returncode:
             _say(f"the {name} process ended with exit code {process.returncode}")
@@ -171,7 +171,7 @@ def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
     return {COORDINATOR: [*coordinator, *_common(arguments)], "learner": _nanny(arguments, "learner", 1)}
 
 
-def take_keys(given: Path, folder: Path) -> None:
+def copy_keys(given: Path, folder: Path) -> None:
     """Copy keys, of which an engine has made a folder of its own kind, to where the coordinator looks for them; keys
     that are there already stay. The coordinator's own is last: with it the folder is complete."""
     make_private(folder)
@@ -242,14 +242,14 @@ def main() -> None:
         exit_code, noticed = job.run(), job.noticed
     if noticed and arguments.requeue:
         _say(requeue(os.environ))
-    if arguments.guest is not None and exit_code in (0, EXIT_TAKEN):
+    if arguments.guest is not None and exit_code in (0, EXIT_PREEMPTED):
         arguments.guest.unlink(missing_ok=True)
     sys.exit(exit_code)
 
 
 def _head(arguments: argparse.Namespace) -> Job:
     if arguments.keys is not None:
-        take_keys(arguments.keys, arguments.own_dir / FOLDER)
+        copy_keys(arguments.keys, arguments.own_dir / FOLDER)
     return Job(head_commands(arguments), notice_s=arguments.notice, delay_s=HEAD_DELAY_S)
 
 
@@ -264,14 +264,14 @@ def _run_guest(arguments: argparse.Namespace) -> tuple[int, bool]:
     taken: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, lambda number, frame: taken.append(number))
-    with Guest(own_job(os.environ), _say) as guest:
+    with RemoteJob(own_job(os.environ), _say) as guest:
         try:
             guest.ask(arguments.coordinator_timeout, lambda: bool(taken))
         except NotLetInError as error:
             _say(str(error))
-            return (EXIT_TAKEN, signal.SIGUSR1 in taken) if taken else (EXIT_FAILED, False)
+            return (EXIT_PREEMPTED, signal.SIGUSR1 in taken) if taken else (EXIT_FAILED, False)
         if taken:  # during the last question
-            return EXIT_TAKEN, signal.SIGUSR1 in taken
+            return EXIT_PREEMPTED, signal.SIGUSR1 in taken
         guest.watch()
         job = _workers_in(guest.folder, arguments)
         return job.run(), job.noticed

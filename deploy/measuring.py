@@ -22,7 +22,7 @@ from remuda.collector.build import make_rollout
 from remuda.collector.collected import Collected
 from remuda.collector.rollout import Rollout
 from remuda.config.schema import ExperimentConfig
-from remuda.deploy.sizes import Costs, Curve, at
+from remuda.deploy.sizes import Costs, Curve, interpolated
 from remuda.environments.registered import obstacle_to_native
 from remuda.environments.vectorizing import usable_cores
 from remuda.environments.vectors import Vector, make_vector, single_spaces
@@ -248,7 +248,7 @@ def _update_s(algorithm: Algorithm, plan: RowPlan, columns: Arrays, clock: Clock
     few_s = seconds(learning(few), clock)
     if few_s * whole / few <= WHOLE_UPDATE_S:
         return seconds(learning(whole), clock)
-    return at({few: few_s, 2 * few: seconds(learning(2 * few), clock)}, whole)
+    return interpolated({few: few_s, 2 * few: seconds(learning(2 * few), clock)}, whole)
 
 
 def _not_compiled(config: ExperimentConfig) -> ExperimentConfig:

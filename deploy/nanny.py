@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
-from remuda.deploy.nanny_process import TOLD, arguments_told
+from remuda.deploy.nanny_process import PIPE_OPTION, read_arguments
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
 from remuda.worker.link import WorkerIdentity
@@ -250,10 +250,10 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Entry point of `python -m remuda.deploy.nanny`: with all its arguments, or with those of NannyProcess."""
     given = sys.argv[1:]
-    if given[:1] == [TOLD]:
+    if given[:1] == [PIPE_OPTION]:
         with gc_frozen():
             import remuda.deploy.roles  # noqa: F401  # pyright: ignore[reportUnusedImport]  # while nothing is known yet
-        told = arguments_told(int(given[1]))
+        told = read_arguments(int(given[1]))
         if told is None:
             exit_now(EXIT_DONE)
         given = [*told, "--lifeline", given[1]]

@@ -15,7 +15,7 @@ from types import TracebackType
 from remuda.wire.child_end import ended
 from remuda.worker.process import child_environment
 
-TOLD = "--told"
+PIPE_OPTION = "--told"
 """The nanny's option for the descriptor through which it is told its other arguments, and which is its lifeline."""
 _KILLED_S = 5.0
 _PIECE_BYTES = 4_096
@@ -36,7 +36,7 @@ class NannyProcess:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - has no name, so that nothing is left of it
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "remuda.deploy.nanny", TOLD, str(reading_end)],
+                [sys.executable, "-P", "-m", "remuda.deploy.nanny", PIPE_OPTION, str(reading_end)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
@@ -88,7 +88,7 @@ class NannyProcess:
         self.end()
 
 
-def arguments_told(lifeline: int) -> list[str] | None:
+def read_arguments(lifeline: int) -> list[str] | None:
     """In the nanny's process: what it was told, once that has come. None if the pipe has broken before."""
     line = b""
     while not line.endswith(b"\n"):

@@ -49,7 +49,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SizingTask:
     """What is to be chosen, and how the run works."""
 
     collectors: int | None
@@ -69,52 +69,52 @@ class Asked:
     """Single objects may be stepped in several processes."""
 
 
-def choose(costs: Costs, asked: Asked) -> Sizes:
+def choose(costs: Costs, task: SizingTask) -> Sizes:
     """Choose sizes: the smallest among those that reach GOOD_ENOUGH of the best rate.
 
     On-policy, where an update always learns from as much, of those with equally many busy cores it is the one with most
     environments: their experience is more varied.
 
-    What `asked` names stays as it is. Otherwise no more processes than cores work at a time, if that is possible.
+    What `task` names stays as it is. Otherwise no more processes than cores work at a time, if that is possible.
     """
-    rising = without_dips(costs)
-    everything = list(_candidates(rising, asked))
-    fitting = [sizes for sizes in everything if _busy_cores(rising, asked, sizes) <= max(costs.cores, 2)]
-    rates = {sizes: _value(rising, asked, sizes) for sizes in _whole_parts(fitting or everything, asked)}
+    rising = monotone(costs)
+    everything = list(_candidates(rising, task))
+    fitting = [sizes for sizes in everything if _busy_cores(rising, task, sizes) <= max(costs.cores, 2)]
+    rates = {sizes: _value(rising, task, sizes) for sizes in _whole_parts(fitting or everything, task)}
     good = GOOD_ENOUGH * max(rates.values())
 
     def effort(sizes: Sizes) -> tuple[int, int, int, int]:
         total = sizes.collectors * sizes.num_envs
-        less = total if asked.segments is None else -total
-        return _busy_cores(rising, asked, sizes), less, sizes.collectors, sizes.threads
+        less = total if task.segments is None else -total
+        return _busy_cores(rising, task, sizes), less, sizes.collectors, sizes.threads
 
     return min((sizes for sizes, rate in rates.items() if rate >= good), key=effort)
 
 
-def env_steps_per_s(costs: Costs, asked: Asked, sizes: Sizes) -> float:
+def env_steps_per_s(costs: Costs, task: SizingTask, sizes: Sizes) -> float:
     """The expected rate of collecting, where learning keeps up with it if it has to."""
-    share = min(1.0, costs.cores / _busy_cores(costs, asked, sizes))
-    collected = sizes.collectors * _collector_env_steps_per_s(costs, asked, sizes) * share
+    share = min(1.0, costs.cores / _busy_cores(costs, task, sizes))
+    collected = sizes.collectors * _collector_env_steps_per_s(costs, task, sizes) * share
     learned_s = costs.learn_s[sizes.threads]
-    if not asked.coupled or not learned_s:
+    if not task.coupled or not learned_s:
         return collected
-    if asked.serial or asked.takes_turns:
+    if task.serial or task.takes_turns:
         return 1.0 / (1.0 / collected + learned_s)
     return min(collected, share / learned_s)
 
 
-def _value(costs: Costs, asked: Asked, sizes: Sizes) -> float:
+def _value(costs: Costs, task: SizingTask, sizes: Sizes) -> float:
     """What is to be large. Where nothing ties learning to collecting, cores are worth as much here as there."""
-    rate = env_steps_per_s(costs, asked, sizes)
-    return rate if asked.coupled else rate / max(costs.learn_s[sizes.threads], 1e-12)
+    rate = env_steps_per_s(costs, task, sizes)
+    return rate if task.coupled else rate / max(costs.learn_s[sizes.threads], 1e-12)
 
 
-def _candidates(costs: Costs, asked: Asked) -> Iterator[Sizes]:
-    most = max(min(costs.cores, MOST_COLLECTORS), asked.least_collectors)
-    collectors = list(range(asked.least_collectors, most + 1))
+def _candidates(costs: Costs, task: SizingTask) -> Iterator[Sizes]:
+    most = max(min(costs.cores, MOST_COLLECTORS), task.least_collectors)
+    collectors = list(range(task.least_collectors, most + 1))
     choices = (
-        [1] if asked.serial else collectors if asked.collectors is None else [asked.collectors],
-        _vectors(asked.segments) if asked.num_envs is None else [asked.num_envs],
+        [1] if task.serial else collectors if task.collectors is None else [task.collectors],
+        _vectors(task.segments) if task.num_envs is None else [task.num_envs],
         sorted(costs.learn_s),
     )
     return itertools.starmap(Sizes, itertools.product(*choices))
@@ -127,43 +127,43 @@ def _vectors(segments: int | None) -> list[int]:
     return [count for count in range(1, min(segments, MOST_ENVS) + 1) if segments % count == 0]
 
 
-def _whole_parts(candidates: Collection[Sizes], asked: Asked) -> Collection[Sizes]:
+def _whole_parts(candidates: Collection[Sizes], task: SizingTask) -> Collection[Sizes]:
     """Those that bring whole parts of what an update learns from; else those that bring no more; else all: what was
     given by hand may leave no choice."""
-    if asked.segments is None:
+    if task.segments is None:
         return candidates
     total = {sizes: sizes.collectors * sizes.num_envs for sizes in candidates}
-    whole = [sizes for sizes in candidates if asked.segments % total[sizes] == 0]
-    return whole or [sizes for sizes in candidates if total[sizes] <= asked.segments] or candidates
+    whole = [sizes for sizes in candidates if task.segments % total[sizes] == 0]
+    return whole or [sizes for sizes in candidates if total[sizes] <= task.segments] or candidates
 
 
-def _collector_env_steps_per_s(costs: Costs, asked: Asked, sizes: Sizes) -> float:
+def _collector_env_steps_per_s(costs: Costs, task: SizingTask, sizes: Sizes) -> float:
     """Of a collector with the cores that its environments want."""
-    processes = _processes(costs, asked, sizes)
+    processes = _processes(costs, task, sizes)
     if processes:
-        stepping_s = at(costs.vector_s, -(-sizes.num_envs // processes)) + ROUND_TRIP_S
+        stepping_s = interpolated(costs.vector_s, -(-sizes.num_envs // processes)) + ROUND_TRIP_S
     else:
-        stepping_s = at(costs.vector_s, sizes.num_envs)
-    return sizes.num_envs / (stepping_s + at(costs.act_s, sizes.num_envs))
+        stepping_s = interpolated(costs.vector_s, sizes.num_envs)
+    return sizes.num_envs / (stepping_s + interpolated(costs.act_s, sizes.num_envs))
 
 
-def _processes(costs: Costs, asked: Asked, sizes: Sizes) -> int:
+def _processes(costs: Costs, task: SizingTask, sizes: Sizes) -> int:
     """Processes of each collector's environments, 0 for none, as `env.vectorization: auto` chooses them."""
-    if not asked.in_processes or len(costs.vector_s) > 1:
+    if not task.in_processes or len(costs.vector_s) > 1:
         return 0
     cores = max(costs.cores // sizes.collectors, 1)
-    return processes_for(at(costs.vector_s, 1), num_envs=sizes.num_envs, cores=cores)
+    return processes_for(interpolated(costs.vector_s, 1), num_envs=sizes.num_envs, cores=cores)
 
 
-def _busy_cores(costs: Costs, asked: Asked, sizes: Sizes) -> int:
+def _busy_cores(costs: Costs, task: SizingTask, sizes: Sizes) -> int:
     """How many work at a time."""
-    collecting = sizes.collectors * max(_processes(costs, asked, sizes), 1)
-    if asked.serial or asked.takes_turns:
+    collecting = sizes.collectors * max(_processes(costs, task, sizes), 1)
+    if task.serial or task.takes_turns:
         return max(collecting, sizes.threads)
     return collecting + sizes.threads
 
 
-def at(curve: Curve, size: int) -> float:
+def interpolated(curve: Curve, size: int) -> float:
     """Seconds at a size: on the line through the two sizes around it that were measured, or through the last two; in
     proportion where one was measured."""
     known = sorted(curve)
@@ -179,7 +179,7 @@ def at(curve: Curve, size: int) -> float:
     return curve[below] + slope * (size - below)
 
 
-def without_dips(costs: Costs) -> Costs:
+def monotone(costs: Costs) -> Costs:
     """The same costs where no curve falls: a larger size that took less time was disturbed less."""
     return replace(costs, vector_s=_rising(costs.vector_s), act_s=_rising(costs.act_s))
 
@@ -193,16 +193,16 @@ def _rising(curve: Curve) -> dict[int, float]:
     return dict(sorted(rising.items()))
 
 
-def numbers_of(sizes: Sizes) -> dict[str, int]:
+def settings_of(sizes: Sizes) -> dict[str, int]:
     """The sizes by setting."""
     return {COLLECTORS: sizes.collectors, NUM_ENVS: sizes.num_envs, THREADS: sizes.threads}
 
 
-def told(costs: Costs, asked: Asked, sizes: Sizes, auto: Collection[str]) -> list[str]:
+def log_lines(costs: Costs, task: SizingTask, sizes: Sizes, auto: Collection[str]) -> list[str]:
     """The decision about the settings that were `auto`, and its figures, for the log."""
-    chosen = ", ".join(f"{key} {number}" for key, number in numbers_of(sizes).items() if key in auto)
-    rate = env_steps_per_s(costs, asked, sizes)
-    per = "env step" if asked.coupled else "update"
+    chosen = ", ".join(f"{key} {number}" for key, number in settings_of(sizes).items() if key in auto)
+    rate = env_steps_per_s(costs, task, sizes)
+    per = "env step" if task.coupled else "update"
     return [
         f"auto: {chosen}, where about {_two_digits(rate):,} env steps/s are expected",
         f"auto: measured on {costs.cores} cores: a step of {_by_size(costs.vector_s, 'environment')}; acting and "

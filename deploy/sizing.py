@@ -12,7 +12,7 @@ import msgspec
 from remuda.config.auto import THREADS
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
-from remuda.deploy.sizes import Asked, Costs, Sizes, choose, numbers_of, told
+from remuda.deploy.sizes import Costs, Sizes, SizingTask, choose, log_lines, settings_of
 from remuda.deploy.supervision import describe_exit
 from remuda.storage.atomic import write_bytes
 from remuda.worker.process import bound_threads, gc_frozen
@@ -31,7 +31,7 @@ class SizeRequest:
 
     config: ExperimentConfig
     """Has the defaults in their places."""
-    asked: Asked
+    asked: SizingTask
     auto: frozenset[str]
     """The settings (dotted keys) that are to be chosen."""
 
@@ -44,26 +44,26 @@ class SizeRequest:
         """Where the nanny's answer will be."""
         return folder / ANSWER
 
-    def answer(self, folder: Path) -> Answer:
+    def answer(self, folder: Path) -> Measurement:
         """The nanny's answer. Raises OSError."""
-        return msgspec.json.decode(self.answer_file(folder).read_bytes(), type=Answer)
+        return msgspec.json.decode(self.answer_file(folder).read_bytes(), type=Measurement)
 
 
 @dataclass(frozen=True)
-class Answer:
+class Measurement:
     """What was measured, or why nothing was."""
 
     costs: Costs | None = None
     problem: str = ""
 
-    def sizes(self, asked: Asked) -> Sizes | None:
+    def sizes(self, asked: SizingTask) -> Sizes | None:
         """The choice, the same wherever it is made; None where nothing was measured: then the defaults stay."""
         return None if self.costs is None else choose(self.costs, asked)
 
     def numbers(self, request: SizeRequest) -> dict[str, int]:
         """The settings that were auto; none where nothing was measured."""
         sizes = self.sizes(request.asked)
-        return {} if sizes is None else {key: one for key, one in numbers_of(sizes).items() if key in request.auto}
+        return {} if sizes is None else {key: one for key, one in settings_of(sizes).items() if key in request.auto}
 
     def lines(self, request: SizeRequest) -> list[str]:
         """For the log of the run."""
@@ -71,19 +71,21 @@ class Answer:
         if self.costs is None or sizes is None:
             keys = ", ".join(sorted(request.auto))
             return [f"auto: {keys}: the defaults, since nothing could be measured: {self.problem}"]
-        return told(self.costs, request.asked, sizes, request.auto)
+        return log_lines(self.costs, request.asked, sizes, request.auto)
 
 
-def measured(request: SizeRequest) -> Answer:
+def measured(request: SizeRequest) -> Measurement:
     """Measure in this process. An environment or algorithm that cannot be used is no error here: the run will tell."""
     bound_threads()
     from remuda.deploy.measuring import measure
 
     try:
         with NoExit():
-            return Answer(measure(request.config, serial=request.asked.serial, try_threads=THREADS in request.auto))
+            return Measurement(
+                measure(request.config, serial=request.asked.serial, try_threads=THREADS in request.auto)
+            )
     except Exception as error:  # anything that an environment or algorithm raises
-        return Answer(problem=f"{type(error).__name__}: {error}"[:_SHOWN])
+        return Measurement(problem=f"{type(error).__name__}: {error}"[:_SHOWN])
 
 
 def collectors_measured(folder: Path) -> int:
@@ -109,11 +111,11 @@ class _Stored:
     """A request as JSON."""
 
     config: str
-    asked: Asked
+    asked: SizingTask
     auto: list[str]
 
 
-def _of_child(request: SizeRequest) -> Answer:
+def _of_child(request: SizeRequest) -> Measurement:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -132,5 +134,7 @@ def _of_child(request: SizeRequest) -> Answer:
     finally:
         os.close(reading)
     if not content:
-        return Answer(problem=f"the measuring process ended with {describe_exit(os.waitstatus_to_exitcode(status))}")
-    return msgspec.json.decode(content, type=Answer)
+        return Measurement(
+            problem=f"the measuring process ended with {describe_exit(os.waitstatus_to_exitcode(status))}"
+        )
+    return msgspec.json.decode(content, type=Measurement)

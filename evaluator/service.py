@@ -22,7 +22,7 @@ from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone, EvaluationFilmed
-from remuda.worker.affinity import settle
+from remuda.worker.affinity import bind_cores
 from remuda.worker.link import Link, WorkerIdentity
 from remuda.worker.serve import AskedToEndError
 from remuda.worker.shutdown_guard import ShutdownGuard
@@ -68,7 +68,7 @@ class EvaluatorWork:
         self.warnings: Sequence[str] = self._warned()
         """Why evaluations are not filmed; it is in its own log too."""
         link.activity("waiting", "waiting for an evaluation")
-        self._log.say("evaluator", settle(config, "evaluator", assign.index))
+        self._log.say("evaluator", bind_cores(config, "evaluator", assign.index))
         self._log.say(
             "evaluator",
             f"evaluator {identity.uuid} (index {assign.index}) of {assign.name}: {num_envs} environments",

@@ -53,7 +53,7 @@ from remuda.wire.messages import (
     StopTraining,
     shortened,
 )
-from remuda.worker.affinity import settle
+from remuda.worker.affinity import bind_cores
 from remuda.worker.link import Link
 from remuda.worker.stores.ports import RunStores
 
@@ -80,7 +80,7 @@ class LearnerWork:
         self._folder = stores.folder
         self._payloads = stores.payloads
         self._policy_file = stores.folder.policy / assign.policy_file
-        place = settle(config, "learner", assign.index)
+        place = bind_cores(config, "learner", assign.index)
         self._algorithm = new_algorithm(config, *check_environment(config))
         self._fence = _fence(self._folder, assign.epoch)
         self.warnings: Sequence[str] = ()

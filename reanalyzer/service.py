@@ -32,7 +32,7 @@ from remuda.wire.messages import (
     Reanalyzed,
     shortened,
 )
-from remuda.worker.affinity import settle
+from remuda.worker.affinity import bind_cores
 from remuda.worker.link import Link, WorkerIdentity
 from remuda.worker.stores.ports import NotNowError, RunStores
 
@@ -90,7 +90,7 @@ class ReanalyzerWork:
         self._log = reanalyzer_logbook(stores.folder, identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "reanalyzer"))
         try:
-            self._log.say("reanalyzer", settle(config, "reanalyzer", assign.index))
+            self._log.say("reanalyzer", bind_cores(config, "reanalyzer", assign.index))
             observation, action = check_environment(config)
             specs = ObservationSpec.of(observation), ActionSpec.of(action)
             self._reanalyzer = make_reanalyzer(config, *specs, device=config.reanalyzer.device)

@@ -24,7 +24,7 @@ from remuda.policy.row_plan import check_buffer
 from remuda.runner.evaluations import Evaluations, JointEvaluations, OwnEvaluations
 from remuda.runner.past_checkpoints import PastCheckpoints
 from remuda.storage.run_folder import RunFolder
-from remuda.worker.affinity import settle_alone
+from remuda.worker.affinity import bind_cores_alone
 
 Clock = Callable[[], float]
 
@@ -89,7 +89,7 @@ def build(config: ExperimentConfig, stack: ExitStack) -> Built:
 
 
 def _one_agent(config: ExperimentConfig, stack: ExitStack) -> Built:
-    said, warnings = settle_alone(config), Warnings()
+    said, warnings = bind_cores_alone(config), Warnings()
     environments = _environments(config, {"": config}, warnings, stack)
     num_players = min(2 * config.env.num_envs, config.evaluator.episodes)  # a few more need no second turn
     player = CheckpointPlayer(config, num_envs=num_players, broke=partial(warnings.say, "evaluator"))
@@ -119,7 +119,7 @@ def _environments(
 def _several_agents(config: ExperimentConfig, stack: ExitStack) -> Built:
     of_policy = assigned(config, agents_of(config.env, source_dir=config.source_dir))
     configs = {name: policy_config(config, name, agents) for name, agents in of_policy.items()}
-    said, warnings = settle_alone(config), Warnings()
+    said, warnings = bind_cores_alone(config), Warnings()
     environments = _environments(config, configs, warnings, stack)
     num_players = max(1, min(config.env.num_envs, config.evaluator.episodes))
     longest = config.evaluator.max_episode_steps

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from remuda.buffer.chunk import ChunkError, read_chunk
-from remuda.buffer.index import Sampled
+from remuda.buffer.index import SampledRows
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected
 from remuda.learner.loop import Batch, Priorities
@@ -32,7 +32,7 @@ class Memory:
         self._worker = worker
         self._generation = generation
         self._sequence = 0
-        self._sampled: Sampled | None = None
+        self._sampled: SampledRows | None = None
         self._sampled_at = 0
         """The env_step then."""
         self._position = 0

@@ -42,7 +42,7 @@ class FolderToken:
             self._path.unlink(missing_ok=True)
 
 
-def sees(folder: Path, id: str, digest: str) -> bool:
+def has_token(folder: Path, id: str, digest: str) -> bool:
     """Whether this folder has the token of that process, and this process may write here."""
     try:
         descriptor = os.open(_path(folder, id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -66,7 +66,7 @@ class ConnectionFile(Struct, frozen=True, omit_defaults=True):
         return self.address.removeprefix("tcp://").rpartition(":")[0]
 
 
-class _Before(Struct, frozen=True):
+class _FormerFile(Struct, frozen=True):
     """What tells a file of a Remuda without keys; the place of a field that is missing otherwise is told later."""
 
     coordinator: Uuid
@@ -109,7 +109,7 @@ def _parse(path: Path, content: bytes) -> ConnectionFile:
     if len(content) > _MAX_BYTES:
         raise ConnectionFileError(f"{path} is larger than {_MAX_BYTES} bytes: it is not a connection file")
     try:
-        if not msgspec.json.decode(content, type=_Before).server_key:
+        if not msgspec.json.decode(content, type=_FormerFile).server_key:
             raise ConnectionFileError(
                 f"{path} has no server_key: a Remuda without keys wrote it, and this one does not speak without them; "
                 "install the same version of Remuda on both sides and start the coordinator again"

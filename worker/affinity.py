@@ -17,20 +17,20 @@ MOST_THREADS = 4
 
 
 @dataclass(frozen=True)
-class Place:
+class CpuPlacement:
     """Where a process runs."""
 
     cores: tuple[int, ...]
     threads: int
-    why: str
+    reason: str
 
-    def line(self, role: str) -> str:
+    def log_line(self, role: str) -> str:
         """For the log."""
         named = "core " + _ranges(self.cores) if len(self.cores) == 1 else "cores " + _ranges(self.cores)
-        return f"affinity: this {role} runs on {named} with {_counted(self.threads, 'torch thread')} ({self.why})"
+        return f"affinity: this {role} runs on {named} with {_counted(self.threads, 'torch thread')} ({self.reason})"
 
 
-def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[int]) -> Place:
+def choose_cores(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[int]) -> CpuPlacement:
     """Decide for the `index`-th process of a role, on a machine where it may use the cores `allowed`. The ranks of a
     learner share its cores.
 
@@ -41,9 +41,9 @@ def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[i
     """
     everywhere = tuple(sorted(allowed))
     if isinstance(config.affinity, AffinityConfig):
-        return _as_told(config.affinity, role, index, everywhere, ranks=config.learner.ranks)
+        return _configured_placement(config.affinity, role, index, everywhere, ranks=config.learner.ranks)
     if config.affinity == "none":
-        return Place(everywhere, 1, "affinity is none")
+        return CpuPlacement(everywhere, 1, "affinity is none")
     counts: dict[Role, int] = {
         "collector": config.collector.count,
         "evaluator": config.evaluator.count,
@@ -51,26 +51,26 @@ def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[i
     }
     others, ranks = sum(counts.values()), config.learner.ranks
     if others + ranks > len(everywhere):
-        why = f"auto: {others + ranks} processes are more than {len(everywhere)} cores, so none is bound"
-        return Place(everywhere, 1, why)
+        reason = f"auto: {others + ranks} processes are more than {len(everywhere)} cores, so none is bound"
+        return CpuPlacement(everywhere, 1, reason)
     learner, rest = everywhere[: len(everywhere) - others], everywhere[len(everywhere) - others :]
     if role == "learner":
-        return Place(learner, 1, "auto: what the others leave")
+        return CpuPlacement(learner, 1, "auto: what the others leave")
     before: dict[Role, int] = {
         "collector": 0,
         "evaluator": counts["collector"],
         "reanalyzer": counts["collector"] + counts["evaluator"],
     }
     first = before[role]
-    return Place((rest[(first + index) % len(rest)],), 1, "auto: a core of its own")
+    return CpuPlacement((rest[(first + index) % len(rest)],), 1, "auto: a core of its own")
 
 
-def settle(config: ExperimentConfig, role: Role, index: int) -> str:
+def bind_cores(config: ExperimentConfig, role: Role, index: int) -> str:
     """Bind the calling thread, and threads that it starts from now on, to its cores; returns the line for the log.
 
     The thread that sends beats is not bound: it must not wait for the work.
     """
-    place = choose(config, role, index, _allowed_at_first())
+    place = choose_cores(config, role, index, _allowed_at_first())
     if _can_bind():
         os.sched_setaffinity(0, place.cores)
     elif config.affinity != "none":
@@ -79,13 +79,13 @@ def settle(config: ExperimentConfig, role: Role, index: int) -> str:
         import torch
 
         torch.set_num_threads(place.threads)
-    return place.line(role)
+    return place.log_line(role)
 
 
-def settle_alone(config: ExperimentConfig) -> str:
-    """As `settle`, for serial mode: the process uses the cores of the learner, if those are named."""
+def bind_cores_alone(config: ExperimentConfig) -> str:
+    """As `bind_cores`, for serial mode: the process uses the cores of the learner, if those are named."""
     if isinstance(config.affinity, AffinityConfig):
-        return settle(config, "learner", 0).replace("this learner", "this run")
+        return bind_cores(config, "learner", 0).replace("this learner", "this run")
     return f"affinity: this run is bound to no cores (one process, affinity is {config.affinity})"
 
 
@@ -104,7 +104,7 @@ def most_update_threads(
         follow: whether Remuda may choose the number; None: as the environment says.
     """
     everywhere = tuple(sorted(_allowed_at_first() if allowed is None else allowed))
-    place = choose(config, "learner", 0, everywhere)
+    place = choose_cores(config, "learner", 0, everywhere)
     waits = config.policy.segment_steps is not None and config.buffer.max_policy_lag == 0
     free = len(place.cores) if alone or waits or place.cores != everywhere else 1
     if not (may_choose_threads() if follow is None else follow) or config.learner.ranks > 1:
@@ -112,7 +112,9 @@ def most_update_threads(
     return max(place.threads, min(free, MOST_THREADS))
 
 
-def _as_told(wanted: AffinityConfig, role: Role, index: int, allowed: tuple[int, ...], *, ranks: int) -> Place:
+def _configured_placement(
+    wanted: AffinityConfig, role: Role, index: int, allowed: tuple[int, ...], *, ranks: int
+) -> CpuPlacement:
     asked: Mapping[Role, tuple[int, ...] | None] = {
         "learner": wanted.learner,
         "collector": wanted.collector,
@@ -121,14 +123,14 @@ def _as_told(wanted: AffinityConfig, role: Role, index: int, allowed: tuple[int,
     }
     cores = asked[role]
     if cores is None:
-        return Place(allowed, 1, "affinity names no cores for this role")
+        return CpuPlacement(allowed, 1, "affinity names no cores for this role")
     usable = tuple(core for core in cores if core in allowed)
     if not usable:
-        return Place(allowed, 1, f"none of the cores {_ranges(cores)} may be used here")
+        return CpuPlacement(allowed, 1, f"none of the cores {_ranges(cores)} may be used here")
     if role == "learner":
         threads = max(1, len(usable) // ranks)
-        return Place(usable, min(threads, MOST_THREADS), "as the config says")
-    return Place((usable[index % len(usable)],), 1, "as the config says")
+        return CpuPlacement(usable, min(threads, MOST_THREADS), "as the config says")
+    return CpuPlacement((usable[index % len(usable)],), 1, "as the config says")
 
 
 _at_first: tuple[int, ...] = ()

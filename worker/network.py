@@ -57,7 +57,7 @@ class Network:
         self._finished = threading.Event()
         self._session = Session(connector, register, pulse, inbox.append, patience)
         self._watch()
-        self._stand_in = threading.Thread(target=self._be_stand_in, name="remuda-network", daemon=True)
+        self._stand_in = threading.Thread(target=self._run_stand_in, name="remuda-network", daemon=True)
         self._stand_in.start()
 
     def post(self, message: WorkerMessage) -> None:
@@ -112,7 +112,7 @@ class Network:
 
     @property
     def _worth_waiting(self) -> bool:
-        return bool(self.unacknowledged) and not self.over and self._session.listens(time.monotonic())
+        return bool(self.unacknowledged) and not self.over and self._session.coordinator_answers(time.monotonic())
 
     # --- inside: the lock is held ---
 
@@ -142,7 +142,7 @@ class Network:
 
     # --- inside ---
 
-    def _be_stand_in(self) -> None:
+    def _run_stand_in(self) -> None:
         """Make turns while the main thread is busy; a main thread that waits makes them itself."""
         pause_s = STAND_IN_S
         while not self._finished.wait(pause_s):

@@ -166,7 +166,7 @@ class Session:
         self._registered: Registered | None = None
         self._waiting: deque[WorkerMessage] = deque()
         """To be sent when this connection is registered."""
-        self._forgotten = False
+        self._is_unknown = False
         """Whether the coordinator does not know this connection."""
         self._heard_s = self._renewed_s = self._turned_s = time.monotonic()
         self._next_beat_s = 0.0
@@ -199,12 +199,12 @@ class Session:
 
     def turn(self, now_s: float) -> None:
         """Deliver what has arrived, and send what is due. Raises CoordinatorLostError, RefusedError."""
-        self._forgive_absence(now_s)
+        self._discount_own_pause(now_s)
         self._take_arrivals(now_s)
         refusal = self._socket.refusal()
         if refusal is not None:
             self._not_let_in(refusal)
-        if self._forgotten:
+        if self._is_unknown:
             self._reconnect()
         if now_s >= self.due_s(now_s):
             self._renew_if_silent(now_s)
@@ -219,7 +219,7 @@ class Session:
             return self._next_beat_s if due_s is None else min(due_s, self._next_beat_s)
         return now_s + LONGEST_WAIT_S if due_s is None else due_s
 
-    def listens(self, now_s: float) -> bool:
+    def coordinator_answers(self, now_s: float) -> bool:
         """Whether something was received from the coordinator lately."""
         return now_s - self._heard_s <= max(QUIET_S, SILENT_BEATS * self._beat_interval_s)
 
@@ -227,7 +227,7 @@ class Session:
         """End the connection."""
         self._socket.close()
 
-    def _forgive_absence(self, now_s: float) -> None:
+    def _discount_own_pause(self, now_s: float) -> None:
         """Do not count time in which this process was stopped as silence of the coordinator."""
         away_s, self._turned_s = now_s - self._turned_s, now_s
         if away_s > AWAY_S:
@@ -242,7 +242,7 @@ class Session:
         """
         undelivered = [*cast("list[WorkerMessage]", self._channel.pending()), *self._waiting]
         self._waiting = deque(m for m in undelivered if not isinstance(m, Register | BatchRequest))
-        self._channel, self._joined, self._forgotten = Channel(), False, False
+        self._channel, self._joined, self._is_unknown = Channel(), False, False
         self._socket = self._connector.connect()
         register = replace(self._register, lease=self._pulse.lease)
         self._socket.send(self._channel.post(register, time.monotonic()))
@@ -265,7 +265,7 @@ class Session:
     # --- in ---
 
     def _take_arrivals(self, now_s: float) -> None:
-        while not self._forgotten and (event := self._socket.receive()) is not None:
+        while not self._is_unknown and (event := self._socket.receive()) is not None:
             self._patience.heard(now_s - self._heard_s)
             self._heard_s = now_s
             if isinstance(event, Malformed):
@@ -277,14 +277,14 @@ class Session:
             for envelope in received.answers:
                 self._socket.send(envelope)
             if received.message is not None:
-                self._hear(received.message, now_s)
+                self._on_reply(received.message, now_s)
 
     def _refuse_mismatch(self, event: Malformed) -> None:
         if isinstance(event.error, ProtocolMismatchError):
             raise RefusedError(Rejected("protocol", f"{event.error}; install the same version of Remuda on both sides"))
         _log.warning("dropped what the coordinator's address sent: %s", event.error)
 
-    def _hear(self, message: AnyMessage, now_s: float) -> None:
+    def _on_reply(self, message: AnyMessage, now_s: float) -> None:
         match message:
             case Ack():
                 return
@@ -292,11 +292,11 @@ class Session:
                 self._beat_interval_s = message.next_s
                 return
             case Rejected(code="unknown") if self._registered is not None:
-                self._forgotten = not self._leaving or self._channel.unacknowledged > 0
+                self._is_unknown = not self._leaving or self._channel.unacknowledged > 0
                 return
             case Rejected():
                 if message.code == "dismissed" and self._pulse.lease:
-                    self._say_where_it_hangs(message.reason, now_s)
+                    self._send_stacks(message.reason, now_s)
                 raise RefusedError(message)
             case Registered():
                 self._registered, self._joined = message, True
@@ -307,7 +307,7 @@ class Session:
                 pass
         self._deliver(message)
 
-    def _say_where_it_hangs(self, reason: str, now_s: float) -> None:
+    def _send_stacks(self, reason: str, now_s: float) -> None:
         """Send the stacks once, without repetition: the main thread hangs, and the process ends in any case."""
         error, where = shortened(f"dismissed: {reason}"), stacks()[-LONGEST_STACKS:]
         failed = WorkerFailed(self._pulse.lease, error, where, hung=True)

@@ -200,7 +200,7 @@ class FlowControl:
     @property
     def announced_row(self) -> int:
         """The learner has got every row below this one. For a learner that is back, the number is an upper bound."""
-        return self._replay.index.next_row if self._resuming else self._replay.index.told_row
+        return self._replay.index.next_row if self._resuming else self._replay.index.announced_row
 
     def trained(self, train_iter: int) -> None:
         """The learner reports its progress."""

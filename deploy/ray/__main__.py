@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from remuda.deploy.ray.engine import BrokenError, RayEngine
-from remuda.deploy.ray.herd import Herd, Terms
+from remuda.deploy.ray.herd import Herd, LaunchTerms
 from remuda.deploy.ray.launcher import SAID, RayPlan
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED
 from remuda.logbook.lines import unforgeable
@@ -28,7 +28,7 @@ START_DEADLINE_S = 60.0
 """How long the coordinator may take to start."""
 
 
-class Stop:
+class StopRequest:
     """Whether this process has been asked to end: by a signal, or by the end of its lifeline."""
 
     def __init__(self, lifeline: int | None) -> None:
@@ -60,7 +60,7 @@ def supervise(plan: RayPlan, engine: RayEngine, connection_file: Path, stop: Cal
     """Keep the workers of a plan at work until asked to end; returns the exit code. Raises ConnectionFileError."""
     connection = wait_for(connection_file, START_DEADLINE_S, given_up=stop)
     with HerdKeys(Path(connection.keys_dir)) as keys:
-        terms = Terms(connection_file, plan.runs_dir, plan.coordinator_timeout_s, plan.profile)
+        terms = LaunchTerms(connection_file, plan.runs_dir, plan.coordinator_timeout_s, plan.profile)
         herd = Herd(plan.counts, engine, keys.let_in, terms, say)
         try:
             while not (stop() or herd.over or herd.hopeless or herd.unusable):
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--node-file", type=Path, required=True, help="where to write this node's address")
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor of a pipe; end when it breaks")
     arguments = parser.parse_args()
-    stop = Stop(arguments.lifeline)
+    stop = StopRequest(arguments.lifeline)
     stop.watch_signals()
     plan = RayPlan.model_validate_json(arguments.plan)
     try:

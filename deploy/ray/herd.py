@@ -25,7 +25,7 @@ FAREWELL_S = 6.0
 
 
 @dataclass
-class Post:
+class ActorWorker:
     """One worker, the actor that it is, and what that was asked last."""
 
     worker: SupervisedWorker
@@ -49,7 +49,7 @@ class Post:
 
 
 @dataclass(frozen=True)
-class Terms:
+class LaunchTerms:
     """What is the same for every worker."""
 
     connection_file: Path
@@ -66,13 +66,13 @@ class Herd:
         counts: Mapping[str, int],
         engine: RayEngine,
         let_in: Callable[[str, str], None],
-        terms: Terms,
+        terms: LaunchTerms,
         say: Callable[[str], None],
     ) -> None:
         """`counts` by role. `let_in` gets a name and a public key, which the coordinator is to let in as a worker, in
         place of the key before it of that name. `say` gets lines for the user."""
         self.posts = [
-            Post(SupervisedWorker(role, str(uuid4()))) for role, count in counts.items() for _ in range(count)
+            ActorWorker(SupervisedWorker(role, str(uuid4()))) for role, count in counts.items() for _ in range(count)
         ]
         self._engine = engine
         self._let_in = let_in
@@ -118,14 +118,14 @@ class Herd:
             if post.actor is not None:
                 self._engine.end(post.actor)
 
-    def _ask(self, post: Post, now_s: float) -> None:
+    def _ask(self, post: ActorWorker, now_s: float) -> None:
         """Ask for the key of the process that is to be this worker next."""
         if post.actor is None:
             post.actor = self._engine.place(post.worker.role, post.name)
         post.answer, post.works = self._engine.ask_to_introduce(post.actor), False
         post.since_s = post.since_s or now_s
 
-    def _answered(self, post: Post, now_s: float) -> None:
+    def _answered(self, post: ActorWorker, now_s: float) -> None:
         """Handle an answer. What may have ended meanwhile is only a process: its worker goes on in the next one."""
         answer, post.answer = post.answer, None
         try:
@@ -153,7 +153,7 @@ class Herd:
             else:
                 self._worked(post, found, now_s)
 
-    def _introduced(self, post: Post, introduction: Introduction, now_s: float) -> None:
+    def _introduced(self, post: ActorWorker, introduction: Introduction, now_s: float) -> None:
         try:
             self._let_in(post.name, introduction.public_key)
             connection = self._terms.connection_file.read_text(encoding="utf-8")
@@ -178,7 +178,7 @@ class Herd:
         )
         post.answer, post.works = self._engine.ask_to_work(post.actor, msgspec.json.encode(order)), True
 
-    def _worked(self, post: Post, exit_code: int, now_s: float) -> None:
+    def _worked(self, post: ActorWorker, exit_code: int, now_s: float) -> None:
         """It has ended by itself. Why a worker left in order shows a little later: a coordinator that sends its workers
         home is gone then."""
         if exit_code == EXIT_DONE:
@@ -190,7 +190,7 @@ class Herd:
         elif all(each.worker.given_up for each in self._of(post.worker.role)):
             self.unusable = f"no {post.worker.role} is left: each {post.worker.given_up}; Ray's logs say why"
 
-    def _left(self, post: Post, now_s: float) -> None:
+    def _left(self, post: ActorWorker, now_s: float) -> None:
         """Sent home, or asked to end as processes of a node are that is to go: then it goes on in another one."""
         post.has_left, post.worker.due_s = False, None
         if not self._terms.connection_file.exists():
@@ -199,13 +199,13 @@ class Herd:
         self._ended(post, EXIT_FAILED, now_s, "a request to end")
         self._engine.renew(post.actor)
 
-    def _of(self, role: str) -> list[Post]:
+    def _of(self, role: str) -> list[ActorWorker]:
         return [post for post in self.posts if post.worker.role == role]
 
-    def _ended(self, post: Post, exit_code: int, now_s: float, how: str) -> None:
+    def _ended(self, post: ActorWorker, exit_code: int, now_s: float, how: str) -> None:
         self._say(f"{post.name} {post.worker.ended(exit_code, now_s, how)}")
 
-    def _note_waiting(self, post: Post, now_s: float) -> None:
+    def _note_waiting(self, post: ActorWorker, now_s: float) -> None:
         if now_s - post.since_s >= post.say_after_s:
             post.say_after_s *= 2
             waited = f"{post.name} has waited {now_s - post.since_s:.0f} s for a place"

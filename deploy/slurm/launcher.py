@@ -13,8 +13,8 @@ from uuid import uuid4
 from remuda.deploy.job import CONNECTION_FILE
 from remuda.deploy.launcher import Launcher, LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.slurm.commands import JobState, SlurmError, cancel, states, submit, tasks_of
-from remuda.deploy.slurm.guests import Guests
 from remuda.deploy.slurm.herd import WorkerJobs
+from remuda.deploy.slurm.remote_jobs import RemoteJobs
 from remuda.deploy.slurm.script import SlurmPlan
 from remuda.storage.existing_folder import make_private
 from remuda.wire.connection_file import ConnectionFileError, read
@@ -45,7 +45,7 @@ class SlurmLauncher(Launcher):
         profile = None if request.profile is None else own_dir / "profile"
         self._plan = SlurmPlan(request, own_dir, profile)
         self._workers = WorkerJobs(self._settings.max_replacements)
-        self._guests = Guests(self.connection_file, request.say)
+        self._guests = RemoteJobs(self.connection_file, request.say)
         self._head: JobState | None = None
         self._heads = 0
         """How often the job with the coordinator was submitted."""

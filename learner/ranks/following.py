@@ -29,7 +29,7 @@ from remuda.policy.base import Algorithm
 from remuda.policy.networks.flat_parameters import keep_freed_memory
 from remuda.policy.networks.tensors import denormals_are_zero
 from remuda.policy.ranks import RankLostError
-from remuda.worker.affinity import settle
+from remuda.worker.affinity import bind_cores
 from remuda.worker.serve import leaves_doubt
 
 
@@ -61,7 +61,7 @@ def _follow(lease: Lease, meeting: Meeting, rank: int, local_rank: int, opened: 
     """Learn with rank 0 until the lease ends or rank 0 is lost: both raise RankLostError. Raises the algorithm's
     errors."""
     config = lease.config
-    settle(config, "learner", 0)
+    bind_cores(config, "learner", 0)
     keep_freed_memory()
     device = device_of(config, local_rank)
     own = config.model_copy(update={"learner": config.learner.model_copy(update={"device": device})})

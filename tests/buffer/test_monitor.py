@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda.buffer.index import ReplayIndex, Sampled
+from remuda.buffer.index import ReplayIndex, SampledRows
 from remuda.buffer.limiter import SamplesPerInsertLimiter
 from remuda.buffer.monitor import BufferMonitor, SampleStatistics, ThroughputStatistics
 from remuda.buffer.samplers import UniformSampler
@@ -25,9 +25,9 @@ def index_of(first_row: int = 0, sampled_rows: int = 0) -> ReplayIndex:
     return index
 
 
-def drawn(uses: list[list[int]], priorities: list[list[float]], staleness: list[list[int]]) -> Sampled:
+def drawn(uses: list[list[int]], priorities: list[list[float]], staleness: list[list[int]]) -> SampledRows:
     shape = np.shape(uses)
-    return Sampled(
+    return SampledRows(
         rows=np.zeros(shape, np.int64),
         weights=np.ones(shape, np.float32),
         uses=np.array(uses, np.int64),
@@ -36,7 +36,7 @@ def drawn(uses: list[list[int]], priorities: list[list[float]], staleness: list[
     )
 
 
-def plain(batches: int) -> Sampled:
+def plain(batches: int) -> SampledRows:
     ones = np.ones((batches, 4))
     return drawn(ones.astype(int).tolist(), ones.tolist(), ones.astype(int).tolist())
 

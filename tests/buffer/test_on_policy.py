@@ -34,7 +34,7 @@ def test_strictly_on_policy_lets_in_one_update_and_the_next_only_once_it_is_sett
     rows = index.sample(1, 4, train_iter=0, beta=1.0).rows
     index.consume(int(rows.max()) + 1)
     assert index.insertable_rows() == 0, "it is being trained on"
-    limiter.settle(index.sampled_rows)
+    limiter.finish(index.sampled_rows)
     assert index.insertable_rows() == 4
     limiter.drop(2)
     assert index.insertable_rows() == 6, "what was dropped comes again"
@@ -96,6 +96,6 @@ def test_every_row_is_used_at_most_once_in_order_and_never_beyond_the_lag(
             rows_dropped = index.drop_older_than(PolicyRef(1, max(version - lag, 0), 0))[0]
             limiter.drop(rows_dropped)
             dropped += rows_dropped
-            limiter.settle(index.sampled_rows)
+            limiter.finish(index.sampled_rows)
     assert used == sorted(set(used))
     assert len(used) + dropped + index.rows == index.next_row

@@ -12,8 +12,8 @@ from remuda.client.running import train
 from remuda.config.dump import write_configs
 from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, Origin, load_config, load_settings
-from remuda.deploy.sizes import Asked, Costs
-from remuda.deploy.sizing import Answer, SizeRequest
+from remuda.deploy.sizes import Costs, SizingTask
+from remuda.deploy.sizing import Measurement, SizeRequest
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.runner.runs import write_user_folder
 
@@ -93,7 +93,7 @@ def test_each_of_several_policies_keeps_its_own(tmp_path: Path) -> None:
 
 
 US = 1e-6
-ANSWER = Answer(Costs(4, {1: 1_000 * US}, {1: 50 * US, 64: 50 * US}, {1: 10 * US, 2: 5 * US}))
+ANSWER = Measurement(Costs(4, {1: 1_000 * US}, {1: 50 * US, 64: 50 * US}, {1: 10 * US, 2: 5 * US}))
 AUTO = {"env": {"id": "CartPole-v1", "num_envs": "auto"}, "collector": {"count": "auto"}}
 
 
@@ -101,7 +101,7 @@ def loaded(**settings: object) -> LoadedConfig:
     return load_settings({"name": "a", **AUTO, **settings}, folder=Path())
 
 
-def asked(config: LoadedConfig, *, serial: bool = False) -> Asked:
+def asked(config: LoadedConfig, *, serial: bool = False) -> SizingTask:
     request = size_request(config, serial=serial)
     assert request is not None
     assert request.config == config.config
@@ -115,18 +115,18 @@ def request(config: LoadedConfig) -> SizeRequest:
 
 
 def test_what_is_asked_for_replay() -> None:
-    assert asked(loaded()) == Asked(None, None, in_processes=True)
+    assert asked(loaded()) == SizingTask(None, None, in_processes=True)
     free = loaded(buffer={"samples_per_insert": None}, env={"id": "CartPole-v1", "vectorization": "sync"})
-    assert asked(free) == Asked(None, 8, coupled=False)
+    assert asked(free) == SizingTask(None, 8, coupled=False)
     given = loaded(collector={"count": 3, "minimum": 2})
-    assert asked(given, serial=True) == Asked(3, None, least_collectors=2, serial=True, in_processes=True)
+    assert asked(given, serial=True) == SizingTask(3, None, least_collectors=2, serial=True, in_processes=True)
 
 
 def test_on_policy_an_update_learns_from_as_much_as_with_the_defaults() -> None:
     ppo = {"type": "ppo", "horizon_steps": 16}
-    assert asked(loaded(policy=ppo)) == Asked(None, None, segments=16, takes_turns=True, in_processes=True)
+    assert asked(loaded(policy=ppo)) == SizingTask(None, None, segments=16, takes_turns=True, in_processes=True)
     lagging = loaded(policy=ppo, buffer={"max_policy_lag": 1}, learner={"segments_per_update": 24})
-    assert asked(lagging) == Asked(None, None, segments=24, in_processes=True)
+    assert asked(lagging) == SizingTask(None, None, segments=24, in_processes=True)
 
 
 def test_nothing_is_asked_where_all_are_numbers() -> None:
@@ -168,7 +168,7 @@ def test_what_an_update_learns_from_is_settled_with_them() -> None:
 
 def test_where_nothing_could_be_measured_the_defaults_stay() -> None:
     config = loaded(policy={"type": "ppo"})
-    done = with_measured_sizes(config, request(config), Answer(problem="it hangs"))
+    done = with_measured_sizes(config, request(config), Measurement(problem="it hangs"))
     assert done.config == config.config
     assert done.provenance == config.provenance
     assert not done.auto

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from remuda.deploy.job import EXIT_TAKEN
+from remuda.deploy.job import EXIT_PREEMPTED
 from remuda.tests.patience import HANG_S, until, until_gone
 
 pytestmark = pytest.mark.processes
@@ -109,7 +109,7 @@ def test_processes_end_one_after_the_other(
     jobs.append(job := Running(tmp_path / "noted", "coordinator=slowly", "learner=quickly"))
     job.tell(number)
     code, out, err = job.ended()
-    assert (code, out) == (EXIT_TAKEN, said)
+    assert (code, out) == (EXIT_PREEMPTED, said)
     assert job.after_begin() == ["coordinator told", "coordinator ended", "learner told", "learner ended"]
     assert f"{number.name}: handing in, then ending" in err
 
@@ -118,7 +118,7 @@ def test_after_a_notice_the_coordinator_waits_for_workers_that_hand_in(tmp_path:
     jobs.append(job := Running(tmp_path / "noted", "coordinator=quickly", delay_s=0.5))
     begun_s = time.monotonic()
     job.tell(signal.SIGUSR1)
-    assert job.ended()[0] == EXIT_TAKEN
+    assert job.ended()[0] == EXIT_PREEMPTED
     assert time.monotonic() - begun_s >= 0.5
 
 
@@ -126,7 +126,7 @@ def test_what_does_not_end_in_time_is_killed(tmp_path: Path, jobs: list[Running]
     jobs.append(job := Running(tmp_path / "noted", "workers=never", notice_s=0.2))
     job.tell(signal.SIGUSR1)
     code, _, err = job.ended()
-    assert code == EXIT_TAKEN
+    assert code == EXIT_PREEMPTED
     assert "the workers process did not end in time, and was killed" in err
 
 
@@ -135,7 +135,7 @@ def test_what_the_kernel_kills_within_its_time_was_not_late(tmp_path: Path, jobs
     jobs.append(job := Running(tmp_path / "noted", "workers=killed"))
     job.tell(signal.SIGUSR1)
     code, _, err = job.ended()
-    assert code == EXIT_TAKEN
+    assert code == EXIT_PREEMPTED
     assert "the workers process ended with exit code -9" in err
     assert "in time" not in err
 
@@ -168,7 +168,7 @@ def test_a_coordinator_that_is_killed_is_started_again(tmp_path: Path, jobs: lis
     until(lambda: job.noted().count("coordinator begun") == 2, "the next one")
     job.tell(signal.SIGTERM)
     code, _, err = job.ended()
-    assert code == EXIT_TAKEN
+    assert code == EXIT_PREEMPTED
     assert "the coordinator ended with signal 9 (SIGKILL); starting it again in 1 s" in err
     assert job.noted().count("learner begun") == 1
     assert job.after_begin() == ["coordinator told", "coordinator ended", "learner told", "learner ended"]

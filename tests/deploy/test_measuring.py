@@ -102,8 +102,8 @@ def test_more_threads_are_tried_while_they_gain(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(learner_precision, "LARGE", 1 << 40)
     small = measure(config, serial=True, try_threads=True, clock=Ticking())
     assert small.learn_s.keys() == {1}, "none of this size has ever gained"
-    told = measure(config, serial=True, try_threads=False, clock=Ticking())
-    assert told.learn_s == {3: pytest.approx(TICK_S)}, "per update, where nothing ties it to steps"
+    log_lines = measure(config, serial=True, try_threads=False, clock=Ticking())
+    assert log_lines.learn_s == {3: pytest.approx(TICK_S)}, "per update, where nothing ties it to steps"
 
 
 def test_observations_with_a_part_that_counts_from_far_above_zero(monkeypatch: pytest.MonkeyPatch) -> None:

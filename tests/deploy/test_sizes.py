@@ -12,19 +12,19 @@ from remuda.deploy.sizes import (
     GOOD_ENOUGH,
     MOST_COLLECTORS,
     MOST_ENVS,
-    Asked,
     Costs,
     Sizes,
-    at,
+    SizingTask,
     choose,
     env_steps_per_s,
-    told,
-    without_dips,
+    interpolated,
+    log_lines,
+    monotone,
 )
 from remuda.environments.vectorizing import ROUND_TRIP_S
 
 US = 1e-6
-ALL = Asked(collectors=None, num_envs=None)
+ALL = SizingTask(collectors=None, num_envs=None)
 seconds = st.floats(1e-6, 1e-1)
 costs_of_any_kind = st.builds(
     Costs,
@@ -32,10 +32,10 @@ costs_of_any_kind = st.builds(
     vector_s=st.fixed_dictionaries({1: seconds}, optional={32: seconds}),
     act_s=st.fixed_dictionaries({1: seconds, 8: seconds, 64: seconds}),
     learn_s=st.fixed_dictionaries({1: seconds}, optional={2: seconds}),
-).map(without_dips)
+).map(monotone)
 number = st.none() | st.integers(1, 20)
 asked_of_any_kind = st.builds(
-    Asked,
+    SizingTask,
     collectors=number,
     num_envs=number,
     least_collectors=st.integers(1, 3),
@@ -48,18 +48,18 @@ asked_of_any_kind = st.builds(
 
 
 def test_a_curve_is_a_line_between_what_was_measured_and_goes_on_beyond() -> None:
-    assert [at({1: 10.0, 5: 30.0}, size) for size in (1, 2, 3, 5, 7)] == [10, 15, 20, 30, 40]
-    assert [at({4: 8.0}, size) for size in (1, 4, 8)] == [8, 8, 16]
+    assert [interpolated({1: 10.0, 5: 30.0}, size) for size in (1, 2, 3, 5, 7)] == [10, 15, 20, 30, 40]
+    assert [interpolated({4: 8.0}, size) for size in (1, 4, 8)] == [8, 8, 16]
 
 
 def test_a_larger_size_that_took_less_time_was_disturbed_less() -> None:
     noisy = Costs(2, {1: 5.0, 32: 4.0}, {1: 3.0, 8: 2.0, 64: 6.0}, {1: 1.0, 2: 2.0})
-    assert without_dips(noisy) == Costs(2, {1: 4.0, 32: 4.0}, {1: 2.0, 8: 2.0, 64: 6.0}, {1: 1.0, 2: 2.0})
-    assert choose(noisy, ALL) == choose(without_dips(noisy), ALL)
+    assert monotone(noisy) == Costs(2, {1: 4.0, 32: 4.0}, {1: 2.0, 8: 2.0, 64: 6.0}, {1: 1.0, 2: 2.0})
+    assert choose(noisy, ALL) == choose(monotone(noisy), ALL)
 
 
 @given(costs=costs_of_any_kind, asked=asked_of_any_kind)
-def test_what_is_given_stays_and_the_rest_is_within_its_bounds(costs: Costs, asked: Asked) -> None:
+def test_what_is_given_stays_and_the_rest_is_within_its_bounds(costs: Costs, asked: SizingTask) -> None:
     sizes = choose(costs, asked)
     assert sizes.num_envs == (asked.num_envs or sizes.num_envs)
     assert sizes.collectors == (1 if asked.serial else asked.collectors or sizes.collectors)
@@ -72,13 +72,15 @@ def test_what_is_given_stays_and_the_rest_is_within_its_bounds(costs: Costs, ask
 
 
 @given(costs=costs_of_any_kind, asked=asked_of_any_kind, segments=st.integers(1, 70))
-def test_a_round_of_all_environments_is_a_whole_part_of_an_update(costs: Costs, asked: Asked, segments: int) -> None:
+def test_a_round_of_all_environments_is_a_whole_part_of_an_update(
+    costs: Costs, asked: SizingTask, segments: int
+) -> None:
     sizes = choose(costs, replace(asked, num_envs=None, collectors=None, least_collectors=1, segments=segments))
     assert segments % (sizes.collectors * sizes.num_envs) == 0
 
 
 @given(costs=costs_of_any_kind, asked=asked_of_any_kind.filter(lambda asked: asked.coupled))
-def test_it_is_nearly_as_fast_as_whatever_else_the_cores_allow(costs: Costs, asked: Asked) -> None:
+def test_it_is_nearly_as_fast_as_whatever_else_the_cores_allow(costs: Costs, asked: SizingTask) -> None:
     asked = replace(asked, segments=None, in_processes=False)
     rate = env_steps_per_s(costs, asked, choose(costs, asked))
     collectors = [asked.collectors] if asked.collectors else range(asked.least_collectors, costs.cores + 1)
@@ -91,7 +93,7 @@ def test_it_is_nearly_as_fast_as_whatever_else_the_cores_allow(costs: Costs, ask
 
 
 @given(costs=costs_of_any_kind, asked=asked_of_any_kind)
-def test_a_machine_that_is_slower_in_all_things_gets_the_same_sizes(costs: Costs, asked: Asked) -> None:
+def test_a_machine_that_is_slower_in_all_things_gets_the_same_sizes(costs: Costs, asked: SizingTask) -> None:
     asked = replace(asked, in_processes=False)  # whose round trip is as long on every machine
     slower = Costs(
         costs.cores,
@@ -182,7 +184,7 @@ def test_where_neither_waits_cores_are_worth_as_much_here_as_there() -> None:
 def test_the_decision_and_its_figures_are_two_lines() -> None:
     costs = Costs(4, {1: 50 * US}, {1: 80 * US, 64: 300 * US}, {1: 8_000 * US, 2: 4_500 * US})
     asked = replace(ALL, num_envs=1)
-    decision, figures = told(costs, asked, Sizes(1, 1, 2), {"collector.count", "learner.precision"})
+    decision, figures = log_lines(costs, asked, Sizes(1, 1, 2), {"collector.count", "learner.precision"})
     assert decision == "auto: collector.count 1, learner.threads 2, where about 220 env steps/s are expected"
     assert figures == (
         "auto: measured on 4 cores: a step of 1 environment 50 us; acting and recording for 1 observation 80 us, "

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from remuda.deploy import sizing
-from remuda.deploy.sizes import Asked, Costs, Sizes
-from remuda.deploy.sizing import ANSWER, Answer, SizeRequest, collectors_measured, measured
+from remuda.deploy.sizes import Costs, Sizes, SizingTask
+from remuda.deploy.sizing import ANSWER, Measurement, SizeRequest, collectors_measured, measured
 from remuda.tests.runner.runs import tiny_config
 
 US = 1e-6
 COSTS = Costs(4, {1: 1_000 * US}, {1: 50 * US, 64: 50 * US}, {1: 1 * US})
-ASKED = Asked(collectors=None, num_envs=8)
+ASKED = SizingTask(collectors=None, num_envs=8)
 """Three collectors: the learner has the fourth core."""
 COUNT = frozenset({"collector.count"})
 
@@ -26,7 +26,7 @@ def request_(tmp_path: Path) -> SizeRequest:
 
 
 def test_an_answer_has_the_numbers_that_were_asked_for(request_: SizeRequest) -> None:
-    answer = Answer(COSTS)
+    answer = Measurement(COSTS)
     assert answer.sizes(ASKED) == Sizes(3, 8, 1)
     assert answer.numbers(request_) == {"collector.count": 3}
     decision, figures = answer.lines(request_)
@@ -35,7 +35,7 @@ def test_an_answer_has_the_numbers_that_were_asked_for(request_: SizeRequest) ->
 
 
 def test_without_costs_the_defaults_stay(request_: SizeRequest) -> None:
-    answer = Answer(problem="RuntimeError: no display")
+    answer = Measurement(problem="RuntimeError: no display")
     assert answer.numbers(request_) == {}
     assert answer.lines(request_) == [
         "auto: collector.count: the defaults, since nothing could be measured: RuntimeError: no display"
@@ -43,7 +43,7 @@ def test_without_costs_the_defaults_stay(request_: SizeRequest) -> None:
 
 
 def test_an_answer_is_the_same_after_a_file(tmp_path: Path, request_: SizeRequest) -> None:
-    for answer in (Answer(COSTS), Answer(problem="it hangs")):
+    for answer in (Measurement(COSTS), Measurement(problem="it hangs")):
         (tmp_path / ANSWER).write_bytes(msgspec.json.encode(answer))
         assert request_.answer(tmp_path) == answer
 
@@ -61,7 +61,7 @@ def test_a_child_measures_and_the_answer_is_written(
     monkeypatch.setattr(sizing, "measured", _as_if)
     request_.write(tmp_path)
     assert collectors_measured(tmp_path) == 3
-    assert request_.answer(tmp_path) == Answer(COSTS)
+    assert request_.answer(tmp_path) == Measurement(COSTS)
 
 
 def test_a_child_that_dies_is_told_and_the_default_stays(
@@ -73,11 +73,11 @@ def test_a_child_that_dies_is_told_and_the_default_stays(
     assert request_.answer(tmp_path).problem == "the measuring process ended with exit code 7"
 
 
-def _as_if(request: SizeRequest) -> Answer:
+def _as_if(request: SizeRequest) -> Measurement:
     """What was asked has come through the file."""
     assert (request.asked, request.auto, request.config.env.make) == (ASKED, COUNT, "walk:make")
-    return Answer(COSTS)
+    return Measurement(COSTS)
 
 
-def _die(request: SizeRequest) -> Answer:
+def _die(request: SizeRequest) -> Measurement:
     os._exit(7)

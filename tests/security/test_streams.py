@@ -19,7 +19,7 @@ from remuda.wire.keys.pair import new_pair
 from remuda.wire.messages import Grant
 from remuda.wire.streams.messages import Get, LogAppend, Put
 from remuda.wire.streams.sockets import decode, encode, of_workers
-from remuda.worker.stores.server.places import NotAllowedError, Places
+from remuda.worker.stores.server.granted_paths import GrantedPaths, NotAllowedError
 
 GRANTS = Grants(new_pair("coordinator"))
 FILE = meta_of(0, 5).file
@@ -31,26 +31,26 @@ def grant(run_dir: str, **changes: object) -> Grant:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def places(tmp_path: Path) -> GrantedPaths:
     run = RunFolder(tmp_path / "runs" / "x")
     run.data.mkdir(parents=True)
     run.owner.touch()  # a coordinator works on it
-    return Places(tmp_path / "runs", GRANTS)
+    return GrantedPaths(tmp_path / "runs", GRANTS)
 
 
-def test_an_honest_worker_brings_its_own_chunks(places: Places, tmp_path: Path) -> None:
+def test_an_honest_worker_brings_its_own_chunks(places: GrantedPaths, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "x"
     assert places.to_write(Put(1, grant(str(run)), "chunk", FILE, 9)) == run / "data" / FILE
 
 
 @pytest.mark.parametrize("seal", ["", "0" * 64, "é" * 64, "\ud7ff", "x" * 1_000])
-def test_no_other_seal_is_believed(places: Places, tmp_path: Path, seal: str) -> None:
+def test_no_other_seal_is_believed(places: GrantedPaths, tmp_path: Path, seal: str) -> None:
     forged = msgspec.structs.replace(grant(str(tmp_path / "runs" / "x")), seal=seal)
     with pytest.raises(NotAllowedError, match="has not granted this"):
         places.run(forged)
 
 
-def test_a_grant_that_was_believed_before_lends_nothing_to_another(places: Places, tmp_path: Path) -> None:
+def test_a_grant_that_was_believed_before_lends_nothing_to_another(places: GrantedPaths, tmp_path: Path) -> None:
     sealed = grant(str(tmp_path / "runs" / "x"))
     assert places.run(sealed) == places.run(sealed)
     for change in ({"seal": "0" * 64}, {"worker": WORKER.replace("0", "1")}, {"run_dir": str(tmp_path / "runs" / "y")}):
@@ -59,14 +59,14 @@ def test_a_grant_that_was_believed_before_lends_nothing_to_another(places: Place
 
 
 @pytest.mark.parametrize("changes", [{"worker": WORKER.replace("0", "1")}, {"incarnation": 2}, {"role": "learner"}])
-def test_a_seal_is_of_one_worker_and_run(places: Places, tmp_path: Path, changes: dict[str, object]) -> None:
+def test_a_seal_is_of_one_worker_and_run(places: GrantedPaths, tmp_path: Path, changes: dict[str, object]) -> None:
     sealed = grant(str(tmp_path / "runs" / "x"))
     for other in (changes, {"run_dir": str(tmp_path / "runs" / "y")}, {"policy_file": "other"}):
         with pytest.raises(NotAllowedError):
             places.run(msgspec.structs.replace(sealed, **other))
 
 
-def test_mutated_messages_are_refused_or_stay_in_the_run_folder(places: Places, tmp_path: Path) -> None:
+def test_mutated_messages_are_refused_or_stay_in_the_run_folder(places: GrantedPaths, tmp_path: Path) -> None:
     run, chance = tmp_path / "runs" / "x", random.Random(35)
     sealed = grant(str(run))
     sound = [

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 from remuda.storage import folder_token
-from remuda.storage.folder_token import FolderToken, sees
+from remuda.storage.folder_token import FolderToken, has_token
 
 ID = "01234567-89ab-cdef-0123-456789abcdef"
 
 
 def test_who_sees_the_folder_sees_the_token_and_nobody_else_does(tmp_path: Path) -> None:
     token = FolderToken(tmp_path / "runs", ID)
-    assert not sees(tmp_path / "runs", ID, token.digest), "it is not written yet"
+    assert not has_token(tmp_path / "runs", ID, token.digest), "it is not written yet"
     assert not (tmp_path / "runs").exists()
     token.write()
-    assert sees(tmp_path / "runs", ID, token.digest)
-    assert not sees(tmp_path / "other", ID, token.digest)
+    assert has_token(tmp_path / "runs", ID, token.digest)
+    assert not has_token(tmp_path / "other", ID, token.digest)
     token.remove()
-    assert not sees(tmp_path / "runs", ID, token.digest)
+    assert not has_token(tmp_path / "runs", ID, token.digest)
     token.remove()
 
 
@@ -32,10 +32,10 @@ def test_a_folder_of_another_coordinator_or_of_another_start_is_not_it(tmp_path:
     token, of_another = FolderToken(tmp_path, ID), FolderToken(tmp_path, ID.replace("0", "1"))
     token.write()
     of_another.write()
-    assert not sees(tmp_path, ID, of_another.digest)
+    assert not has_token(tmp_path, ID, of_another.digest)
     later = FolderToken(tmp_path, ID)
     assert later.digest != token.digest
-    assert not sees(tmp_path, ID, later.digest)
+    assert not has_token(tmp_path, ID, later.digest)
 
 
 def test_a_folder_that_may_not_be_written_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +43,7 @@ def test_a_folder_that_may_not_be_written_is_not_shared(tmp_path: Path, monkeypa
     token = FolderToken(tmp_path, ID)
     token.write()
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert not sees(tmp_path, ID, token.digest)
+    assert not has_token(tmp_path, ID, token.digest)
 
 
 def test_a_pipe_or_a_link_in_its_place_is_not_read(tmp_path: Path) -> None:
@@ -53,10 +53,10 @@ def test_a_pipe_or_a_link_in_its_place_is_not_read(tmp_path: Path) -> None:
     (path,) = (tmp_path / "runs").iterdir()
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    assert not sees(tmp_path / "runs", ID, token.digest)
+    assert not has_token(tmp_path / "runs", ID, token.digest)
     path.unlink()
     os.mkfifo(path)
-    assert not sees(tmp_path / "runs", ID, token.digest)
+    assert not has_token(tmp_path / "runs", ID, token.digest)
 
 
 def test_it_is_written_again_where_somebody_removed_the_folder(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_it_is_written_again_where_somebody_removed_the_folder(tmp_path: Path) -
     token.write()
     shutil.rmtree(tmp_path / "runs")
     token.write()
-    assert sees(tmp_path / "runs", ID, token.digest)
+    assert has_token(tmp_path / "runs", ID, token.digest)
 
 
 def test_other_users_may_read_it(tmp_path: Path) -> None:

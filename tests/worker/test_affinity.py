@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remuda.config.schema import ExperimentConfig
 from remuda.tests.patience import HANG_S
 from remuda.wire.messages import Role
-from remuda.worker.affinity import MOST_THREADS, choose, most_update_threads
+from remuda.worker.affinity import MOST_THREADS, choose_cores, most_update_threads
 
 ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator")
 
@@ -33,33 +33,33 @@ def config(affinity: object, *, collectors: int = 2, evaluators: int = 1, ranks:
 
 def test_none_leaves_everything_to_the_system() -> None:
     for role in ROLES:
-        place = choose(config("none"), role, 0, [3, 1, 2])
+        place = choose_cores(config("none"), role, 0, [3, 1, 2])
         assert (place.cores, place.threads) == ((1, 2, 3), 1)
 
 
 def test_auto_binds_nobody_where_there_are_fewer_cores_than_processes() -> None:
     """Two cores, four processes: exactly what `none` does."""
     for role in ROLES:
-        auto, none = (choose(config(word), role, 0, [0, 1]) for word in ("auto", "none"))
+        auto, none = (choose_cores(config(word), role, 0, [0, 1]) for word in ("auto", "none"))
         assert (auto.cores, auto.threads) == (none.cores, none.threads)
-    assert choose(config("auto"), "learner", 0, [0, 1]).why == (
+    assert choose_cores(config("auto"), "learner", 0, [0, 1]).reason == (
         "auto: 4 processes are more than 2 cores, so none is bound"
     )
 
 
 def test_auto_gives_each_a_core_and_the_learner_the_rest() -> None:
     cores = range(8, 16)
-    assert choose(config("auto"), "learner", 0, cores).cores == (8, 9, 10, 11, 12)
-    assert [choose(config("auto"), "collector", index, cores).cores for index in (0, 1)] == [(13,), (14,)]
-    assert choose(config("auto"), "evaluator", 0, cores).cores == (15,)
+    assert choose_cores(config("auto"), "learner", 0, cores).cores == (8, 9, 10, 11, 12)
+    assert [choose_cores(config("auto"), "collector", index, cores).cores for index in (0, 1)] == [(13,), (14,)]
+    assert choose_cores(config("auto"), "evaluator", 0, cores).cores == (15,)
 
 
 @given(st.integers(1, 6), st.integers(1, 3), st.sets(st.integers(0, 63), min_size=1))
 def test_auto_never_shares_a_core_when_it_binds(collectors: int, evaluators: int, allowed: set[int]) -> None:
     asked = config("auto", collectors=collectors, evaluators=evaluators)
-    places = [choose(asked, "learner", 0, sorted(allowed))]
-    places += [choose(asked, "collector", index, sorted(allowed)) for index in range(collectors)]
-    places += [choose(asked, "evaluator", index, sorted(allowed)) for index in range(evaluators)]
+    places = [choose_cores(asked, "learner", 0, sorted(allowed))]
+    places += [choose_cores(asked, "collector", index, sorted(allowed)) for index in range(collectors)]
+    places += [choose_cores(asked, "evaluator", index, sorted(allowed)) for index in range(evaluators)]
     cores = [core for place in places for core in place.cores]
     assert set(cores) <= allowed
     if 1 + collectors + evaluators <= len(allowed):
@@ -70,42 +70,42 @@ def test_auto_never_shares_a_core_when_it_binds(collectors: int, evaluators: int
 
 def test_auto_has_a_core_for_each_rank_of_a_learner_or_binds_none() -> None:
     """Two ranks on one core would be slower than one."""
-    assert choose(config("auto", ranks=2), "learner", 0, range(4)).why == (
+    assert choose_cores(config("auto", ranks=2), "learner", 0, range(4)).reason == (
         "auto: 5 processes are more than 4 cores, so none is bound"
     )
-    assert choose(config("auto", ranks=2), "learner", 0, range(5)).cores == (0, 1)
+    assert choose_cores(config("auto", ranks=2), "learner", 0, range(5)).cores == (0, 1)
 
 
 def test_ranks_share_the_threads_of_named_cores() -> None:
     named = {"learner": [0, 1, 2, 3]}
-    assert choose(config(named), "learner", 0, range(4)).threads == 4
-    assert choose(config(named, ranks=2), "learner", 0, range(4)).threads == 2
-    assert choose(config(named, ranks=8), "learner", 0, range(4)).threads == 1
+    assert choose_cores(config(named), "learner", 0, range(4)).threads == 4
+    assert choose_cores(config(named, ranks=2), "learner", 0, range(4)).threads == 2
+    assert choose_cores(config(named, ranks=8), "learner", 0, range(4)).threads == 1
 
 
 def test_named_cores_are_kept_to() -> None:
     told = config({"learner": [0, 1], "collector": [2, 3]}, collectors=3)
-    learner = choose(told, "learner", 0, range(8))
+    learner = choose_cores(told, "learner", 0, range(8))
     assert (learner.cores, learner.threads) == ((0, 1), 2)
-    assert [choose(told, "collector", index, range(8)).cores for index in range(3)] == [(2,), (3,), (2,)]
-    assert choose(told, "evaluator", 0, range(8)).cores == tuple(range(8))
+    assert [choose_cores(told, "collector", index, range(8)).cores for index in range(3)] == [(2,), (3,), (2,)]
+    assert choose_cores(told, "evaluator", 0, range(8)).cores == tuple(range(8))
 
 
 def test_cores_that_may_not_be_used_are_left_out() -> None:
     """A batch system has given us others than the config was written for."""
     told = config({"learner": [0, 5], "collector": [1, 2]})
-    assert choose(told, "learner", 0, [5, 6]).cores == (5,)
-    nowhere = choose(told, "collector", 0, [5, 6])
+    assert choose_cores(told, "learner", 0, [5, 6]).cores == (5,)
+    nowhere = choose_cores(told, "collector", 0, [5, 6])
     assert (nowhere.cores, nowhere.threads) == ((5, 6), 1)
-    assert nowhere.why == "none of the cores 1-2 may be used here"
+    assert nowhere.reason == "none of the cores 1-2 may be used here"
 
 
 def test_the_line_for_the_log() -> None:
     told = config({"learner": [0, 1, 2, 7], "collector": [3]})
-    assert choose(told, "learner", 0, range(8)).line("learner") == (
+    assert choose_cores(told, "learner", 0, range(8)).log_line("learner") == (
         "affinity: this learner runs on cores 0-2,7 with 4 torch threads (as the config says)"
     )
-    assert choose(told, "collector", 0, range(8)).line("collector") == (
+    assert choose_cores(told, "collector", 0, range(8)).log_line("collector") == (
         "affinity: this collector runs on core 3 with 1 torch thread (as the config says)"
     )
 
@@ -159,14 +159,14 @@ SETTLE = """
 import os, threading
 import numpy, torch
 from remuda.config.schema import ExperimentConfig
-from remuda.worker.affinity import settle
+from remuda.worker.affinity import bind_cores
 def config(affinity):
     return ExperimentConfig.model_validate({"name": "x", "env": {"id": "CartPole-v1"}, "affinity": affinity})
 before = os.sched_getaffinity(0)
 one = min(before)
-print(settle(config({"learner": [one]}), "learner", 0))
+print(bind_cores(config({"learner": [one]}), "learner", 0))
 assert os.sched_getaffinity(0) == {one} and torch.get_num_threads() == 1
-settle(config("none"), "learner", 0)
+bind_cores(config("none"), "learner", 0)
 assert os.sched_getaffinity(0) == before, "the next lease is not bound by the one before"
 """
 

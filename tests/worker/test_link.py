@@ -318,7 +318,7 @@ def test_a_connection_that_another_thread_renews_ends_the_main_thread_s_waiting(
         try:
             with waiting._lock:  # pyright: ignore[reportPrivateUsage]
                 waiting._main_waits = True  # pyright: ignore[reportPrivateUsage]
-                waiting._session._forgotten = True  # pyright: ignore[reportPrivateUsage]
+                waiting._session._is_unknown = True  # pyright: ignore[reportPrivateUsage]
                 waiting._turn(time.monotonic())  # pyright: ignore[reportPrivateUsage]
                 woken, _, _ = select.select([waiting._wake_receiver], [], [], 0)  # pyright: ignore[reportPrivateUsage]
             assert woken

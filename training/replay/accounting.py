@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, Sampled
+from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, SampledRows
 from remuda.buffer.payload_files import end_row
 from remuda.buffer.samplers import FifoSampler
 from remuda.config.schema import ExperimentConfig
@@ -165,12 +165,12 @@ class ReplayAccounting:
         """On-policy: how many batches were drawn and are not settled; see `settle`."""
         if self._on_policy is None:
             return 0
-        return (self.index.sampled_rows - self._on_policy.settled_rows) // self.plan.rows_per_update
+        return (self.index.sampled_rows - self._on_policy.finished_rows) // self.plan.rows_per_update
 
     def settle(self, sampled_rows: int) -> None:
         """On-policy: the learner has used so many rows, and the policy that they made can act."""
         if self._on_policy is not None:
-            self._on_policy.settle(sampled_rows)
+            self._on_policy.finish(sampled_rows)
 
     def drop_stale(self, newest: PolicyRef) -> None:
         """On-policy: rows that lag too far behind `newest` are dropped and counted."""
@@ -189,7 +189,7 @@ class ReplayAccounting:
         if self._used_below_row > self.index.first_live_row:
             self._used_up += self.index.consume(self._used_below_row)
 
-    def sample(self, batches: int, batch_size: int, train_iter: int) -> Sampled:
+    def sample(self, batches: int, batch_size: int, train_iter: int) -> SampledRows:
         """Draw batches for the updates after `train_iter`."""
         beta = importance_beta(self._config.buffer, train_iter)
         sampled = self.index.sample(batches, batch_size, train_iter=train_iter, beta=beta)
@@ -233,7 +233,7 @@ class ReplayAccounting:
             index=IndexSnapshot(index.next_row, index.first_live_row, index.sampled_rows, index.removed_rows),
             newest_chunk_policy=self._newest_chunk_policy,
             dropped_rows=self.dropped_rows,
-            settled_rows=0 if limiter is None else limiter.settled_rows,
+            settled_rows=0 if limiter is None else limiter.finished_rows,
             limiter_dropped_rows=0 if limiter is None else limiter.dropped_rows,
             random_state=json.dumps(self._rng.bit_generator.state),
         )
@@ -253,7 +253,7 @@ class ReplayAccounting:
         if snapshot.random_state:
             self._rng.bit_generator.state = json.loads(snapshot.random_state)
         if self._on_policy is not None:
-            self._on_policy.settle(snapshot.settled_rows)
+            self._on_policy.finish(snapshot.settled_rows)
             self._on_policy.drop(snapshot.limiter_dropped_rows)
         return tuple(deletable)
 

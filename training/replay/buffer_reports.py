@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from remuda.buffer.index import ReplayIndex, Sampled
+from remuda.buffer.index import ReplayIndex, SampledRows
 from remuda.buffer.monitor import BufferMonitor, SampleStatistics, ThroughputStatistics
 from remuda.config.recording import LogConfig
 from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport, Report
@@ -29,7 +29,7 @@ class BufferReporter:
             self._index, self._log.buffer_interval_samples, self._log.buffer_interval_s, now_s=now_s, batches=drawn
         )
 
-    def sampled(self, sampled: Sampled, *, train_iter: int, env_step: int) -> None:
+    def sampled(self, sampled: SampledRows, *, train_iter: int, env_step: int) -> None:
         """Count drawn batches."""
         statistics = self._monitor.sampled(sampled)
         if statistics is not None:

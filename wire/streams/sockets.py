@@ -83,7 +83,7 @@ def _data_of(message: FromWorker | FromServer) -> tuple[int, int, int]:
             return 0, 0, 0
 
 
-class FromPeer(Struct, frozen=True):
+class ReceivedMessage(Struct, frozen=True):
     """What a worker has said."""
 
     peer: bytes
@@ -105,10 +105,10 @@ class StreamRouter(RouterSocket):
         self._names: dict[bytes, str] = {}
         """Of the keys of those who have spoken, by their routing id."""
 
-    def take(self) -> list[FromPeer]:
+    def take(self) -> list[ReceivedMessage]:
         """What workers have said since the last call, or the beginning of it. Whoever is no worker, and what is
         malformed, is counted and passed over."""
-        found: list[FromPeer] = []
+        found: list[ReceivedMessage] = []
         room = TURN_BYTES
         while room > 0 and (frames := self._receive()) is not None:
             peer, *rest = frames
@@ -125,7 +125,7 @@ class StreamRouter(RouterSocket):
                 self.malformed += 1
                 continue
             self._names[bytes(peer)] = who.name
-            found.append(FromPeer(bytes(peer), who.name, message, data))
+            found.append(ReceivedMessage(bytes(peer), who.name, message, data))
         return found
 
     def hang_up(self, names: Collection[str]) -> None:

@@ -33,11 +33,11 @@ class StreamClient:
     """Carries transfers from any thread. However long the server is away, it gives none up by itself; but where its
     thread has failed, each is refused at once, so that nobody waits for it."""
 
-    def __init__(self, keys: Callable[[], CallerKeys], settled: Callable[[], None] = lambda: None) -> None:
-        """`keys` are asked for with every connection; may raise KeyFileError. `settled` is called, by the thread of
+    def __init__(self, keys: Callable[[], CallerKeys], finished: Callable[[], None] = lambda: None) -> None:
+        """`keys` are asked for with every connection; may raise KeyFileError. `finished` is called, by the thread of
         this client, when something has changed that the main thread may wait for."""
         self._keys = keys
-        self._settled = settled
+        self._settled = finished
         self._numbers = count(1)
         self._commands: deque[Callable[[float], None]] = deque()
         self._transfers: dict[int, Transfer] = {}
@@ -149,7 +149,7 @@ class StreamClient:
         if not self._look_after(self._socket, now_s):
             return
         self._talk(self._socket)
-        self._forget_settled()
+        self._forget_finished()
         if any(each.expects for each in self._transfers.values()):
             self._asked_s = self._asked_s or now_s
         else:
@@ -171,7 +171,7 @@ class StreamClient:
             message, data = said
             transfer = self._transfers.get(message.transfer)
             if transfer is not None:
-                transfer.hear(message, data, now_s)
+                transfer.on_message(message, data, now_s)
 
     def _look_after(self, server: StreamDealer, now_s: float) -> bool:
         """After each new connection begin again; make one after a silence. False if this one was refused: then it is
@@ -194,7 +194,7 @@ class StreamClient:
 
     def _begin_again(self, now_s: float) -> None:
         for number, transfer in self._transfers.items():
-            if not transfer.settled:
+            if not transfer.finished:
                 transfer.open(number, now_s)
 
     def _talk(self, server: StreamDealer) -> None:
@@ -204,11 +204,11 @@ class StreamClient:
                 if not server.say(message, *data):
                     return  # its queue is full; the rest follows
 
-    def _forget_settled(self) -> None:
-        settled = [number for number, each in self._transfers.items() if each.settled]
-        for number in settled:
+    def _forget_finished(self) -> None:
+        finished = [number for number, each in self._transfers.items() if each.finished]
+        for number in finished:
             del self._transfers[number]
-        if settled:
+        if finished:
             self._settled()
 
     def _move(self, address: str) -> None:

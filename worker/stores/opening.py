@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from remuda.storage.existing_folder import submitted_folder
-from remuda.storage.folder_token import sees
+from remuda.storage.folder_token import has_token
 from remuda.storage.held_folder import HeldFolder
 from remuda.storage.run_folder import PolicyFolder, RunFolder, folder_of_policy
 from remuda.wire.keys.own import CallerKeys
@@ -90,7 +90,7 @@ class WorkerStores:
             for log in self._logs.values():
                 log.hurry()
             self._client.wake()
-            while time.monotonic() < end_s and not all(log.is_complete or log.settled for log in self._logs.values()):
+            while time.monotonic() < end_s and not all(log.is_complete or log.finished for log in self._logs.values()):
                 time.sleep(0.01)
             self._client.close()
         if self._folder is not None:
@@ -99,7 +99,7 @@ class WorkerStores:
 
     def _runs_dir(self, news: Registered) -> Path | None:
         """The runs folder, if this worker sees it. Raises NoFolderError for a learner that does not."""
-        found = next((each for each in self._runs_dirs if sees(each, news.coordinator, news.token)), None)
+        found = next((each for each in self._runs_dirs if has_token(each, news.coordinator, news.token)), None)
         if found is None and self._role == "learner":
             raise NoFolderError(
                 f"a learner must see the runs folder of its coordinator ({news.runs_dir} on its host), and this one "
@@ -117,7 +117,7 @@ class WorkerStores:
         assert assign.grant is not None
         path_of = {"collector": folder.collector_log, "evaluator": folder.evaluator_log}
         path = path_of.get(assign.grant.role, folder.reanalyzer_log)(assign.grant.worker, assign.grant.incarnation)
-        if path not in self._logs or self._logs[path].settled:
+        if path not in self._logs or self._logs[path].finished:
             self._logs[path] = LogStream(assign.grant, path)
             self._client.start(self._logs[path])
         return path
@@ -127,7 +127,7 @@ class WorkerStores:
         assert self._client is not None
         self._logs[path].hurry()
         self._client.wake()
-        for done in [each for each, log in self._logs.items() if each != path and (log.is_complete or log.settled)]:
+        for done in [each for each, log in self._logs.items() if each != path and (log.is_complete or log.finished)]:
             self._drop(done)
         while len(self._logs) > LOGS_KEPT:
             self._drop(next(iter(self._logs)))

@@ -19,7 +19,7 @@ from remuda.wire.messages import ChunkMeta, Grant, PolicyRef, Reanalysis
 from remuda.wire.streams.messages import FromServer, GetKind, LogAppend, LogHas, PutKind, Refused
 from remuda.worker.stores.client import StreamClient
 from remuda.worker.stores.ports import CheckpointGoneError, NotNowError, RunStores
-from remuda.worker.stores.transfers import LONGEST_PAUSE_S, Download, OneFile, Saying, Upload
+from remuda.worker.stores.transfers import LONGEST_PAUSE_S, Download, OneFile, Outgoing, Upload
 
 WAIT_S = 0.1
 """How long the main thread waits for a file that it needs before it looks for messages."""
@@ -109,7 +109,7 @@ class StreamPayloads:
             all_of_them[meta.file] = announced, begun
             self._client.start(begun)
         announced, upload = all_of_them[meta.file]
-        if not upload.settled:
+        if not upload.finished:
             raise _not_now(self._client, upload)
         del all_of_them[meta.file]
         if upload.refused is not None:
@@ -228,18 +228,18 @@ class LogStream:
         """Whether a piece is on its way."""
         self._due_s = 0.0
         self._pause_s = LOG_INTERVAL_S
-        self.settled = False
+        self.finished = False
         self.problem = ""
 
     @property
     def expects(self) -> bool:
         """Whether a piece is on its way."""
-        return self._asked and not self.settled
+        return self._asked and not self.finished
 
     @property
     def due_s(self) -> float:
         """When it is looked at for more."""
-        return math.inf if self._asked or self.settled else self._due_s
+        return math.inf if self._asked or self.finished else self._due_s
 
     @property
     def is_complete(self) -> bool:
@@ -254,9 +254,9 @@ class LogStream:
         """Send what there is without a pause; for the end of the work."""
         self._due_s = 0.0
 
-    def say(self, now_s: float) -> Iterator[Saying]:
+    def say(self, now_s: float) -> Iterator[Outgoing]:
         """See Transfer."""
-        if self._asked or self.settled or now_s < self._due_s:
+        if self._asked or self.finished or now_s < self._due_s:
             return
         data = self._read()
         if not data:
@@ -266,7 +266,7 @@ class LogStream:
         yield LogAppend(self._number, self._grant, self._there), [data]
         self._asked = True
 
-    def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
+    def on_message(self, message: FromServer, data: Frame, now_s: float) -> None:
         """See Transfer."""
         match message:
             case LogHas():
@@ -276,13 +276,13 @@ class LogStream:
             case Refused():
                 self._asked, self.problem = False, message.reason
                 self._due_s = now_s + LONGEST_PAUSE_S
-                self.settled = not message.again
+                self.finished = not message.again
             case _:
                 pass
 
     def give_up(self, reason: str) -> None:
         """See Transfer."""
-        self.settled = True
+        self.finished = True
 
     def _size(self) -> int:
         try:

@@ -1,6 +1,6 @@
 """The worker's side of a file's transfer, as a state machine: what to say next, and what an answer means.
 
-A transfer ends settled: done, or refused for good. After a break in the connection, or where the server was started
+A transfer ends finished: done, or refused for good. After a break in the connection, or where the server was started
 again, it is opened again and goes on where the server says. Callers give the time, and send what it says.
 """
 
@@ -44,7 +44,7 @@ _ROOM_BYTES = WINDOW_BYTES - PIECE_BYTES + 1
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 """Before something that was refused for now is tried again; the pauses double."""
 
-Saying = tuple[FromWorker, Sequence[Frame]]
+Outgoing = tuple[FromWorker, Sequence[Frame]]
 """A message, and the frames with the bytes of a file that belong to it."""
 
 
@@ -52,7 +52,7 @@ class Transfer(Protocol):
     """What the client does for each of its transfers, in its own thread."""
 
     @property
-    def settled(self) -> bool:
+    def finished(self) -> bool:
         """It is over."""
         ...
 
@@ -60,11 +60,11 @@ class Transfer(Protocol):
         """Begin, or go on after a break, under this number."""
         ...
 
-    def say(self, now_s: float) -> Iterator[Saying]:
+    def say(self, now_s: float) -> Iterator[Outgoing]:
         """What is to be said now. Each is taken to be said when the next is asked for."""
         ...
 
-    def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
+    def on_message(self, message: FromServer, data: Frame, now_s: float) -> None:
         """An answer has come."""
         ...
 
@@ -84,7 +84,7 @@ class Transfer(Protocol):
 
 
 class OneFile(ABC):
-    """What uploads and downloads share. The main thread looks at `settled`, `refused` and `problem`."""
+    """What uploads and downloads share. The main thread looks at `finished`, `refused` and `problem`."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -99,14 +99,14 @@ class OneFile(ABC):
         """The disk was full when it was last tried."""
 
     @property
-    def settled(self) -> bool:
+    def finished(self) -> bool:
         """It is over: done, or refused for good."""
         return self._over.is_set()
 
     @property
     def expects(self) -> bool:
         """Not while it pauses."""
-        return not self.settled and self._opening_due_s == math.inf
+        return not self.finished and self._opening_due_s == math.inf
 
     @property
     def due_s(self) -> float:
@@ -114,11 +114,11 @@ class OneFile(ABC):
         return self._opening_due_s
 
     @abstractmethod
-    def say(self, now_s: float) -> Iterator[Saying]:
+    def say(self, now_s: float) -> Iterator[Outgoing]:
         """See Transfer."""
 
     @abstractmethod
-    def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
+    def on_message(self, message: FromServer, data: Frame, now_s: float) -> None:
         """See Transfer."""
 
     def wait(self, timeout_s: float) -> bool:
@@ -131,15 +131,15 @@ class OneFile(ABC):
 
     def give_up(self, reason: str) -> None:
         """See Transfer."""
-        self._settle(Refused(self._number, reason, again=False))
+        self._finish(Refused(self._number, reason, again=False))
 
-    def _settle(self, refused: Refused | None = None) -> None:
+    def _finish(self, refused: Refused | None = None) -> None:
         self.refused = self.refused or refused
         self._over.set()
 
-    def _hear_refusal(self, refused: Refused, now_s: float) -> None:
+    def _on_refusal(self, refused: Refused, now_s: float) -> None:
         if not refused.again:
-            self._settle(refused)
+            self._finish(refused)
             return
         self.problem, self.no_room = refused.reason, refused.no_room
         self._opening_due_s = now_s + self._pause_s
@@ -163,35 +163,35 @@ class Upload(OneFile):
         """Its size, if the disk was full when it was last tried; else 0."""
         return self._size if self.no_room else 0
 
-    def say(self, now_s: float) -> Iterator[Saying]:
+    def say(self, now_s: float) -> Iterator[Outgoing]:
         """See Transfer."""
         if now_s >= self._opening_due_s:
             self._begun = False
             yield self._put()
             self._opening_due_s = math.inf
-        while self._begun and not self.settled and self._sent < min(self._size, self._written + _ROOM_BYTES):
+        while self._begun and not self.finished and self._sent < min(self._size, self._written + _ROOM_BYTES):
             data = self._bytes_at(self._sent)
             yield Piece(self._number, self._sent), [data]
             self._sent += len(data)
 
-    def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
+    def on_message(self, message: FromServer, data: Frame, now_s: float) -> None:
         """See Transfer."""
         match message:
-            case Begin() if not self.settled:
+            case Begin() if not self.finished:
                 self._begun, self.problem, self._pause_s = True, "", FIRST_PAUSE_S
                 self._sent = self._written = min(message.offset, self._size)
             case Written() if self._begun:
                 self._written = min(max(self._written, message.below), self._size)
                 self._sent = max(self._sent, self._written)
             case Stored():
-                self._settle()
+                self._finish()
             case Refused():
                 self._begun = False
-                self._hear_refusal(message, now_s)
+                self._on_refusal(message, now_s)
             case _:
                 pass
 
-    def _put(self) -> Saying:
+    def _put(self) -> Outgoing:
         """A short file goes with it, so that there is one message each way; its columns are not copied, if they are
         few."""
         put = Put(self._number, self._grant, self._kind, self._file, self._size)
@@ -246,7 +246,7 @@ class Download(OneFile):
         self.nothing_newer = False
         """The published policy is not newer; nothing was fetched."""
 
-    def say(self, now_s: float) -> Iterator[Saying]:
+    def say(self, now_s: float) -> Iterator[Outgoing]:
         """See Transfer."""
         if now_s >= self._opening_due_s:
             self._size = None
@@ -258,10 +258,10 @@ class Download(OneFile):
         if self._received > self._told:
             yield Took(self._number, self._received), []
             self._told = self._received
-        if self._size is not None and self._received == self._size and not self.settled:
+        if self._size is not None and self._received == self._size and not self.finished:
             self._complete()
 
-    def hear(self, message: FromServer, data: Frame, now_s: float) -> None:
+    def on_message(self, message: FromServer, data: Frame, now_s: float) -> None:
         """See Transfer."""
         match message:
             case Opened():
@@ -273,17 +273,17 @@ class Download(OneFile):
             case NothingNewer():
                 self.nothing_newer = True
                 self._discard()
-                self._settle()
+                self._finish()
             case Refused():
-                self._hear_refusal(message, now_s)
-                if self.settled:
+                self._on_refusal(message, now_s)
+                if self.finished:
                     self._discard()
             case _:
                 pass
 
     def give_up(self, reason: str) -> None:
         """See Transfer."""
-        if not self.settled:
+        if not self.finished:
             self._discard()
         super().give_up(reason)
 
@@ -312,7 +312,7 @@ class Download(OneFile):
             self.give_up(f"{self._path} cannot be written: {error.strerror}")
             return
         self._close()
-        self._settle()
+        self._finish()
 
     def _discard(self) -> None:
         self._close()

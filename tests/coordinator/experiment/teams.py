@@ -351,7 +351,7 @@ class World:
         elif not worker.waits and not worker.stopped:
             worker.waits, worker.requests = True, worker.requests + 1
             nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)
-            loaded = self.team.members[worker.place].replay.index.told_row
+            loaded = self.team.members[worker.place].replay.index.announced_row
             self.say(
                 worker,
                 BatchRequest(

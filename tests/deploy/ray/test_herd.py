@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from remuda.deploy.ray.engine import BrokenError, FailedError, LostError, RayEngine
-from remuda.deploy.ray.herd import AGAIN_S, FAREWELL_S, PLACING_S, Herd, Terms
+from remuda.deploy.ray.herd import AGAIN_S, FAREWELL_S, PLACING_S, Herd, LaunchTerms
 from remuda.deploy.ray.worker import Introduction, Order
 from remuda.deploy.supervision import (
     EXIT_DONE,
@@ -92,7 +92,7 @@ class Scene:
         self.said: list[str] = []
         self.file = folder / "connection.json"
         self.file.write_text('{"address": "here"}')
-        terms = Terms(self.file, Path("/runs"), 60.0)
+        terms = LaunchTerms(self.file, Path("/runs"), 60.0)
         self.herd = Herd(counts, self.stage, lambda name, key: self.keys.append((name, key)), terms, self.said.append)
         self.step()
 

@@ -79,7 +79,7 @@ def test_a_transfer_goes_on_after_the_connection_broke(
         assert not list(ranch.run.data.glob("*.safetensors")), "a part of a file has no name"
         (proxy.cut if break_it == "cut" else proxy.swallow)()
         proxy.silence_is_over(client_module, monkeypatch)
-        until(lambda: upload.settled, "the rest comes over another connection")
+        until(lambda: upload.finished, "the rest comes over another connection")
     assert upload.refused is None
     assert proxy.connections >= 2
     check()
@@ -101,7 +101,7 @@ def test_bytes_that_were_changed_on_their_way_are_not_believed(
         ranch.client(int(proxy.address.rpartition(":")[2])).start(upload)
         until(lambda: proxy.damaged, "a part of it is damaged")
         proxy.silence_is_over(client_module, monkeypatch)
-        until(lambda: upload.settled, "all of it comes over another connection")
+        until(lambda: upload.finished, "all of it comes over another connection")
     assert upload.refused is None
     assert proxy.connections >= 2
     check()
@@ -120,7 +120,7 @@ def test_a_checkpoint_that_was_changed_on_its_way_is_fetched_again(
         ranch.client(int(proxy.address.rpartition(":")[2])).start(download)
         until(lambda: proxy.damaged, "a part of it is damaged")
         proxy.silence_is_over(client_module, monkeypatch)
-        until(lambda: download.settled, "all of it comes over another connection")
+        until(lambda: download.finished, "all of it comes over another connection")
     assert download.refused is None
     assert proxy.connections >= 2
     assert (ranch.elsewhere / "file").read_bytes() == content
@@ -132,7 +132,7 @@ def test_a_chunk_that_was_damaged_before_it_was_sent_is_refused_by_its_reader(ra
     upload = Upload(ranch.grant(), "chunk", announced.file, [*buffers[:-1], bytes(len(buffers[-1]))])
     with ranch.serve():
         ranch.client().start(upload)
-        until(lambda: upload.settled, "it is there")
+        until(lambda: upload.finished, "it is there")
     with pytest.raises(ChunkError) as error:
         read_chunk(ranch.run.data / announced.file, announced)
     assert error.value.fault == "wrong checksum"
@@ -154,7 +154,7 @@ def test_a_server_that_is_killed_leaves_no_file_and_the_next_one_gets_the_whole(
     assert not list(ranch.run.data.glob("*.safetensors"))
     assert written_part(ranch), "as after kill -9"
     with ranch.serve():
-        until(lambda: upload.settled, "the next server has all of it")
+        until(lambda: upload.finished, "the next server has all of it")
     check()
 
 
@@ -164,11 +164,11 @@ def test_a_file_whose_confirmation_was_lost_is_not_written_twice(ranch: Ranch) -
     again, _ = upload_of(ranch, rows=50)
     with ranch.serve():
         client.start(first)
-        until(lambda: first.settled, "it is there")
+        until(lambda: first.finished, "it is there")
         (path,) = ranch.run.data.iterdir()
         inode = path.stat().st_ino
         client.start(again)
-        until(lambda: again.settled, "it is there already")
+        until(lambda: again.finished, "it is there already")
     assert again.refused is None
     assert path.stat().st_ino == inode
     check()
@@ -206,9 +206,9 @@ def test_a_full_disk_is_waited_for_and_the_worker_is_told(
         client.start(upload)
         until(lambda: os.strerror(number) in upload.problem, "the worker knows why")
         assert (upload.lacks_bytes > 0) == (number == errno.ENOSPC), "for the run's line"
-        assert not upload.settled
+        assert not upload.finished
         full.clear()
-        until(lambda: upload.settled, "there is room again")
+        until(lambda: upload.finished, "there is room again")
     check()
 
 
@@ -228,7 +228,7 @@ def test_too_many_open_files_say_nothing_about_the_one_that_is_fetched(
     fetched = Download(ranch.grant("reanalyzer"), "chunk", announced.file, ranch.elsewhere)
     with ranch.serve():
         ranch.client().start(fetched)
-        until(lambda: fetched.settled, "it is fetched")
+        until(lambda: fetched.finished, "it is fetched")
     assert fetched.refused is None
     assert errors == []
 
@@ -238,7 +238,7 @@ def test_any_other_error_of_the_disk_is_final(ranch: Ranch) -> None:
     ranch.run.data.rmdir()
     with ranch.serve():
         ranch.client().start(upload)
-        until(lambda: upload.settled, "an answer")
+        until(lambda: upload.finished, "an answer")
     assert upload.refused is not None
     assert "No such file" in upload.refused.reason
 
@@ -258,7 +258,7 @@ def test_what_is_on_its_way_is_bounded(ranch: Ranch, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(uploads, "_write", noted)
     with ranch.serve():
         client.start(upload)
-        until(lambda: upload.settled, "it is there")
+        until(lambda: upload.finished, "it is there")
     check()
     assert max(ahead) <= WINDOW_BYTES
     assert len(ahead) > 10
@@ -278,7 +278,7 @@ def test_many_files_take_turns(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) ->
         def done() -> bool:
             nonlocal most
             most = max(most, len(serving.server._uploads._active))
-            return all(upload.settled for upload in waiting)
+            return all(upload.finished for upload in waiting)
 
         until(done, "all are there")
     assert most <= 2
@@ -308,7 +308,7 @@ def test_a_checkpoint_is_fetched_over_breaks(ranch: Ranch, monkeypatch: pytest.M
         (proxy.cut if break_it == "cut" else proxy.swallow)()
         proxy.silence_is_over(client_module, monkeypatch)
         broken.set()
-        until(lambda: download.settled, "the rest comes")
+        until(lambda: download.finished, "the rest comes")
     assert proxy.connections >= 2
     assert download.refused is None
     assert (ranch.elsewhere / "file").read_bytes() == content
@@ -414,7 +414,7 @@ def test_a_server_that_has_moved_is_followed(ranch: Ranch) -> None:
         ranch.listener = elsewhere.dup()
         with ranch.serve():
             client.serve_at(f"tcp://127.0.0.1:{elsewhere.getsockname()[1]}")
-            until(lambda: upload.settled, "it is there")
+            until(lambda: upload.finished, "it is there")
     check()
 
 
@@ -423,7 +423,7 @@ def test_a_closed_client_gives_up_what_is_not_done(ranch: Ranch) -> None:
     upload, _ = upload_of(ranch)
     client.start(upload)
     client.close()
-    assert upload.settled
+    assert upload.finished
     assert upload.refused is not None
 
 
@@ -441,10 +441,10 @@ def test_what_a_failed_thread_should_have_carried_is_not_waited_for(ranch: Ranch
     broken, _ = upload_of(ranch, sequence=2, rows=50)
     broken.open = fail  # type: ignore[method-assign]
     client.start(broken)
-    until(lambda: earlier.settled and broken.settled, "both are given up")
+    until(lambda: earlier.finished and broken.finished, "both are given up")
     client.start(later)
     assert client.failed
-    assert later.settled
+    assert later.finished
     for upload in (earlier, broken, later):
         assert upload.refused is not None
         assert upload.refused.reason == "the thread that carries files has failed"
@@ -457,7 +457,7 @@ def test_chunks_of_other_workers_can_be_read_and_not_written(ranch: Ranch) -> No
     with ranch.serve():
         client = ranch.client()
         client.start(upload)
-        until(lambda: upload.settled, "an answer")
+        until(lambda: upload.finished, "an answer")
         assert upload.refused is not None
         assert "not a file of this collector" in upload.refused.reason
         write_chunk(ranch.run.data, meta, columns)
@@ -476,7 +476,7 @@ def test_what_comes_after_the_end_of_its_run_is_not_kept(ranch: Ranch, monkeypat
         until(lambda: written_part(ranch) > 2 * PIECE_BYTES, "some of it has come")
         ranch.run.owner.unlink()
         client.start(later)
-        until(lambda: late.settled and later.settled, "both are refused")
+        until(lambda: late.finished and later.finished, "both are refused")
     assert [each.refused is not None and "the run is over" in each.refused.reason for each in (late, later)] == [
         True
     ] * 2

@@ -102,7 +102,7 @@ def test_a_worker_that_still_shows_its_former_key_is_let_in_once_it_has_the_new_
         until(lambda: "does not let this worker in: unknown key" in client.trouble, "it knows why")
         until(lambda: serving.server._refusals.counts.unknown_key > 1, "it is refused, and tries again")
         assert former == shown[-1]
-        assert not sent.settled
+        assert not sent.finished
         shown.append(keys.worker())
         until(lambda: brought(ranch) == 1, "it is let in")
 

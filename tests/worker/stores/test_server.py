@@ -132,7 +132,7 @@ def test_an_evaluator_brings_no_chunks_and_a_learner_no_log(ranch: Ranch) -> Non
     log = LogStream(ranch.grant("learner"), path)
     with ranch.serve():
         client.start(log)
-        until(lambda: log.settled, "it is refused")
+        until(lambda: log.finished, "it is refused")
     assert not ranch.run.learner_log.exists()
 
 
@@ -145,7 +145,7 @@ def test_what_arrives_is_checked_by_its_own_header_before_it_gets_its_name(ranch
         upload = Upload(ranch.grant(), "chunk", file, content)
         with ranch.serve():
             ranch.client().start(upload)
-            until(lambda: upload.settled, "an answer")  # noqa: B023  (called at once)
+            until(lambda: upload.finished, "an answer")  # noqa: B023  (called at once)
         assert upload.refused is not None
         assert list(ranch.run.data.iterdir()) == []
 
@@ -275,7 +275,7 @@ def test_a_link_is_not_followed(ranch: Ranch) -> None:
     download = Download(ranch.grant("evaluator"), "checkpoint", "iteration_1.pth.tar", ranch.elsewhere / "x")
     with ranch.serve():
         ranch.client().start(download)
-        until(lambda: download.settled, "an answer")
+        until(lambda: download.finished, "an answer")
     assert download.refused is not None
     assert list(ranch.elsewhere.iterdir()) == []
 

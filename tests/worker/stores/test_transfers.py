@@ -69,7 +69,7 @@ def test_a_longer_file_waits_until_it_is_asked_for(buffers: list[bytes]) -> None
     upload = opened(buffers)
     size = sum(map(len, buffers))
     assert said(upload) == [(Put(1, GRANT, "chunk", "file", size), b"")]
-    upload.hear(Begin(1, 0), b"", 0.0)
+    upload.on_message(Begin(1, 0), b"", 0.0)
     pieces = said(upload)
     assert all(isinstance(message, Piece) for message, _ in pieces)
     sent = b"".join(data for _, data in pieces)
@@ -82,7 +82,7 @@ def test_a_file_is_due_when_it_is_to_be_opened_and_not_while_an_answer_is() -> N
     assert upload.due_s == 0.0
     said(upload)
     assert upload.due_s == math.inf
-    upload.hear(Refused(1, "the disk is full", again=True), b"", 7.0)
+    upload.on_message(Refused(1, "the disk is full", again=True), b"", 7.0)
     assert upload.due_s == 7.0 + FIRST_PAUSE_S
 
 
@@ -98,7 +98,7 @@ def test_a_log_is_due_when_it_is_looked_at_again(tmp_path: Path) -> None:
     path.write_text("line\n")
     assert len(list(log.say(log.due_s))) == 1
     assert log.due_s == math.inf, "until it is confirmed"
-    log.hear(LogHas(1, 5), b"", 9.0)
+    log.on_message(LogHas(1, 5), b"", 9.0)
     assert log.due_s == 9.0 + LOG_INTERVAL_S
     assert list(log.say(log.due_s)) == []
     assert log.due_s == 9.0 + 2 * LOG_INTERVAL_S, "soon again, since it has grown"

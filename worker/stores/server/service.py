@@ -32,10 +32,10 @@ from remuda.wire.streams.messages import (
     Refused,
     Took,
 )
-from remuda.wire.streams.sockets import FromPeer, StreamRouter
+from remuda.wire.streams.sockets import ReceivedMessage, StreamRouter
 from remuda.worker.shutdown_guard import ShutdownGuard
 from remuda.worker.stores.server.downloads import Downloads
-from remuda.worker.stores.server.places import NotAllowedError, Places, RunIsOverError
+from remuda.worker.stores.server.granted_paths import GrantedPaths, NotAllowedError, RunIsOverError
 from remuda.worker.stores.server.uploads import Uploads, append
 
 WAIT_S = 0.2
@@ -62,7 +62,7 @@ class StreamServer:
         zmq.ZMQError, KeyFileError and NoCurveError."""
         self._authorized = AuthorizedKeys(keys.authorized)
         self._authorized.look()
-        self._places = Places(runs_dir, Grants(keys.server))
+        self._places = GrantedPaths(runs_dir, Grants(keys.server))
         door = Door(keys.server, self._authorized)
         self._refusals = door.refusals
         self._refusals_pipe = refusals
@@ -100,7 +100,7 @@ class StreamServer:
         self._downloads.close()
         self._socket.close()
 
-    def _handle(self, said: FromPeer, now_s: float) -> None:
+    def _handle(self, said: ReceivedMessage, now_s: float) -> None:
         try:
             self._do(said.peer, said.message, said.data, now_s)
         except RunIsOverError as error:

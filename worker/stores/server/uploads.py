@@ -16,7 +16,7 @@ from remuda.wire.codec import Frame
 from remuda.wire.messages import shortened
 from remuda.wire.streams.messages import Begin, FromServer, Piece, Put, Refused, Stored, Written
 from remuda.worker.stores.server.downloads import TOO_MANY
-from remuda.worker.stores.server.places import OVER, check_arrived, is_open
+from remuda.worker.stores.server.granted_paths import OVER, check_arrived, is_open
 
 AT_ONCE = 32
 """Longer files that are received at the same time; others wait. With WINDOW_BYTES each, this bounds the server's

@@ -52,23 +52,23 @@ class Answer:
     """The content of the connection file."""
 
 
-def asking(public: str) -> str:
+def key_comment(public: str) -> str:
     """The comment of a job that has this key, and wants to be let in."""
     return _ASKS + public
 
 
-def asks(comment: str) -> str | None:
+def key_in(comment: str) -> str | None:
     """The public key in such a comment; None if it is another one."""
     public = comment.removeprefix(_ASKS)
     return public if comment.startswith(_ASKS) and _PUBLIC.fullmatch(public) else None
 
 
-def answering(answer: Answer) -> str:
+def answer_comment(answer: Answer) -> str:
     """The comment of a job that is let in."""
     return f"{_ANSWER}{answer.public}:{base64.urlsafe_b64encode(answer.connection).decode('ascii')}"
 
 
-def answered(comment: str) -> Answer | None:
+def answer_in(comment: str) -> Answer | None:
     """What such a comment says; None if it is another one."""
     public, _, connection = comment.removeprefix(_ANSWER).partition(":")
     if not (comment.startswith(_ANSWER) and _PUBLIC.fullmatch(public)):
@@ -79,7 +79,7 @@ def answered(comment: str) -> Answer | None:
         return None
 
 
-class Guests:
+class RemoteJobs:
     """Looks at the comments of all jobs whenever Slurm has told how they stand."""
 
     def __init__(self, connection_file: Path, say: Callable[[str], None]) -> None:
@@ -93,7 +93,7 @@ class Guests:
         is told once, and done at another look."""
         running = [job for job in jobs.values() if job.state == "RUNNING"]
         self._let_out(jobs)
-        waiting = [job for job in running if asks(job.comment) or answered(job.comment)]
+        waiting = [job for job in running if key_in(job.comment) or answer_in(job.comment)]
         if not waiting:
             return
         trouble = ""
@@ -121,23 +121,23 @@ class Guests:
                 self._keys.let_out(name)
 
     def _answer(self, job: JobState, connection: bytes) -> None:
-        public = asks(job.comment)
+        public = key_in(job.comment)
         if public is not None:
             self._keys = self._keys or HerdKeys(self._connection_file.parent / FOLDER)
             self._keys.let_in(f"{_PREFIX}{job.id}", public)
             self._say(f"job {job.id}{f' on {job.nodes}' if job.nodes else ''} works without the shared folder")
-        elif (former := answered(job.comment)) is not None and former.connection != connection:
+        elif (former := answer_in(job.comment)) is not None and former.connection != connection:
             public = former.public
         else:
             return
-        note(job.id, answering(Answer(public, connection)))
+        note(job.id, answer_comment(Answer(public, connection)))
 
 
 class NotLetInError(Exception):
     """Nobody has answered in time; the text says what to do."""
 
 
-class Guest:
+class RemoteJob:
     """A folder of its own on this node (mode 0700), with a connection file and a key; removed at the end."""
 
     def __init__(self, job: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -169,8 +169,8 @@ class Guest:
                 comment = comment_of(self._job)
                 if self._take_answer(comment):
                     return
-                if asks(comment) != self._public:  # not yet, or an answer to its life before has come instead
-                    note(self._job, asking(self._public))
+                if key_in(comment) != self._public:  # not yet, or an answer to its life before has come instead
+                    note(self._job, key_comment(self._public))
             except SlurmError as error:
                 if str(error) != trouble:
                     trouble = str(error)
@@ -202,14 +202,14 @@ class Guest:
 
     def _take_answer(self, comment: str) -> bool:
         """Whether this is an answer to its question; it is written to the connection file."""
-        found = answered(comment)
+        found = answer_in(comment)
         if found is None or found.public != self._public:
             return False
         if not self.connection_file.exists() or self.connection_file.read_bytes() != found.connection:
             write_bytes(self.connection_file, found.connection, durable=False, mode=MODE)
         return True
 
-    def __enter__(self) -> Guest:
+    def __enter__(self) -> RemoteJob:
         return self
 
     def __exit__(

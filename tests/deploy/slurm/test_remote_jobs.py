@@ -14,9 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.deploy.slurm import guests
+from remuda.deploy.slurm import remote_jobs
 from remuda.deploy.slurm.commands import JobState, SlurmError
-from remuda.deploy.slurm.guests import Answer, Guest, Guests, NotLetInError, answered, answering, asking, asks
+from remuda.deploy.slurm.remote_jobs import (
+    Answer,
+    NotLetInError,
+    RemoteJob,
+    RemoteJobs,
+    answer_comment,
+    answer_in,
+    key_comment,
+    key_in,
+)
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.door import Door
@@ -66,7 +75,7 @@ class Launch:
         self.folder.mkdir()
         self.keys = KeysFolder(self.folder / FOLDER)
         self.keys.save()
-        self.guests = Guests(self.folder / "connection.json", self.said.append)
+        self.guests = RemoteJobs(self.folder / "connection.json", self.said.append)
 
     def coordinator_at(self, port: int) -> None:
         uuid = "01234567-89ab-cdef-0123-456789abcdef"
@@ -88,8 +97,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurm:
     made = Slurm()
-    monkeypatch.setattr(guests, "note", made.note)
-    monkeypatch.setattr(guests, "comment_of", made.comment_of)
+    monkeypatch.setattr(remote_jobs, "note", made.note)
+    monkeypatch.setattr(remote_jobs, "comment_of", made.comment_of)
     monkeypatch.setenv(KEY_FILE, "")
     return made
 
@@ -108,7 +117,7 @@ def never() -> bool:
 def test_a_job_that_asks_is_let_in_with_a_key_of_its_own_and_the_right_of_a_worker(
     launch: Launch, slurm: Slurm
 ) -> None:
-    with Guest(JOB, print) as guest:
+    with RemoteJob(JOB, print) as guest:
         guest.ask(60.0, never, lambda pause_s: launch.look())
         assert guest.connection_file.read_bytes() == (launch.folder / "connection.json").read_bytes()
         found = connection_file.read(guest.connection_file)
@@ -129,7 +138,7 @@ def test_a_job_that_is_started_again_shows_another_key_and_the_former_counts_no_
 ) -> None:
     keys: list[set[str]] = []
     for _ in range(2):
-        with Guest(JOB, print) as guest:
+        with RemoteJob(JOB, print) as guest:
             guest.ask(60.0, never, lambda pause_s: launch.look())
         keys.append({public for public, each in launch.keys.listed().items() if each.name == "slurm-7_0"})
     assert len(keys[0]) == len(keys[1]) == 1
@@ -138,7 +147,7 @@ def test_a_job_that_is_started_again_shows_another_key_and_the_former_counts_no_
 
 def test_an_answer_to_the_life_before_is_none_and_the_job_asks_again(launch: Launch, slurm: Slurm) -> None:
     """The launch had seen the question of a job that was requeued, and wrote its answer over that of the next life."""
-    late = iter([answering(Answer("a" * 64, b"{}"))])
+    late = iter([answer_comment(Answer("a" * 64, b"{}"))])
 
     def pause(pause_s: float) -> None:
         if (stale := next(late, None)) is not None:
@@ -146,7 +155,7 @@ def test_an_answer_to_the_life_before_is_none_and_the_job_asks_again(launch: Lau
         else:
             launch.look()
 
-    with Guest(JOB, print) as guest:
+    with RemoteJob(JOB, print) as guest:
         guest.ask(60.0, never, pause)
         own = caller_keys(replace(connection_file.read(guest.connection_file), keys_dir="/nowhere"), "worker").own
         assert own.public in launch.keys.listed()
@@ -158,14 +167,17 @@ def test_one_that_is_not_answered_says_what_that_means(slurm: Slurm) -> None:
     def pause(pause_s: float) -> None:
         now_s[0] += pause_s
 
-    with Guest(JOB, print, lambda: now_s[0]) as guest, pytest.raises(NotLetInError, match="does `remuda launch` still"):
+    with (
+        RemoteJob(JOB, print, lambda: now_s[0]) as guest,
+        pytest.raises(NotLetInError, match="does `remuda launch` still"),
+    ):
         guest.ask(100.0, never, pause)
     assert 100.0 <= now_s[0] <= 111.0
     assert slurm.asked < 20, "Slurm is not asked all the time"
 
 
 def test_one_that_is_taken_away_waits_no_longer(slurm: Slurm) -> None:
-    with Guest(JOB, print) as guest, pytest.raises(NotLetInError):
+    with RemoteJob(JOB, print) as guest, pytest.raises(NotLetInError):
         guest.ask(1e9, lambda: slurm.asked == 3, lambda pause_s: None)
 
 
@@ -179,7 +191,7 @@ def test_a_controller_that_is_away_is_asked_again_and_said_once(launch: Launch, 
             launch.look()
 
     slurm.away = True
-    with Guest(JOB, said.append) as guest:
+    with RemoteJob(JOB, said.append) as guest:
         guest.ask(1e9, never, pause)
     assert said == ["waiting to be let in: scontrol says: no controller"]
 
@@ -208,7 +220,7 @@ def letting_in(launch: Launch) -> Generator[Door]:
 
 
 def test_a_coordinator_that_has_moved_is_found_again_and_slurm_is_asked_only_then(launch: Launch, slurm: Slurm) -> None:
-    with Guest(JOB, print) as guest:
+    with RemoteJob(JOB, print) as guest:
         with letting_in(launch) as door:
             guest.ask(60.0, never, lambda pause_s: launch.look())
             asked = slurm.asked
@@ -224,7 +236,7 @@ def test_a_coordinator_that_has_moved_is_found_again_and_slurm_is_asked_only_the
 
 def test_while_there_is_no_coordinator_nobody_is_let_in_and_the_launch_goes_on(launch: Launch, slurm: Slurm) -> None:
     (launch.folder / "connection.json").unlink()
-    slurm.comments = {JOB: asking("a" * 64), "8": "a comment of somebody"}
+    slurm.comments = {JOB: key_comment("a" * 64), "8": "a comment of somebody"}
     launch.look()
     assert [each for each in launch.keys.listed().values() if each.name.startswith("slurm")] == []
     assert len(launch.said) == 1
@@ -232,52 +244,52 @@ def test_while_there_is_no_coordinator_nobody_is_let_in_and_the_launch_goes_on(l
     launch.coordinator_at(1)
     launch.look()
     assert slurm.comments["8"] == "a comment of somebody"
-    assert answered(slurm.comments[JOB]) is not None
+    assert answer_in(slurm.comments[JOB]) is not None
 
 
 def test_one_that_cannot_be_told_holds_up_no_other_and_is_said_once(
     launch: Launch, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slurm.comments = {"7_0": asking("a" * 64), "7_1": asking("b" * 64)}
+    slurm.comments = {"7_0": key_comment("a" * 64), "7_1": key_comment("b" * 64)}
 
     def note(id: str, comment: str) -> None:
         if id == "7_0":
             raise SlurmError("scontrol says: Job/step already completing or completed")
         slurm.note(id, comment)
 
-    monkeypatch.setattr(guests, "note", note)
+    monkeypatch.setattr(remote_jobs, "note", note)
     for _ in range(3):
         launch.look()
-    assert answered(slurm.comments["7_1"]) is not None
+    assert answer_in(slurm.comments["7_1"]) is not None
     assert sum("already completing" in text for text in launch.said) == 1
 
 
 def test_a_job_that_waits_in_the_queue_again_is_not_let_in(launch: Launch) -> None:
     """Its comment is that of its life before, whose key nobody has any more."""
-    launch.guests.look({JOB: JobState(JOB, "PENDING", "BeginTime", "", asking("a" * 64))})
+    launch.guests.look({JOB: JobState(JOB, "PENDING", "BeginTime", "", key_comment("a" * 64))})
     assert "a" * 64 not in launch.keys.listed()
 
 
 @given(st.binary(max_size=200))
 def test_what_is_answered_arrives(content: bytes) -> None:
-    comment = answering(Answer("a" * 64, content))
-    assert answered(comment) == Answer("a" * 64, content)
-    assert asks(comment) is None
+    comment = answer_comment(Answer("a" * 64, content))
+    assert answer_in(comment) == Answer("a" * 64, content)
+    assert key_in(comment) is None
 
 
 @given(st.text(max_size=80))
 def test_other_comments_are_no_question_and_no_answer(text: str) -> None:
-    assert asks(text) is None
-    assert asks(f"remuda-key:{text}") in (None, text)
-    assert answered(text) is None
-    answered(f"remuda-connection:{text}")
-    answered(f"remuda-connection:{'a' * 64}:{text}")
+    assert key_in(text) is None
+    assert key_in(f"remuda-key:{text}") in (None, text)
+    assert answer_in(text) is None
+    answer_in(f"remuda-connection:{text}")
+    answer_in(f"remuda-connection:{'a' * 64}:{text}")
 
 
 def test_a_job_whose_answer_was_lost_is_answered_again_and_holds_up_no_other(
     launch: Launch, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slurm.comments = {"7_0": asking("a" * 64), "7_1": asking("b" * 64)}
+    slurm.comments = {"7_0": key_comment("a" * 64), "7_1": key_comment("b" * 64)}
     lost = ["7_0"]
 
     def note(id: str, comment: str) -> None:
@@ -286,21 +298,21 @@ def test_a_job_whose_answer_was_lost_is_answered_again_and_holds_up_no_other(
             raise SlurmError("slurmctld is away")
         slurm.note(id, comment)
 
-    monkeypatch.setattr(guests, "note", note)
+    monkeypatch.setattr(remote_jobs, "note", note)
     launch.look()
-    assert answered(slurm.comments["7_1"]) is not None
+    assert answer_in(slurm.comments["7_1"]) is not None
     launch.look()
-    assert answered(slurm.comments["7_0"]) is not None
+    assert answer_in(slurm.comments["7_0"]) is not None
     assert {each.name for each in launch.keys.listed().values()} >= {"slurm-7_0", "slurm-7_1"}
 
 
 def test_the_key_of_a_job_that_has_ended_opens_nothing_any_more(launch: Launch, slurm: Slurm) -> None:
     """A job that was killed has left it on its node."""
-    slurm.comments = {"7_0": asking("a" * 64)}
+    slurm.comments = {"7_0": key_comment("a" * 64)}
     launch.look()
     assert "slurm-7_0" in {each.name for each in launch.keys.listed().values()}
     launch.guests.look({"7_0": JobState("7_0", "TIMEOUT")})
     assert "slurm-7_0" not in {each.name for each in launch.keys.listed().values()}
-    slurm.comments = {"7_0": asking("c" * 64)}  # requeued
+    slurm.comments = {"7_0": key_comment("c" * 64)}  # requeued
     launch.look()
     assert "slurm-7_0" in {each.name for each in launch.keys.listed().values()}

@@ -29,7 +29,7 @@ class RunIsOverError(Exception):
         super().__init__(OVER)
 
 
-class Places:
+class GrantedPaths:
     """Finds files by a worker's grant. Opens none, and nothing outside the runs folder is ever named."""
 
     def __init__(self, runs_dir: Path, grants: Grants) -> None:

@@ -13,7 +13,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import CollectorConfig
 
 AUTO = "auto"
-COLLECTORS, NUM_ENVS, THREADS = "collector.count", "env.num_envs", "learner.precision"
+COLLECTORS, NUM_ENVS, THREADS = "collector.count", "env.num_envs", "learner.threads"
 SEGMENTS = "learner.segments_per_update"
 """Set together with the number of collectors and environments, so that an update learns from the same amount as with
 their defaults."""

@@ -184,7 +184,7 @@ def test_where_neither_waits_cores_are_worth_as_much_here_as_there() -> None:
 def test_the_decision_and_its_figures_are_two_lines() -> None:
     costs = Costs(4, {1: 50 * US}, {1: 80 * US, 64: 300 * US}, {1: 8_000 * US, 2: 4_500 * US})
     asked = replace(ALL, num_envs=1)
-    decision, figures = log_lines(costs, asked, Sizes(1, 1, 2), {"collector.count", "learner.precision"})
+    decision, figures = log_lines(costs, asked, Sizes(1, 1, 2), {"collector.count", "learner.threads"})
     assert decision == "auto: collector.count 1, learner.threads 2, where about 220 env steps/s are expected"
     assert figures == (
         "auto: measured on 4 cores: a step of 1 environment 50 us; acting and recording for 1 observation 80 us, "

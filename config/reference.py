@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from remuda.config.algorithms.registry import BUILT_IN
@@ -93,7 +93,7 @@ def _derived(section: type[Section]) -> Iterator[type[Section]]:
 
 
 def markdown_text() -> str:
-    """docs/configuration.md: a table per section, and per choice where a section's `type` chooses."""
+    """docs/configuration.md: a table per section."""
     return "\n".join([_OPENING, *_by_algorithm(), *_section(())])
 
 
@@ -113,35 +113,67 @@ def _by_algorithm() -> list[str]:
     return [*lines, ""]
 
 
-def _section(loc: Loc, kind: str | None = None) -> list[str]:
-    section = section_at(loc, kind)
+def _section(loc: Loc) -> list[str]:
+    """Return a section with its inner sections. Siblings of one class share an inner section."""
+    section = section_at(loc)
     assert section is not None
-    title = dotted(loc) or "Top level"
-    lines = [f"## {f'{title} {kind}' if kind else title}", "", _one_line(section.__doc__ or ""), ""]
+    lines = [f"## {dotted(loc) or 'Top level'}", "", _one_line(section.__doc__ or ""), ""]
     lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
     inner: list[str] = []
-    properties: dict[str, _Schema] = section.model_json_schema()["properties"]
-    explained = descriptions(section)
-    for name, schema in properties.items():
+    shown: dict[type[Section], str] = {}
+    for name, schema in _properties(section).items():
         here = (*loc, name)
-        meaning = _one_line(explained.get(name, ""))
+        meaning = _one_line(descriptions(section).get(name, ""))
         if NAME in loc and section_at(here):
             lines.append(f"| {name} | section, as `{name}` of the whole config | | {meaning} |")
-            continue
-        if kinds := kinds_at(here):
-            links = ", ".join(f"[{kind}](#{name}-{kind})" for kind in kinds)
-            lines.append(f"| {name} | section: {links} | | {meaning} |")
-            inner += [line for kind in kinds for line in _section(here, kind)]
-        elif section_at(here):
+        elif kinds := kinds_at(here):
             lines.append(f"| [{name}](#{_anchor(here)}) | section | | {meaning} |")
-            inner += _section(here)
+            inner += _choice(here, kinds)
+        elif one := section_at(here):
+            if one not in shown:
+                inner += _section(here)
+            lines.append(f"| [{name}](#{shown.setdefault(one, _anchor(here))}) | section | | {meaning} |")
         elif section_at((*here, NAME)):
             lines.append(f"| [{name}](#{_anchor((*here, NAME))}) | mapping of names to sections | `{{}}` | {meaning} |")
             inner += _section((*here, NAME))
         else:
-            default = f"`{json.dumps(schema['default'])}`" if "default" in schema else "required"
-            lines.append(f"| `{name}` | {_type(schema)} | {default} | {meaning} |")
+            lines.append(f"| `{name}` | {_typed(schema)} | {meaning} |")
     return [*lines, "", *inner]
+
+
+def _choice(loc: Loc, kinds: Sequence[str]) -> list[str]:
+    """Return a section whose settings depend on its `type`: a row for all types with the same setting."""
+    kinds_of: dict[tuple[str, str], list[str]] = {}
+    lines = [
+        f"## {dotted(loc)}",
+        "",
+        f"`{dotted(loc)}.type` chooses the settings; column `of` lists the types with a setting.",
+        "",
+    ]
+    for kind in kinds:
+        section = section_at(loc, kind)
+        assert section is not None
+        lines.append(f"- `{kind}`: {_one_line(section.__doc__ or '')}")
+        for name, schema in _properties(section).items():
+            if name != "type":
+                row = f"{_typed(schema)} | {_one_line(descriptions(section).get(name, ''))} |"
+                kinds_of.setdefault((name, row), []).append(kind)
+    names = list(dict.fromkeys(name for name, _ in kinds_of))
+    lines += ["", "| setting | of | type | default | meaning |", "|---|---|---|---|---|"]
+    for (name, row), which in sorted(kinds_of.items(), key=lambda item: names.index(item[0][0])):
+        lines.append(f"| `{name}` | {'all' if len(which) == len(kinds) else ', '.join(which)} | {row}")
+    return [*lines, ""]
+
+
+def _properties(section: type[Section]) -> dict[str, _Schema]:
+    properties: dict[str, _Schema] = section.model_json_schema()["properties"]
+    return properties
+
+
+def _typed(schema: _Schema) -> str:
+    """Return the cells of a setting's type and default."""
+    default = f"`{json.dumps(schema['default'])}`" if "default" in schema else "required"
+    return f"{_type(schema)} | {default}"
 
 
 def _anchor(loc: Loc) -> str:

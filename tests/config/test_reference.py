@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from remuda.config.algorithms.registry import BUILT_IN, DEFAULT
@@ -20,24 +21,32 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_every_setting_has_a_row_with_type_default_and_meaning() -> None:
     sections = markdown_text().partition("\n## Top level\n")[2]
-    rows = [line for line in sections.splitlines() if line.startswith("| `")]
-    keys = {kind: len(all_keys(kind)) for kind in kinds_at(("policy",))}
-    shared = sum(not key.startswith("policy.") for key in all_keys())
-    assert len(keys) == len(BUILT_IN) + 1
-    assert len(rows) == shared + sum(count - shared for count in keys.values())
-    for row in rows:
-        _, setting, kind, default, meaning, _ = row.replace("\\|", "").split("|")
-        assert kind.strip(), row
-        assert default.strip(), row
-        assert len(meaning) > 10, f"{setting} is not explained"
+    named: set[tuple[str, str]] = set()
+    for section in re.split(r"^## ", sections, flags=re.M):
+        title = section.partition("\n")[0]
+        for line in (line for line in section.splitlines() if line.startswith("| `")):
+            setting, *of, kind, default, meaning = line.replace("\\|", "").strip("| ").split(" | ")
+            assert kind, line
+            assert default, line
+            assert len(meaning) > 10, f"{setting} is not explained"
+            named |= {(title, f"{setting} {one}".strip()) for one in (of[0].split(", ") if of else [""])}
+    kinds = kinds_at(("policy",))
+    assert len(kinds) == len(BUILT_IN) + 1
+    for kind in kinds:
+        for name in (key.partition(".")[2] for key in all_keys(kind) if key.startswith("policy.")):
+            assert {("policy", f"`{name}` {kind}"), ("policy", f"`{name}` all")} & named or name == "type", name
+    for key in (key for key in all_keys() if not key.startswith(("policy.", "launch.ray."))):
+        section, _, name = key.rpartition(".")
+        assert (section, f"`{name}`") in named or f"\n| [{name}](#" in sections, key
+    assert ("launch.ray.learner", "`num_gpus`") in named, "all roles have the settings of the first"
 
 
-def test_sections_that_a_type_chooses_have_a_page_each() -> None:
+def test_each_type_is_listed_in_the_section_that_it_chooses() -> None:
     text = markdown_text()
-    links = ", ".join(f"[{kind}](#policy-{kind})" for kind in (*BUILT_IN, "custom"))
-    assert f"| policy | section: {links} |" in text
-    assert all(f"\n## policy {kind}\n" in text for kind in kinds_at(("policy",)))
-    assert "| `target_kl` | number > 0 or null or [schedule](#schedules) | `null` |" in text
+    assert "| [policy](#policy) | section |" in text
+    chapter = text.partition("\n## policy\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^- `(\w+)`: ", chapter, re.M) == list(kinds_at(("policy",)))
+    assert "| `target_kl` | ppo | number > 0 or null or [schedule](#schedules) | `null` |" in chapter
 
 
 def test_editors_choose_the_section_by_its_type() -> None:
@@ -56,8 +65,8 @@ def test_editors_choose_the_section_by_its_type() -> None:
 def test_types_are_words() -> None:
     text = markdown_text()
     assert "| `name` | string | required |" in text
-    assert "| `hidden` | list of integer > 0 ≤ 16384 or null | `null` |" in text
-    assert "| `discount` | number > 0 ≤ 1 | `0.99` |" in text
+    assert "| `hidden` | muzero | list of integer > 0 ≤ 16384 or null | `null` |" in text
+    assert "| `discount` | muzero, r2d2 | number > 0 ≤ 1 | `0.997` |" in text
     assert "| `max_grad_norm` | number > 0 or null or [schedule](#schedules) | `10.0` |" in text
     assert '| `vectorization` | `auto` or `native` or `sync` or `async` or `envpool` | `"auto"` |' in text
 

@@ -126,13 +126,6 @@ def test_generators_that_cannot_be_saved_or_were_not_are_named(saved: Path) -> N
     assert saved.read_bytes() == before
 
 
-def test_before_the_first_update_there_are_no_moments_and_that_is_fine(path: Path) -> None:
-    save(path, trained(updates=0), PROGRESS, config=config())
-    resumed = dqn(seed=1)
-    restore(load(path), resumed)
-    assert weights(resumed) == weights(trained(updates=0))
-
-
 # --- what does not fit
 
 

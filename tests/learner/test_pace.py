@@ -17,23 +17,6 @@ def test_what_was_spent_must_be_earned_before_the_next() -> None:
     assert pace.allows(12.0)
 
 
-def test_some_may_be_spent_before_it_is_earned() -> None:
-    pace = Pace(0.5, ahead_s=1.0)
-    for _ in range(3):
-        assert pace.allows(10.0)
-        pace.spent(0.5, now_s=10.0)
-    assert not pace.allows(10.9)
-    assert pace.allows(11.0)
-
-
-def test_idle_time_earns_no_more_than_what_is_owed() -> None:
-    pace = Pace(0.5, ahead_s=0.0)
-    pace.spent(1.0, now_s=0.0)
-    pace.spent(1.0, now_s=1_000.0)
-    assert not pace.allows(1_001.9)
-    assert pace.allows(1_002.0)
-
-
 @given(
     share=st.floats(0.01, 1.0),
     ahead_s=st.floats(0.0, 5.0),

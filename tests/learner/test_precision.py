@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.learning import LearnerConfig, Precision
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.checkpoint import Progress, load, restore, save
@@ -21,7 +19,7 @@ from remuda.learner.ranks.following import load_saved, saved
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.precision import Hardware, Products
-from remuda.tests.policy.cases import batch, config, dqn
+from remuda.tests.policy.cases import config, dqn
 from remuda.wire.messages import Counters, PolicyRef
 
 Told = str
@@ -107,19 +105,6 @@ def test_where_no_product_is_large_nothing_is_timed() -> None:
     assert learner.said == [
         "precision: products in float32 (auto: no product of an update has more than 1048576 multiplications)"
     ]
-
-
-def test_the_updates_of_a_trial_count() -> None:
-    """They are those of any learner; small products are the same in both precisions."""
-    plain, tried = dqn(), dqn()
-    told = settled(tried, timed=True, has=Hardware.FASTER)[0]
-    assert isinstance(told, PrecisionTrial)
-    rng = np.random.default_rng(0)
-    for rows in [batch(rng) for _ in range(4)]:
-        plain.learn(rows)
-        told(rows)
-    for name, array in plain.acting_state().items():
-        assert np.array_equal(array, tried.acting_state()[name])
 
 
 # --- who decides
@@ -241,14 +226,3 @@ def test_bfloat16_is_refused_where_it_does_not_reach(policy: dict[str, object]) 
         ExperimentConfig.model_validate(asked | {"learner": {"precision": "bfloat16"}})
     for harmless in ("auto", "float32"):
         ExperimentConfig.model_validate(asked | {"learner": {"precision": harmless}})
-
-
-@pytest.mark.parametrize("wrong", ["float16", "half", 16, None])
-def test_other_precisions_are_refused(wrong: object) -> None:
-    with pytest.raises(ValueError, match="precision"):
-        LearnerConfig.model_validate({"precision": wrong})
-
-
-def test_every_algorithm_says_truly_whether_it_is_reached() -> None:
-    assert DqnConfig().lowers_products
-    assert dqn().products is not None

@@ -30,13 +30,6 @@ def test_one_step_windows_and_short_stretches(steps: int, n_step: int) -> None:
     assert windows.complete[:, 0].tolist() == [length == n_step for length in expected]
 
 
-def test_the_input_is_left_alone() -> None:
-    reward, done = np.ones((5, 1)), np.zeros((5, 1), np.bool_)
-    n_step_windows(reward, done, n_step=3, discount=0.5)
-    assert reward.sum() == 5
-    assert not done.any()
-
-
 def returns(reward: list[float], terminated: list[bool], done: list[bool], n_step: int = 3) -> Returns:
     """Those of one environment, with a reset after each episode."""
     valid = [not before for before in [False, *done[:-1]]]
@@ -59,13 +52,6 @@ def test_nothing_is_looked_for_behind_the_end_of_an_episode() -> None:
         assert got.reward.tolist() == [[3.0, 4.0, 4.0, 0.0, 32.0, 32.0]]
         assert got.steps[0, :3].tolist() == [3, 2, 1]
         assert got.discount.tolist() == [[*discounts, 0.0, 0.25, 0.5]]
-
-
-def test_one_step_looks_at_nothing_but_itself() -> None:
-    done = [False, True, False, False, True, False]
-    got = returns([1.0] * 6, NO, done, n_step=1)
-    assert got.steps.tolist() == [[1] * 6]
-    assert got.reward.tolist() == [[1.0, 1.0, 0.0, 1.0, 1.0, 0.0]]
 
 
 def test_the_value_of_the_observation_after_the_steps_stands_for_the_rest() -> None:

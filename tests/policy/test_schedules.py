@@ -34,11 +34,6 @@ def test_linear_stays_between_its_ends_and_meets_them_exactly(start: float, end:
     assert min(start, end) - slack <= linear(start, end, duration=duration, at=at) <= max(start, end) + slack
 
 
-@given(value=fractions, duration=durations, at=st.integers(0, 2**53))
-def test_equal_ends_are_a_constant(value: float, duration: int, at: int) -> None:
-    assert linear(value, value, duration=duration, at=at) == pytest.approx(value)
-
-
 def an_experiment(policy: PolicyConfig, learner: LearnerConfig | None = None) -> ExperimentConfig:
     env = EnvConfig(id="CartPole-v1")
     return ExperimentConfig(name="schedules", env=env, policy=policy, learner=learner or LearnerConfig())

@@ -15,15 +15,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from remuda.buffer.chunk import read_chunk, write_chunk
 from remuda.buffer.ring import ColumnRing
-from remuda.collector.collected import Collected, CorruptExperienceError
+from remuda.collector.collected import Collected
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import SegmentRows
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.environments.seeding import episode_seed
-from remuda.evaluator.evaluate import evaluate
-from remuda.evaluator.play_policy import run_policy
 from remuda.policy.algorithms import make_policy
-from remuda.policy.base import Actor, Algorithm, Policy
+from remuda.policy.base import Algorithm, Policy
 from remuda.policy.files.exported_policies import ExportedPolicy
 from remuda.policy.files.model_artifact import Exporter
 from remuda.policy.spaces import ObservationSpec
@@ -166,53 +163,6 @@ def test_columns_are_exact_from_the_environment_to_the_batch(tmp_path: Path) -> 
 )
 def test_rows_are_no_wider_than_they_need_be(policy: OnPolicy, dtype: str) -> None:
     assert collected(policy, dtype, offset=0).columns["obs"].dtype == np.float32
-
-
-def test_what_is_too_large_to_normalise_names_its_environment() -> None:
-    with pytest.raises(CorruptExperienceError, match=r"environment 0 returned an observation beyond 1e\+38"):
-        collected(PPO, "float64", offset=1e200)
-
-
-class Watching(Actor):
-    keeps_float64 = True
-
-    def __init__(self) -> None:
-        self.seen: list[np.ndarray] = []
-
-    def act(
-        self,
-        observations: np.ndarray,
-        exploration: Mapping[str, float],
-        rng: np.random.Generator,
-        *,
-        deterministic: bool,
-        legal: np.ndarray | None = None,
-        state: np.ndarray | None = None,
-    ) -> np.ndarray:
-        self.seen.append(observations)
-        return np.zeros(len(observations), np.int64)
-
-
-def test_an_evaluation_shows_the_policy_what_the_environment_gave() -> None:
-    watching, env = Watching(), Far()
-    first, _ = env.reset(seed=5)
-    evaluate([env], watching, seeds=[5], rng=np.random.default_rng(0), max_episode_steps=2)
-    np.testing.assert_array_equal(watching.seen[0][0], first)
-    env.close()
-
-
-def test_a_function_that_acts_is_shown_it_too() -> None:
-    seen: list[object] = []
-    env = Far()
-    first, _ = env.reset(seed=episode_seed(5, 0))
-
-    def get_action(observation: object) -> int:
-        seen.append(observation)
-        return 0
-
-    run_policy(env, get_action, episodes=1, max_episode_steps=1, seed=5, say=lambda _: None)
-    np.testing.assert_array_equal(np.asarray(seen[0]), first)
-    env.close()
 
 
 def _acted(acts: Policy, seen: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:

@@ -29,7 +29,7 @@ from remuda.policy.networks.compiled import Arrays, Forward, compiled
 from remuda.policy.networks.layouts import ImageLayout
 from remuda.policy.networks.precision import Hardware
 from remuda.policy.networks.program import PROGRAM, decoded
-from remuda.policy.networks.reading import Names, programs, steps_of
+from remuda.policy.networks.reading import programs
 from remuda.policy.networks.tensors import DeviceError
 from remuda.policy.networks.torch_networks import RunningMoments
 from remuda.policy.networks.trunks import ConvolutionTrunk
@@ -274,11 +274,6 @@ def test_weights_out_of_a_message_are_read_only_and_no_warning_is_given() -> Non
         assert answers("out", seen).shape == (2, 4)
 
 
-def test_without_weights_it_says_so() -> None:
-    with pytest.raises(RuntimeError, match="no weights yet"):
-        ActingNetwork(lambda: Network(nn.Linear(5, 2)), ROWS, timed="out")("out", np.zeros((1, 5), np.float32))
-
-
 # --- which form
 
 
@@ -402,14 +397,3 @@ def test_a_device_that_is_named_answers_everything_in_torch() -> None:
     assert told == [], "nothing was timed"
     with pytest.raises(DeviceError, match=r"collector\.device = 'cuda:77' cannot be used: "):
         timed(device="cuda:77")
-
-
-def test_unheard_it_is_the_same_every_time() -> None:
-    """Serial runs and evaluations: torch for images, numpy for numbers, whatever the clock says."""
-    answers, made = timed()
-    np.testing.assert_array_equal(answers("out", images(SPEC, 3)), by_torch(made, images(SPEC, 3)))
-
-
-def test_steps_name_the_tensors_of_the_network() -> None:
-    made = Network(nn.Linear(5, 2))
-    assert str(steps_of(made.body, Names(made))) == "(Dense(weight='body.0.weight', bias='body.0.bias', index=None),)"

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import gymnasium
 import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.learning import LearnerConfig
 from remuda.environments.vectors import Vector
-from remuda.policy.algorithms import declaration, make_policy
-from remuda.policy.algorithms.actor_critic.entries import ActorCriticPolicy
+from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.files.policy_file import load, publish
-from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.imports import imported_by
 from remuda.tests.policy.algorithms.segments import (
@@ -33,8 +25,7 @@ from remuda.tests.policy.algorithms.segments import (
     on_policy,
     one_slot,
 )
-from remuda.tests.policy.cases import ACTION, OBSERVATION
-from remuda.wire.messages import PolicyRef
+from remuda.tests.policy.cases import ACTION
 
 POLICIES = [
     PpoConfig(hidden=(16, 8), epochs=2, minibatches=3, normalize_observations=True, normalize_rewards=True),
@@ -78,46 +69,6 @@ def same(first: Algorithm, second: Algorithm) -> bool:
 
 
 # --- acting
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    hidden=st.lists(st.integers(1, 40), max_size=3).map(tuple),
-    activation=st.sampled_from(["tanh", "relu"]),
-    how=st.tuples(st.booleans(), st.booleans()),
-    action=st.sampled_from([ActionSpec(1), ActionSpec(4), SEVERAL, PUSH]),
-    seed=st.integers(0, 1000),
-)
-def test_numpy_and_torch_agree(
-    hidden: tuple[int, ...],
-    activation: Literal["tanh", "relu"],
-    how: tuple[bool, bool],
-    action: ActionSpec,
-    seed: int,
-) -> None:
-    shared, normalize = how
-    policy = ImpalaConfig(
-        hidden=hidden,
-        shared_hidden=shared,
-        activation=activation,
-        normalize_observations=normalize,
-        normalize_rewards=False,
-    )
-    algorithm = trained(policy, action, seed=seed, batches=2)
-    observations = np.random.default_rng(seed).normal(size=(20, 4)).astype(np.float32) * 3
-    with torch.inference_mode():
-        expected = algorithm.network(torch.tensor(observations)).numpy()
-    acts = ActorCriticPolicy(policy, OBSERVATION, action)
-    acts.load_state(algorithm.acting_state())
-    outputs = acts.outputs(observations)
-    np.testing.assert_allclose(outputs, expected, atol=1e-5)
-    best = outputs.argmax(axis=1) if action.n is not None else outputs
-    if action.counts:
-        best = np.stack(
-            [own.argmax(axis=1) for own in np.split(outputs, np.cumsum(action.counts)[:-1], axis=1)], axis=1
-        )
-    chosen = acts.act(observations, {}, np.random.default_rng(0), deterministic=True)
-    np.testing.assert_array_equal(chosen, action.to_environment(best))
 
 
 @both
@@ -188,34 +139,6 @@ def test_deterministic_acting_draws_nothing_and_random_acting_follows_its_genera
     assert first.dtype == np.int64
 
 
-@both
-def test_acting_without_weights_says_so(policy: OnPolicy) -> None:
-    acts = make_policy(experiment(policy), OBSERVATION, ACTION)
-    with pytest.raises(RuntimeError, match="no weights yet"):
-        acts.act(np.zeros((1, 4), np.float32), {}, np.random.default_rng(0), deterministic=True)
-
-
-@both
-@actions
-def test_both_sides_name_the_same_tensors_and_a_policy_file_carries_them(
-    policy: OnPolicy, action: ActionSpec, tmp_path: Path
-) -> None:
-    algorithm = trained(policy, action)
-    publish(tmp_path / "p", algorithm.acting_state(), PolicyRef(version=1), warn=print)
-    loaded = load(tmp_path / "p")
-    assert loaded is not None
-    acts = make_policy(experiment(policy), OBSERVATION, action)
-    acts.load_state(loaded.state)
-    acts.load_state({name: tensor.numpy() for name, tensor in algorithm.network.state_dict().items()})
-    assert declaration(experiment(policy)).reuse == "once"
-    other = on_policy(policy.model_copy(update={"hidden": (16, 9)}), action=action)
-    part = "trunk" if policy.shared_hidden else "policy"
-    with pytest.raises(
-        StateMismatchError, match=rf"policy: {part}\.2\.weight has shape \(9, 16\), needed is \(8, 16\)"
-    ):
-        acts.load_state(other.acting_state())
-
-
 def test_values_are_in_the_environments_own_rewards() -> None:
     """Rewards a thousand times as large give values a thousand times as large, whatever the scale inside."""
     policy = PpoConfig(hidden=(16,), normalize_rewards=True)
@@ -260,16 +183,6 @@ def test_what_a_reset_slot_holds_changes_nothing(policy: OnPolicy, action: Actio
 
 
 @both
-def test_a_batch_without_one_valid_slot_changes_no_weights(policy: OnPolicy) -> None:
-    algorithm, untouched = on_policy(policy), on_policy(policy)
-    rows = batch(np.random.default_rng(0)) | {"valid": np.zeros((6, 9), np.bool_), "done": np.zeros((6, 9), np.bool_)}
-    metrics = algorithm.learn(rows).metrics
-    assert set(metrics) <= set(declaration(experiment(policy)).monitored)
-    assert not {"total_loss", "grad_norm"} & set(metrics), "there was no update"
-    assert same(algorithm, untouched)
-
-
-@both
 def test_observations_are_counted_once_each_and_published(policy: OnPolicy) -> None:
     algorithm, rng = on_policy(policy), np.random.default_rng(0)
     seen: list[np.ndarray] = []
@@ -292,91 +205,6 @@ def test_without_normalisation_nothing_is_counted(policy: OnPolicy) -> None:
 
 
 # --- state
-
-
-@both
-@actions
-def test_same_seed_same_batches_same_weights(policy: OnPolicy, action: ActionSpec) -> None:
-    torch.manual_seed(1)  # pyright: ignore[reportUnknownMemberType]
-    first = trained(policy, action)
-    torch.rand(5)  # what else uses torch's generator does not matter
-    assert same(first, trained(policy, action))
-    assert not same(first, on_policy(policy, action=action))
-    assert not same(on_policy(policy, seed=0), on_policy(policy, seed=1))
-
-
-@both
-def test_a_restart_continues_as_if_there_had_been_none(policy: OnPolicy, tmp_path: Path) -> None:
-    straight = trained(policy)
-    torch.save(straight.state(), tmp_path / "state")
-    resumed = on_policy(policy, seed=0)
-    resumed.load_state(torch.load(tmp_path / "state", weights_only=True))
-    for index in range(3):
-        rows = batch(np.random.default_rng(100 + index))
-        assert numbers(straight.learn(rows).metrics) == numbers(resumed.learn(rows).metrics)
-    assert same(straight, resumed)
-
-
-@both
-def test_everything_that_does_not_fit_is_named_and_nothing_is_changed(policy: OnPolicy) -> None:
-    algorithm, untouched = on_policy(policy), on_policy(policy)
-    state = trained(policy).state()
-    model = dict(cast("dict[str, torch.Tensor]", state["model"]))
-    last = 0 if policy.shared_hidden else 4
-    del model[f"value.{last}.bias"]
-    model[f"policy.{last}.bias"] = torch.zeros(5)
-    optimizer = dict(cast("dict[str, object]", state["optimizer"]), exp_avg=torch.zeros(3))
-    wrong = {"model": model, "optimizer": optimizer, "schedules": {}}
-    with pytest.raises(StateMismatchError) as caught:
-        algorithm.load_state(wrong)
-    told = "; ".join(caught.value.problems)
-    missing = f"missing value.{last}.bias"
-    for named in (
-        missing,
-        f"policy.{last}.bias has shape (5,)",
-        "exp_avg has shape (3,)",
-        "schedules: missing updates",
-    ):
-        assert named in told
-    with pytest.raises(StateMismatchError, match=missing):
-        algorithm.load_weights(wrong)
-    with pytest.raises(StateMismatchError, match="model: missing; optimizer: missing; schedules: missing updates"):
-        algorithm.load_state({})
-    assert same(algorithm, untouched)
-
-
-@both
-def test_weights_alone_bring_their_normalisation_and_no_more(policy: OnPolicy) -> None:
-    source, fresh = trained(policy), on_policy(policy, seed=5)
-    fresh.load_weights(source.state())
-    assert same(source, fresh)
-    assert fresh.state()["schedules"] == {"updates": 0}
-
-
-@both
-def test_the_acting_state_is_a_copy(policy: OnPolicy) -> None:
-    algorithm = trained(policy)
-    before = algorithm.acting_state()
-    kept = {name: array.copy() for name, array in before.items()}
-    algorithm.learn(batch(np.random.default_rng(8)))
-    for name, array in before.items():
-        np.testing.assert_array_equal(array, kept[name])
-
-
-@both
-@actions
-def test_metrics_are_those_declared_and_read_only_columns_are_taken(policy: OnPolicy, action: ActionSpec) -> None:
-    algorithm = on_policy(policy, action=action)
-    rows = batch(np.random.default_rng(0), action=action)
-    for column in rows.values():
-        column.flags.writeable = False  # as the frames of a message are
-    result = algorithm.learn(rows)
-    assert result.priorities is None
-    declared = declaration(experiment(policy))
-    assert tuple(result.metrics) == declared.monitored
-    columns = ["AverageVVals", "StdVVals", "MaxVVals", "MinVVals", "LossPi", "LossV", "Entropy", "KL", "ClipFrac"]
-    columns += ["StopIter"] if policy.type == "ppo" else []
-    assert list(declared.loss_columns) == columns
 
 
 # --- they learn
@@ -430,29 +258,6 @@ def test_continuous_actions(kind: str) -> None:
         at = at + loop.acts.act(at, {}, np.random.default_rng(0), deterministic=True)
         best -= abs(float(at[0, 0]) - 1.0)
     assert best > -3.0  # over six seeds IMPALA comes to -1.6 … -2.3
-
-
-def test_ppo_learns_cartpole_with_gymnasiums_own_vector() -> None:
-    assert _solves_cartpole(PpoConfig(), 1e-3, seed=0)
-
-
-def test_impala_learns_cartpole_with_gymnasiums_own_vector() -> None:
-    """Two of three seeds: how sums are rounded, which the number of threads decides, moves seed 0 from 77 000 steps to
-    114 000. The third is not tried if the first two do."""
-    solved = (seed for seed in (2, 1, 0) if _solves_cartpole(ImpalaConfig(), 2e-3, seed=seed))
-    assert len(list(islice(solved, 2))) == 2
-
-
-def _solves_cartpole(policy: OnPolicy, learning_rate: float, *, seed: int) -> bool:
-    """Whether it comes to a mean return above 400 over twenty episodes in a row within 100 000 steps (seconds)."""
-    learner = LearnerConfig(learning_rate=learning_rate)
-    vector = gymnasium.make_vec("CartPole-v1", num_envs=8, vectorization_mode="vector_entry_point")
-    loop = Collecting(experiment(policy, learner).model_copy(update={"seed": seed}), vector)
-    while loop.env_steps < 100_000:
-        loop.iterate()
-        if len(loop.returns) >= 20 and np.mean(loop.returns[-20:]) > 400:
-            return True
-    return False
 
 
 @pytest.mark.parametrize(("shared", "first"), [(False, "policy.0.weight"), (True, "trunk.0.weight")])

@@ -18,7 +18,7 @@ from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic
 from remuda.policy.networks.torch_networks import ActorCriticNetwork
 from remuda.policy.returns import Outcome, generalized_advantages, vtrace
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.spaces import ActionSpec
 from remuda.tests.policy.algorithms.likelihoods import categorical, gaussian, several
 from remuda.tests.policy.algorithms.segments import PUSH, SEVERAL, Batch, batch, numbers, on_policy
 
@@ -176,17 +176,3 @@ def test_a_second_step_descends_the_loss_that_the_first_left(value_clip: float |
     expected = gradient_of(losses(once, rows, one, old_values)["total_loss"], once)
     twice.learn(rows)
     assert_close(10.0 * (mean_gradient(twice) - 0.9 * first), expected)
-
-
-@pytest.mark.parametrize("policy", [PpoConfig(hidden=(16,), epochs=1, minibatches=1), ImpalaConfig(hidden=(16,))])
-def test_an_update_through_convolutions_descends_the_same_loss(policy: OnPolicy) -> None:
-    """The gradient of the last layers, whose inputs the trunk makes, and of the trunk itself."""
-    observation, rng = ObservationSpec((10, 10, 4), "bool", 0.0, 1.0), np.random.default_rng(0)
-    rows = batch(rng, segments=3, slots=4) | {"obs": rng.random((3, 5, 10, 10, 4)) < 0.5}
-    policy = policy.model_copy(update={"normalize_rewards": False})
-    algorithm = cast("ActorCritic", on_policy(policy, LearnerConfig(max_grad_norm=None), observation=observation))
-    before = algorithm.acting_state()
-    algorithm.learn(rows)
-    gradient = mean_gradient(algorithm)
-    assert gradient.count_nonzero() > 0.5 * len(gradient)
-    assert all((tensor != before[name]).any() for name, tensor in algorithm.acting_state().items() if "weight" in name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -11,14 +10,9 @@ import pytest
 import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
-from remuda.config.schema import ExperimentConfig
 from remuda.learner.loop import on_host
-from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.dqn.learning import Dqn
-from remuda.policy.networks.torch_networks import QNetwork
-from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.segments import numbers
 from remuda.tests.policy.cases import batch, dqn
@@ -112,13 +106,6 @@ def test_huber_loss_by_hand(reward: float, weight: float, loss: float) -> None:
     assert learnt(tabular(), one(discount=0.0, reward=reward, weight=weight))["total_loss"] == pytest.approx(loss)
 
 
-def test_gradient_norm_by_hand() -> None:
-    # d loss / d q = -1 (linear part of the Huber loss). It reaches the bias of the action (1), its weight from the
-    # active unit (1), and that unit's bias and its one weight from the input (2 each: Q's weight is 2).
-    got = learnt(tabular(), one(discount=0.0, reward=5.0))
-    assert got["grad_norm"] == pytest.approx(np.sqrt(1 + 1 + 4 + 4))
-
-
 @pytest.mark.parametrize(("max_norm", "applied"), [(0.5, 0.5), (4.0, np.sqrt(10)), (None, np.sqrt(10))])
 def test_clipping_shows_the_norm_from_before_and_never_enlarges(max_norm: float | None, applied: float) -> None:
     algorithm = tabular(learner=LearnerConfig(learning_rate=0.1, max_grad_norm=max_norm))
@@ -126,14 +113,6 @@ def test_clipping_shows_the_norm_from_before_and_never_enlarges(max_norm: float 
     optimizer = cast("dict[str, torch.Tensor]", algorithm.state()["optimizer"])
     # Adam's first moment after one step is (1 - beta1) times the gradient it was given.
     assert np.linalg.norm(optimizer["exp_avg"].numpy()) == pytest.approx(0.1 * applied, rel=1e-4)
-
-
-def test_adams_first_step_moves_what_had_a_gradient_by_the_learning_rate() -> None:
-    algorithm = tabular()
-    before = algorithm.acting_state()
-    algorithm.learn(one(discount=0.0, reward=5.0))
-    after = algorithm.acting_state()
-    np.testing.assert_allclose(after["advantage.bias"] - before["advantage.bias"], [0.0, 0.1], atol=1e-6)
 
 
 def test_values_and_errors_are_told_of_every_row() -> None:
@@ -195,108 +174,11 @@ def test_an_update_equals_the_textbook_in_plain_torch(dueling: bool, double: boo
         np.testing.assert_allclose(algorithm.acting_state()[name], parameter.detach().numpy(), atol=1e-6)
 
 
-def test_advantages_are_centred() -> None:
-    network = QNetwork(4, 3, (16, 8), dueling=True)
-    observations = torch.randn(5, 4)
-    q = network(observations)
-    assert network.value is not None
-    of_state = network.value(network.streams(network.torso(observations))[:, :8])
-    assert torch.allclose(q.mean(dim=1, keepdim=True), of_state, atol=1e-6)
-
-
 # --- determinism and state
 
 
 def weights(algorithm: Dqn) -> bytes:
     return b"".join(array.tobytes() for array in algorithm.acting_state().values())
-
-
-def test_same_seed_and_batches_give_identical_bits() -> None:
-    runs: list[bytes] = []
-    for _ in range(2):
-        torch.rand(3)  # what the rest of the process draws has no influence
-        algorithm, rng = dqn(seed=7), np.random.default_rng(0)
-        for _ in range(20):
-            algorithm.learn(batch(rng))
-        runs.append(weights(algorithm))
-    assert runs[0] == runs[1]
-    assert weights(dqn(seed=7)) != weights(dqn(seed=8))
-
-
-def test_making_an_algorithm_leaves_torchs_own_generator_alone() -> None:
-    before = torch.get_rng_state()
-    dqn(seed=3)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_restored_algorithm_goes_on_bit_for_bit() -> None:
-    rng = np.random.default_rng(0)
-    batches = [batch(rng) for _ in range(20)]
-    policy = DqnConfig(hidden=(16, 8), target_update_iters=7)  # the copy falls due after the restart
-    through, first, second = dqn(policy, seed=1), dqn(policy, seed=1), dqn(policy, seed=2)
-    for rows in batches:
-        through.learn(rows)
-    for rows in batches[:10]:
-        first.learn(rows)
-    second.load_state(copy.deepcopy(first.state()))
-    for rows in batches[10:]:
-        second.learn(rows)
-    assert weights(second) == weights(through)
-
-
-def test_every_key_that_does_not_fit_is_named_and_nothing_is_changed() -> None:
-    algorithm = dqn()
-    algorithm.learn(batch(np.random.default_rng(0)))
-    state = algorithm.state()
-    model = dict(cast("Mapping[str, torch.Tensor]", state["model"]))
-    del model["torso.0.bias"]
-    model |= {"extra": torch.zeros(1), "value.weight": torch.zeros(2, 2), "value.bias": cast("torch.Tensor", 3)}
-    state |= {"model": model, "optimizer": {"state": {0: {"step": 1}}, "param_groups": ()}}
-    del state["target_model"]
-    other = dqn(seed=5)
-    before = weights(other)
-    with pytest.raises(StateMismatchError) as caught:
-        other.load_state(state)
-    message = str(caught.value)
-    for expected in (
-        "model: missing torso.0.bias",
-        "model: unexpected extra",
-        "model: value.weight has shape (2, 2), needed is (1, 8)",
-        "model: value.bias has no array, needed is (1,)",
-        "target_model: missing",
-        "optimizer: missing exp_avg",
-    ):
-        assert expected in message
-    assert weights(other) == before
-
-
-def test_initial_weights_come_without_counters() -> None:
-    trained, fresh = dqn(seed=1), dqn(seed=2)
-    trained.learn(batch(np.random.default_rng(0)))
-    fresh.load_weights(trained.state())
-    assert weights(fresh) == weights(trained)
-    assert fresh.state()["schedules"] == {"updates": 0}
-    with pytest.raises(StateMismatchError, match="model: missing"):
-        fresh.load_weights({})
-
-
-def test_the_acting_state_is_a_copy() -> None:
-    algorithm = dqn()
-    before = algorithm.acting_state()
-    kept = {name: array.copy() for name, array in before.items()}
-    algorithm.learn(batch(np.random.default_rng(0)))
-    for name, array in before.items():
-        np.testing.assert_array_equal(array, kept[name])
-
-
-def test_metrics_are_those_declared_and_read_only_columns_are_taken() -> None:
-    algorithm = dqn()
-    rows = batch(np.random.default_rng(0))
-    for column in rows.values():
-        column.flags.writeable = False  # as the frames of a message are
-    result = algorithm.learn(rows)
-    config = ExperimentConfig(name="declared", env=EnvConfig(id="CartPole-v1"), policy=DqnConfig())
-    assert tuple(result.metrics) == declaration(config).monitored
 
 
 # --- it learns

@@ -54,12 +54,6 @@ def test_losses_of_one_step_by_hand() -> None:
     assert got["cur_lr"] == 0.1
 
 
-def test_gradient_norm_by_hand() -> None:
-    # Policy: advantage 0.75 times (one-hot less 1/2), to the bias and the state's weight. Value: 0.5 * 2 * -0.75, too.
-    got = learnt(tabular(), one_slot(reward=1.0, log_prob=HALF))
-    assert got["grad_norm"] == pytest.approx(math.sqrt(2 * 2 * (0.75 / 2) ** 2 + 2 * 0.75**2))
-
-
 @pytest.mark.parametrize(
     ("old_probability", "reward", "loss", "clipped"),
     [
@@ -103,22 +97,6 @@ def test_advantages_and_returns_of_later_passes_by_hand(recompute: bool) -> None
     later = 1 + 0.99 * (4.1 if recompute else 4.0)
     assert losses == pytest.approx([(1 + 0.99 * 4 - 0.25) ** 2, (later - 0.45) ** 2], rel=1e-4)
     assert on_host([result.metrics["value"]]).tolist() == [0.25]
-
-
-def test_recomputing_makes_of_two_passes_what_two_batches_with_the_same_steps_would() -> None:
-    rows = batch(np.random.default_rng(0))
-    one_pass = PpoConfig(hidden=(8,), epochs=1, minibatches=1, recompute_advantages=True)
-    two_passes = one_pass.model_copy(update={"epochs": 2})
-    twice, once, stale = (
-        on_policy(policy)
-        for policy in (one_pass, two_passes, two_passes.model_copy(update={"recompute_advantages": False}))
-    )
-    for algorithm, batches in ((twice, 2), (once, 1), (stale, 1)):
-        for _ in range(batches):
-            algorithm.learn(rows)
-    weights = [algorithm.acting_state()["value.2.weight"] for algorithm in (twice, once, stale)]
-    np.testing.assert_array_equal(weights[0], weights[1])
-    assert np.abs(weights[0] - weights[2]).max() > 0
 
 
 def test_actions_that_do_not_start_at_zero() -> None:

@@ -87,15 +87,3 @@ def test_an_action_that_is_not_legal_is_no_part_of_a_target() -> None:
     assert isinstance(every, torch.Tensor)
     assert isinstance(worst, torch.Tensor)
     assert every.sum() > worst.sum() + 0.1
-
-
-def test_a_resumed_learner_shuffles_and_learns_as_one_that_never_stopped() -> None:
-    straight, resumed = made(), made()
-    rng = np.random.default_rng(4)
-    straight.learn(segments.batch(rng))
-    resumed.load_state(straight.state())
-    rows = segments.batch(rng)
-    for one in (straight, resumed):
-        one.learn(rows)
-    pairs = zip(straight.network.parameters(), resumed.network.parameters(), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import shutil
 from dataclasses import replace
@@ -20,7 +19,6 @@ from remuda.policy.files import functions
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.functions import Which, load_action, load_playable, load_policy, load_value
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
-from remuda.tests.policy.cases import batch
 from remuda.tests.policy.files.exported import CASES, leave_behind
 from remuda.tests.policy.files.saved_runs import lose_environment, save_three
 
@@ -171,17 +169,3 @@ def test_torch_acts_with_one_thread_and_has_its_own_number_again(
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
-
-
-def test_training_on_does_not_reach_what_was_loaded(run: tuple[Path, list[Dqn]]) -> None:
-    get_action, before = load_action(run[0], 2), best_actions(run[1][2])
-    for seed in range(20):
-        run[1][2].learn(batch(np.random.default_rng(seed)))
-    assert [get_action(row) for row in OBSERVATIONS] == before
-
-
-def test_the_promised_names_are_there() -> None:
-    expected = ["run_dir", "which", "env", "render_mode", "trust_code", "search"]
-    assert list(inspect.signature(load_policy).parameters) == expected
-    assert list(inspect.signature(load_action).parameters) == ["run_dir", "which", "trust_code", "search"]
-    assert list(inspect.signature(load_value).parameters) == ["run_dir", "which", "trust_code"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -203,47 +202,6 @@ def test_the_usage_in_the_description_works_as_it_stands(left: dict[str, Left], 
         text=True,
     )
     assert done.stdout.startswith("[[")
-
-
-def test_the_description_word_for_word(tmp_path: Path) -> None:
-    case = CASES["dqn without streams, on places"]
-    Exporter(trained_case(case), experiment(case)).export(tmp_path / "model", COUNTERS)
-    info = json.loads((tmp_path / "model" / "model_info.json").read_text())
-    sha256 = hashlib.sha256((tmp_path / "model" / "model.pt").read_bytes()).hexdigest()
-    assert info.pop("sha256") == sha256
-    assert set(info.pop("versions")) == {"remuda", "torch"}
-    assert info == {
-        "format": "torchscript",
-        "version": 2,
-        "algorithm": "dqn",
-        "train_iter": 12,
-        "env_step": 120,
-        "usage": [
-            "import torch",
-            "model = torch.jit.load('model.pt')",
-            "actions = model.act(observations)  # a tensor of observations [batch, ...], as the environment gives them",
-            "env.step(actions[0].numpy())  # or .item() where actions are whole numbers",
-        ],
-        "inputs": [{"name": "observation", "dtype": "int64", "shape": ["batch"]}],
-        "outputs": [
-            {"name": "q_values", "dtype": "float32", "shape": ["batch", 3], "method": "forward",
-             "meaning": "the value of each action"},
-            {"name": "action", "dtype": "int32", "shape": ["batch"], "method": "act",
-             "meaning": "the best actions, as the environment takes them"},
-            {"name": "action", "dtype": "int32", "shape": ["batch"], "method": "sample",
-             "meaning": "actions with as much chance in them as the algorithm ever leaves"},
-            {"name": "return", "dtype": "float32", "shape": ["batch"], "method": "value",
-             "meaning": "what is still to be expected, in the environment's own rewards, discounted"},
-        ],
-        "observation": {"shape": [], "dtype": "int64", "low": None, "high": None, "n": 7, "start": 5, "parts": []},
-        "action": {"n": 3, "start": -1, "dtype": "int32", "shape": [], "low": [], "high": [], "counts": [],
-                       "starts": []},
-        "normalisation": None,
-        "exploration": {"epsilon": 0.05},
-        "env": experiment(case).env.model_dump(mode="json"),
-        "source_dir": None,
-        "seed": 4,
-    }  # fmt: skip
 
 
 def test_it_is_traced_once_for_torch_keeps_every_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

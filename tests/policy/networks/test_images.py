@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.actor_critic.entries import ActorCriticPolicy
 from remuda.policy.algorithms.dqn.entry import DqnPolicy
 from remuda.policy.base import Algorithm, Arrays, Policy
-from remuda.policy.files.policy_file import load, publish
 from remuda.policy.networks.layouts import ATARI, SMALL, ImageLayout
 from remuda.policy.networks.trunks import ConvolutionTrunk
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -28,7 +26,6 @@ from remuda.tests.patience import HANG_S
 from remuda.tests.policy.algorithms.segments import batch as segments
 from remuda.tests.policy.algorithms.segments import experiment
 from remuda.tests.policy.cases import config, dqn
-from remuda.wire.messages import PolicyRef
 
 FRAMES = ObservationSpec((4, 36, 40), "uint8", 0.0, 255.0)
 MINATAR = ObservationSpec((10, 10, 4), "bool", 0.0, 1.0)
@@ -147,11 +144,6 @@ def test_convolutions_of_what_is_no_image_are_refused(shape: tuple[int, ...]) ->
         make_policy(config(DqnConfig(convolution=SMALL)), observation, ACTIONS)
 
 
-def test_images_are_not_normalised() -> None:
-    with pytest.raises(UnsupportedSpaceError, match="normalize_observations is for numbers"):
-        algorithm_of(PpoConfig(normalize_observations=True), FRAMES)
-
-
 def test_the_order_of_channels_makes_no_difference() -> None:
     first = ImageLayout.of(ObservationSpec((3, 20, 24), "uint8", 0.0, 255.0), SMALL)
     last = ImageLayout.of(ObservationSpec((20, 24, 3), "uint8", 0.0, 255.0), SMALL)
@@ -234,22 +226,6 @@ def test_pixels_are_scaled_to_at_most_one() -> None:
 
 @policies
 @images
-def test_acting_agrees_with_the_network_that_learned(policy: AnyPolicy, observation: ObservationSpec) -> None:
-    algorithm = learned(policy, observation)
-    acts, seen = acting(policy, algorithm), some(observation, 7, seed=3)
-    with torch.inference_mode():
-        expected = algorithm.network(torch.from_numpy(observation.encode(seen))).numpy()
-        portable = algorithm.portable()
-        assert portable is not None
-        exported = portable(torch.from_numpy(seen)).numpy()
-    np.testing.assert_allclose(outputs(acts, seen), expected, atol=1e-5, rtol=1e-5)
-    np.testing.assert_allclose(exported, expected, atol=1e-5, rtol=1e-5)
-    assert acts.value(seen).shape == (7,)
-    assert set(acts.act(seen, {"epsilon": 0.5}, np.random.default_rng(0), deterministic=False)) <= {0, 1, 2}
-
-
-@policies
-@images
 def test_every_parameter_is_learned(policy: AnyPolicy, observation: ObservationSpec) -> None:
     before, after = algorithm_of(policy, observation).acting_state(), learned(policy, observation).acting_state()
     assert before.keys() == after.keys()
@@ -275,15 +251,3 @@ def test_policy_and_value_share_what_reads_the_image() -> None:
         "value.0.bias": (1,),
     }
     assert not any(name.startswith("observations") for name in state), "a picture of moments would travel every time"
-
-
-@policies
-def test_a_published_image_policy_acts_the_same(policy: AnyPolicy, tmp_path: Path) -> None:
-    algorithm = learned(policy, FRAMES)
-    publish(tmp_path / "p", algorithm.acting_state(), PolicyRef(0, 1, 1), warn=pytest.fail)
-    loaded = load(tmp_path / "p")
-    assert loaded is not None
-    before, seen = acting(policy, algorithm), some(FRAMES, 5)
-    after = acting(policy, algorithm_of(policy, FRAMES))
-    after.load_state(loaded.state)
-    np.testing.assert_array_equal(outputs(before, seen), outputs(after, seen))

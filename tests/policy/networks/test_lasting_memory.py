@@ -56,9 +56,3 @@ def test_each_is_saved_alone() -> None:
     """torch saves the whole storage of a tensor."""
     for tensor in filled(HugePageMemory()):
         assert tensor.untyped_storage().nbytes() == tensor.nbytes
-
-
-def test_other_devices_have_their_own_memory_and_types_are_kept() -> None:
-    memory = HugePageMemory()
-    assert memory.empty((LEAST_BYTES,), like=torch.empty(0, device="meta")).device.type == "meta"
-    assert memory.empty((LEAST_BYTES, 3), like=torch.empty(0, dtype=torch.float64)).dtype == torch.float64

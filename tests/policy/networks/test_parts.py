@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from remuda.collector.build import make_rollout
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
@@ -53,19 +51,6 @@ def test_vectors_by_hand() -> None:
     assert vector_of(place, ROWS)[0].tolist() == [0.5, -0.5]
     assert vector_of(cells, ROWS)[0].tolist() == [0, 1, 0, 0, 1]
     assert vector_of(switches, ROWS)[0].tolist() == [1, 0, 1]
-
-
-@pytest.mark.parametrize("policy", [PpoConfig(horizon_steps=8, epochs=1, minibatches=1), ImpalaConfig(horizon_steps=8)])
-def test_the_first_segments_can_be_learned_from(policy: PpoConfig | ImpalaConfig) -> None:
-    """They begin before the first reset, and Grid's directions count from 1."""
-    config = experiment(policy)
-    algorithm, acts = make_algorithm(config, SPEC, ACTIONS, seed=1), make_policy(config, SPEC, ACTIONS)
-    acts.load_state(algorithm.acting_state())
-    vector = SyncVectorEnv([lambda: PackObservations(Grid())] * 8, autoreset_mode=AutoresetMode.NEXT_STEP)
-    rollout = make_rollout(config, vector, acts, index=0, collectors=1, generation=0)
-    columns = rollout.collect(64, {}).columns
-    assert not columns["valid"][:, 0].any()
-    assert algorithm.learn(columns).updates == 1
 
 
 def test_switches_in_rows_are_no_image() -> None:

@@ -188,15 +188,6 @@ def test_parameters_that_are_loaded_are_those_that_count() -> None:
     assert not first.fused(numbers(5, 4))[0].any()
 
 
-def test_same_inputs_give_identical_bits() -> None:
-    made = network((64, 64))
-    parameters = FlatParameters(made)
-    parameters.backward(loss(made.fused(numbers(256, 4))))
-    first = parameters.gradient.clone()
-    parameters.backward(loss(made.fused(numbers(256, 4))))
-    assert torch.equal(first, parameters.gradient)
-
-
 def test_a_graph_that_nobody_needs_is_freed_at_once() -> None:
     made = network()
     FlatParameters(made)

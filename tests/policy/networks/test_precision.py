@@ -125,25 +125,6 @@ def test_outputs_and_gradient_are_close_to_those_in_float32(
     assert 0.0 < apart(gradient, exact) < OF_GRADIENTS
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_each_head_may_read_its_share_of_shared_layers(way: Lowering) -> None:
-    """As a dueling network's do: the halves of what is shared are bfloat16, and the heads are not."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        made = nn.ModuleDict({name: nn.Linear(*size) for name, size in {
-            "first": (4, WIDTH), "second": (WIDTH, WIDTH), "one": (WIDTH // 2, 3), "two": (WIDTH // 2, 1),
-        }.items()})  # fmt: skip
-    found: list[torch.Tensor] = []
-    for products in (None, lower(way)):
-        shared = [nn.Sequential(made["first"], nn.ReLU(), made["second"], nn.ReLU())]
-        perceptrons = Perceptrons.of([made["one"], made["two"]], shared, split=True)
-        assert perceptrons is not None
-        perceptrons.products = products
-        outputs, gradient = differentiated(perceptrons, numbers(ROWS, 4))
-        found.append(torch.cat([gradient, *(output.detach().reshape(-1) for output in outputs)]))
-    assert 0.0 < apart(found[1], found[0]) < OF_GRADIENTS
-
-
 @pytest.mark.parametrize(
     ("widths", "rows"),
     [((WIDTH, WIDTH), 4096), ((WIDTH, WIDTH, WIDTH), 4096), ((4, WIDTH, WIDTH, 2), LEAST_MULTIPLICATIONS // WIDTH**2)],
@@ -188,15 +169,6 @@ def test_what_a_processor_has_is_known(has: dict[str, bool], found: Hardware, mo
 
     monkeypatch.setattr(torch.cpu, "get_capabilities", capabilities)
     assert hardware(CPU) is found
-
-
-@pytest.mark.parametrize(("supported", "found"), [(True, Hardware.FASTER), (False, Hardware.NOTHING)])
-def test_what_a_gpu_has_is_known(found: Hardware, monkeypatch: pytest.MonkeyPatch, *, supported: bool) -> None:
-    def is_supported(including_emulation: bool) -> bool:
-        return supported or including_emulation
-
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
-    assert hardware(torch.device("cuda")) is found
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -245,10 +217,6 @@ def test_whether_onednn_rounds_is_seen_by_its_products() -> None:
     assert (apart(product, exact) > 1e-4) == onednn_rounds()
 
 
-def test_other_devices_count_as_having_nothing() -> None:
-    assert hardware(torch.device("meta")) is Hardware.NOTHING
-
-
 # --- modules
 
 
@@ -286,16 +254,6 @@ def test_convolutions_learn_what_they_read(way: str, *, channels_last: bool, dty
         assert apart(gradient, right) < (tolerance if way == "float32" else OF_GRADIENTS)
 
 
-def test_many_images_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = ImageLayout(Pixels(1, 6, 6, False, 1.0 / 255.0), (Convolution(1, 4, 3, 1),), 4 * 4 * 4)
-    trunk = ConvolutionTrunk(layout)
-    images = torch.randint(0, 256, (11, 1, 6, 6), dtype=torch.uint8)
-    at_once = trunk(images)
-    monkeypatch.setattr("remuda.policy.networks.trunks._BYTES_AT_ONCE", 3 * 36 * 4)
-    torch.testing.assert_close(trunk(images), at_once)
-    assert trunk(images[:0]).shape == (0, layout.features)
-
-
 def test_the_last_layer_is_as_precise_as_its_parameters() -> None:
     layer, inputs = OutputLayer(WIDTH, 3), numbers(ROWS, WIDTH)
     expected = layer(inputs)
@@ -330,13 +288,3 @@ def test_what_a_user_has_set_for_the_whole_process_is_kept() -> None:
         with rounding(rounds):
             assert onednn().fp32_precision == ("bf16" if rounds else "tf32")
         assert onednn().fp32_precision == "tf32"
-
-
-@pytest.mark.usefixtures("reads")
-def test_what_follows_torchs_general_setting_goes_on_to_follow_it(general: Setting) -> None:
-    general.fp32_precision = "tf32"
-    with rounding(True):
-        assert onednn().fp32_precision == "bf16"
-    assert onednn().fp32_precision == "tf32"
-    general.fp32_precision = "ieee"
-    assert onednn().fp32_precision == "ieee"

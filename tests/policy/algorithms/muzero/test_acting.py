@@ -12,7 +12,6 @@ from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, entropies
 from remuda.policy.files.model_artifact import traced_policy
-from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.muzero.cases import ACTION, OBSERVATION, SMALL, batch, changed, config, muzero
 
@@ -115,14 +114,6 @@ def test_what_was_illegal_is_recorded_as_no_share() -> None:
     np.testing.assert_allclose(share.sum(axis=1, where=LEGAL), 1.0, rtol=1e-6)
 
 
-def test_where_all_are_legal_it_makes_no_difference_to_say_so() -> None:
-    acting = policy()
-    said = acting.act_recording(observations(), EXPLORES, np.random.default_rng(0), legal=np.ones((5, 2), np.bool_))
-    unsaid = acting.act_recording(observations(), EXPLORES, np.random.default_rng(0))
-    np.testing.assert_array_equal(said[0], unsaid[0])
-    np.testing.assert_array_equal(said[1]["search_policy"], unsaid[1]["search_policy"])
-
-
 def test_the_entropy_of_visits_by_hand() -> None:
     shares = np.array([[0.5, 0.5], [1.0, 0.0], [0.25, 0.75]], np.float32)
     expected = [np.log(2), 0.0, 0.25 * np.log(4) + 0.75 * np.log(4 / 3)]
@@ -148,13 +139,6 @@ def test_collectors_report_what_the_declaration_says_of_the_visits_and_of_the_va
         assert np.abs(metrics["visit_entropy_mean"] - entropies(noted["search_policy"])).max() > 0.01
 
 
-def test_the_value_is_the_networks() -> None:
-    acting = policy()
-    values = acting.value(observations())
-    assert (values.shape, str(values.dtype)) == ((5,), "float32")
-    assert np.abs(values).max() > 1e-4
-
-
 def test_it_takes_the_whole_of_a_checkpoints_model() -> None:
     algorithm = muzero()
     acting = MuZeroPolicy(SMALL, OBSERVATION, ACTION)
@@ -162,22 +146,6 @@ def test_it_takes_the_whole_of_a_checkpoints_model() -> None:
     assert any(name.startswith("consistency.") for name in algorithm.network.state_dict())
     assert not any(name.startswith("consistency.") for name in algorithm.acting_state())
     np.testing.assert_allclose(acting.value(observations()), 0.0, atol=1e-5)
-
-
-def test_a_state_that_does_not_fit_changes_nothing() -> None:
-    acting = policy()
-    before = acting.value(observations())
-    state = dict(muzero(seed=5).acting_state())
-    state["value.3.weight"] = state["value.3.weight"][:4]
-    state.pop("policy.3.bias")
-    with pytest.raises(StateMismatchError, match=r"missing policy\.3\.bias.*value\.3\.weight has shape \(4, 7\)"):
-        acting.load_state(state)
-    np.testing.assert_array_equal(acting.value(observations()), before)
-
-
-def test_nobody_acts_without_weights() -> None:
-    with pytest.raises(RuntimeError, match="no weights yet"):
-        MuZeroPolicy(SMALL, OBSERVATION, ACTION).act(observations(), {}, np.random.default_rng(0), deterministic=True)
 
 
 def test_actions_that_cannot_be_counted_are_refused() -> None:

@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.recording import LogConfig
-from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
 from remuda.policy.algorithms.muzero.learning import ANALYSIS, MuZero
 from remuda.policy.algorithms.muzero.networks import MuZeroNetwork, Support
 from remuda.policy.algorithms.muzero.targets import Positions
-from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.muzero.cases import (
     ACTION,
@@ -52,11 +50,6 @@ def updated(algorithm: MuZero, seeds: range) -> MuZero:
 
 
 # --- what it returns
-
-
-def test_metrics_are_those_declared() -> None:
-    told = muzero().learn(batch(np.random.default_rng(0))).metrics
-    assert {*told, *ANALYSIS} == set(declaration(config()).monitored)
 
 
 def test_how_much_is_in_use_is_told_with_every_report() -> None:
@@ -166,14 +159,6 @@ def test_a_batch_of_nothing_but_cut_rows() -> None:
     assert np.isfinite(list(numbers(muzero().learn(rows).metrics).values())).all()
 
 
-def test_images() -> None:
-    observation = ObservationSpec((10, 10, 4), "bool")
-    rng = np.random.default_rng(0)
-    rows = batch(rng)
-    rows["obs"] = rng.random((6, WINDOW + 1, 10, 10, 4)) < 0.5
-    assert np.isfinite(numbers(muzero(observation=observation).learn(rows).metrics)["grad_norm"])
-
-
 # --- the target network, and Reanalyse
 
 
@@ -236,52 +221,6 @@ def test_what_was_illegal_has_no_share_and_is_not_searched_again() -> None:
 # --- state
 
 
-@pytest.mark.parametrize("policy", [SMALL, changed(reanalyze_ratio=0.5), changed(precision="bfloat16")])
-def test_same_seed_and_batches_give_the_same_weights(policy: MuZeroConfig) -> None:
-    assert same(weights(updated(muzero(policy), range(6))), weights(updated(muzero(policy), range(6))))
-    assert not same(weights(muzero(policy)), weights(muzero(policy, seed=1)))
-
-
-@pytest.mark.parametrize("policy", [SMALL, changed(reanalyze_ratio=0.5)])
-def test_a_loaded_state_continues_to_the_last_bit(policy: MuZeroConfig) -> None:
-    whole = updated(muzero(policy), range(10))
-    first = updated(muzero(policy), range(6))
-    second = muzero(policy, seed=7)
-    second.load_state(copy.deepcopy(first.state()))
-    assert same(weights(updated(second, range(6, 10))), weights(whole))
-    for name, array in second.acting_state().items():
-        np.testing.assert_array_equal(array, whole.acting_state()[name])
-
-
-def test_a_state_that_does_not_fit_names_what_does_not_and_changes_nothing() -> None:
-    algorithm = updated(muzero(), range(2))
-    before = weights(algorithm)
-    state = copy.deepcopy(muzero(changed(latent=5)).state())
-    state["schedules"] = {"updates": 3}
-    with pytest.raises(StateMismatchError) as caught:
-        algorithm.load_state(state)
-    for part in ("model: representation.3.weight has shape (5, 9), needed is (8, 9)", "target_model:", "optimizer:"):
-        assert part in str(caught.value)
-    assert "schedules: missing generator" in str(caught.value)
-    assert same(weights(algorithm), before)
-
-
-@pytest.mark.parametrize("part", ["model", "target_model", "optimizer", "schedules"])
-def test_a_state_without_a_part_is_refused(part: str) -> None:
-    state = muzero().state()
-    del state[part]
-    with pytest.raises(StateMismatchError, match=part):
-        muzero().load_state(state)
-
-
-def test_initial_weights_are_those_of_both_networks() -> None:
-    taught, algorithm = updated(muzero(), range(3)), muzero(seed=4)
-    algorithm.load_weights(taught.state())
-    state = cast("dict[str, dict[str, torch.Tensor]]", algorithm.state())
-    assert same(state["model"], weights(taught))
-    assert all(torch.equal(state["model"][name], tensor) for name, tensor in state["target_model"].items())
-
-
 def test_images_are_searched_with_the_running_moments() -> None:
     policy = changed(channels=6)
     algorithm = muzero(policy, observation=ObservationSpec(pictured(0).shape, "uint8", 0.0, 255.0))
@@ -311,7 +250,6 @@ def test_the_value_of_a_vector_is_the_same_in_training_and_in_a_search() -> None
 
 CORRIDOR = 4
 """States 0 … 3; action 1 goes right, action 0 left. The step out of the last one to the right brings 1 and ends it."""
-LONGEST = 12
 
 
 def corridor(rng: np.random.Generator, rows: int, policy: MuZeroConfig, see: Callable[[int], np.ndarray]) -> Batch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -131,30 +130,11 @@ def test_the_loss_is_that_of_plain_loops(config: MuZeroConfig) -> None:
     assert float(weighted_total.detach()) == pytest.approx(weighted, rel=1e-6)
 
 
-def test_the_parts_sum_up_to_the_total() -> None:
-    given, _ = lesson()
-    _, found = loss_of(network(), given, changed(entropy_coefficient=0.0))
-    parts = found["policy_loss"] + 0.25 * found["value_loss"] + found["reward_loss"] + 2.0 * found["consistency_loss"]
-    assert float(found["total_loss"]) == pytest.approx(float(parts), rel=1e-9)
-
-
 def test_without_consistency_nothing_of_it_is_computed() -> None:
     torch.manual_seed(0)
     net = PerceptronNetwork(SMALL, 3, 2, trains=False).double().eval()
     given, _ = lesson()
     assert float(loss_of(net, given)[1]["consistency_loss"]) == 0.0
-
-
-def test_at_its_beginning_it_guesses() -> None:
-    """Uniform over actions and atoms, position 0 and the K after it each with the weight of one."""
-    torch.manual_seed(0)
-    given, positions = lesson()
-    _, found = loss_of(PerceptronNetwork(SMALL, 3, 2, trains=True).double(), given)
-    share = np.where(positions.position == 0, 1.0, 1.0 / K) / len(STEPS)
-    assert float(found["value_loss"]) == pytest.approx(math.log(SUPPORT.atoms) * share[positions.valued].sum())
-    assert float(found["policy_loss"]) == pytest.approx(math.log(2) * share[positions.acted].sum())
-    assert float(found["reward_loss"]) == pytest.approx(math.log(SUPPORT.atoms) * share[positions.position > 0].sum())
-    assert float(found["policy_entropy"]) == pytest.approx(math.log(2))
 
 
 def directional(net: MuZeroNetwork, given: TrainingBatch, factor: float) -> tuple[float, float]:

@@ -81,23 +81,6 @@ def test_a_winning_move_is_worth_one() -> None:
     assert 0.5 < tree.root_values()[0] <= 1.0
 
 
-def test_whoever_lets_the_other_win_has_lost() -> None:
-    """One move only is no loss; after each other the other wins, which the search sees from the mover's side."""
-    tree = searched(board((0, 8), (3, 4)), 600)
-    values = tree.q_values()[0]
-    assert tree.visits().argmax() == 5
-    others = [1, 2, 6, 7]
-    assert values[5] > -0.2 > values[others].max()
-
-
-def test_against_three_threats_every_move_loses() -> None:
-    tree = searched(board((3, 5), (0, 2, 4)), 600)
-    free = [1, 6, 7, 8]
-    assert tree.visits()[0, free].sum() == 600
-    assert tree.q_values()[0, free].max() < -0.5
-    assert tree.root_values()[0] < -0.5
-
-
 def learned() -> MuZeroPolicy:
     """What there is to know of the two games that are won, learned by heart."""
     told = changed(

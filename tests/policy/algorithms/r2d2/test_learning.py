@@ -14,7 +14,6 @@ from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.r2d2.entry import make_r2d2_policy
 from remuda.policy.algorithms.r2d2.learning import R2d2
 from remuda.policy.networks.rescaling import scaled, unscaled
-from remuda.policy.saved_state import StateMismatchError
 from remuda.tests.policy.algorithms.r2d2.cases import ACTION, OBSERVATION, batch, r2d2, settings
 
 KINDS = ("lstm", "gru")
@@ -197,35 +196,6 @@ def test_acting_without_weights_or_state_says_so() -> None:
         acting(r2d2()).act(seen, {}, np.random.default_rng(0), deterministic=True)
 
 
-def test_a_state_that_does_not_fit_is_refused_and_the_old_weights_stay() -> None:
-    acts, seen = acting(r2d2()), np.ones((1, 3), np.float32)
-    before = acts.value(seen, state=np.zeros((1, 12), np.float32))
-    other = r2d2(seed=2).acting_state()
-    for name in ("core.weight_hh", "head.advantage.bias"):
-        with pytest.raises(StateMismatchError, match=name.split(".", 1)[-1]):
-            acts.load_state({**other, name: np.zeros(3, np.float32)})
-    assert acts.value(seen, state=np.zeros((1, 12), np.float32)) == before
-
-
-def test_it_continues_from_its_state_to_the_last_digit() -> None:
-    rng = np.random.default_rng(0)
-    batches = [batch(rng) for _ in range(8)]
-    straight, first, second = r2d2(), r2d2(), r2d2(seed=9)
-    for rows in batches:
-        straight.learn(rows)
-    for rows in batches[:4]:
-        first.learn(rows)
-    second.load_state(copy.deepcopy(first.state()))
-    for rows in batches[4:]:
-        second.learn(rows)
-    for name, array in straight.acting_state().items():
-        np.testing.assert_array_equal(array, second.acting_state()[name])
-    broken = copy.deepcopy(first.state())
-    del broken["schedules"]
-    with pytest.raises(StateMismatchError, match="missing updates"):
-        second.load_state(broken)
-
-
 def test_the_target_network_is_copied_when_due() -> None:
     algorithm, rng = r2d2(), np.random.default_rng(0)
     for update in range(1, 7):
@@ -233,13 +203,3 @@ def test_the_target_network_is_copied_when_due() -> None:
         state: Any = algorithm.state()
         same = all(torch.equal(state["model"][name], state["target_model"][name]) for name in state["model"])
         assert same == (update % 3 == 0)
-
-
-def test_a_new_run_may_begin_with_old_weights() -> None:
-    trained, fresh = r2d2(seed=1), r2d2(seed=2)
-    trained.learn(batch(np.random.default_rng(0)))
-    fresh.load_weights(trained.state())
-    state: Any = fresh.state()
-    for name, array in trained.acting_state().items():
-        np.testing.assert_array_equal(state["model"][name], array)
-        np.testing.assert_array_equal(state["target_model"][name], array)

@@ -118,14 +118,3 @@ def test_an_exported_policy_samples_as_collectors_act(noisy_epsilon: bool) -> No
     assert 0.02 < by_noise.mean() < 0.48
     assert acted.mean() == pytest.approx(by_noise.mean() / 2 + 0.25 if noisy_epsilon else by_noise.mean(), abs=0.02)
     assert sampled == pytest.approx(acted.mean(), abs=0.05)
-
-
-def test_environments_explore_differently_with_a_spread() -> None:
-    settings = SMALL.model_copy(update={"noisy": False, "epsilon_spread": 7.0})
-    policy = acting(rainbow(settings), settings)
-    observations = np.zeros((8, 4), np.float32)
-    best = policy.act(observations, {}, np.random.default_rng(0), deterministic=True)
-    policy.take_place(0, 8)
-    rng = np.random.default_rng(0)
-    others = sum(policy.act(observations, {"epsilon": 0.4}, rng, deterministic=False) != best for _ in range(4000))
-    np.testing.assert_allclose(others / 4000, 0.4 ** np.arange(1.0, 9.0) / 2, atol=0.03)  # half of two actions is best

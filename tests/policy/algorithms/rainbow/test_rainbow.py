@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import cast
 
 import numpy as np
 import pytest
@@ -20,14 +18,12 @@ from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.algorithms.rainbow.learning import Rainbow
 from remuda.policy.base import Arrays
-from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, experiment, rainbow
-from remuda.tests.policy.cases import answered, batch
+from remuda.tests.policy.cases import batch
 
 QUANTILES = SMALL.model_copy(update={"distribution": "quantile"})
 PLAIN = SMALL.model_copy(update={"noisy": False})
-FRAMES = ObservationSpec((2, 36, 40), "uint8", 0.0, 255.0)
 kinds = pytest.mark.parametrize("policy", [SMALL, QUANTILES, PLAIN], ids=["categorical", "quantile", "not noisy"])
 
 
@@ -92,82 +88,6 @@ def test_an_update_equals_the_textbook_in_plain_torch(double: bool) -> None:
         np.testing.assert_allclose(result.priorities.numpy(), divergence.detach().numpy(), rtol=1e-3, atol=1e-5)
     for name, parameter in online.named_parameters():
         np.testing.assert_allclose(algorithm.acting_state()[name], parameter.detach().numpy(), atol=1e-5)
-
-
-@kinds
-@pytest.mark.parametrize("dueling", [False, True])
-@pytest.mark.parametrize("hidden", [(16, 8), (8,)])
-@pytest.mark.parametrize("observation", [ObservationSpec((4,), "float32"), FRAMES], ids=["numbers", "images"])
-def test_both_sides_and_the_exported_model_value_alike(
-    policy: RainbowConfig, dueling: bool, hidden: tuple[int, ...], observation: ObservationSpec
-) -> None:
-    policy = changed(policy, dueling=dueling, hidden=hidden)
-    algorithm = rainbow(policy, observation=observation)
-    rng = np.random.default_rng(0)
-    seen = (rng.random((5, *observation.shape)) * 100).astype(observation.dtype)
-    numpy_values = acting(algorithm, policy).q_values(seen)
-    portable = algorithm.portable()
-    values, actions = answered(portable, "forward", seen), answered(portable, "act", seen).tolist()
-    np.testing.assert_allclose(numpy_values, values, atol=1e-4)
-    assert acting(algorithm, policy).act(seen, {}, rng, deterministic=True).tolist() == actions
-    np.testing.assert_allclose(acting(algorithm, policy).value(seen), values.max(axis=1), atol=1e-4)
-
-
-@kinds
-def test_a_restored_algorithm_goes_on_bit_for_bit_and_so_does_its_noise(policy: RainbowConfig) -> None:
-    rng = np.random.default_rng(0)
-    batches = [batch(rng) for _ in range(20)]
-    policy = changed(policy, target_update_iters=7)
-    through, first, second = (rainbow(policy, seed=seed) for seed in (1, 1, 2))
-    for rows in batches:
-        through.learn(rows)
-    for rows in batches[:10]:
-        first.learn(rows)
-    second.load_state(copy.deepcopy(first.state()))
-    for rows in batches[10:]:
-        second.learn(rows)
-    assert weights(second) == weights(through)
-
-
-def test_making_and_learning_leave_torchs_own_generator_alone() -> None:
-    before = torch.get_rng_state()
-    rainbow(seed=3).learn(batch(np.random.default_rng(0)))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_every_key_that_does_not_fit_is_named_and_nothing_is_changed() -> None:
-    algorithm = rainbow()
-    state = algorithm.state()
-    model = dict(cast("Mapping[str, torch.Tensor]", state["model"]))
-    del model["streams.weight_sigma"]
-    state |= {"model": model, "schedules": {"updates": 3, "generator": torch.zeros(2)}}
-    other = rainbow(seed=5)
-    before = weights(other)
-    with pytest.raises(StateMismatchError) as caught:
-        other.load_state(state)
-    assert "model: missing streams.weight_sigma" in str(caught.value)
-    assert "schedules: missing generator" in str(caught.value)
-    assert weights(other) == before
-
-
-def test_initial_weights_come_without_counters() -> None:
-    trained, fresh = rainbow(seed=1), rainbow(seed=2)
-    trained.learn(batch(np.random.default_rng(0)))
-    fresh.load_weights(trained.state())
-    assert weights(fresh) == weights(trained)
-    target = cast("Mapping[str, torch.Tensor]", fresh.state()["target_model"])
-    assert all(np.array_equal(target[name].numpy(), array) for name, array in trained.acting_state().items())
-
-
-@kinds
-def test_metrics_are_those_declared_and_read_only_columns_are_taken(policy: RainbowConfig) -> None:
-    rows = batch(np.random.default_rng(0))
-    for column in rows.values():
-        column.flags.writeable = False
-    result = rainbow(policy).learn(rows)
-    assert set(result.metrics) == set(declaration(experiment(policy)).monitored)
-    assert result.priorities is not None
-    assert bool((result.priorities >= 0).all())
 
 
 @kinds

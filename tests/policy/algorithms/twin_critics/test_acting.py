@@ -16,10 +16,8 @@ from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
 from remuda.policy.algorithms.twin_critics.acting import RANDOM
 from remuda.policy.base import Policy as ActingPolicy
-from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.twin_critics.cases import COUNTED, OBSERVATION, PUSH, Policy, config, made
-from remuda.tests.policy.cases import answered
 
 SMALL = (16, 8)
 KINDS: dict[str, tuple[Policy, ActionSpec]] = {
@@ -30,7 +28,6 @@ KINDS: dict[str, tuple[Policy, ActionSpec]] = {
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)
 SEEN = np.random.default_rng(3).normal(size=(40, 3)).astype(np.float32)
-LEAST = {RANDOM: 0.0, "noise": 0.1}
 
 
 def acting(kind: str, seed: int = 0) -> ActingPolicy:
@@ -38,17 +35,6 @@ def acting(kind: str, seed: int = 0) -> ActingPolicy:
     acts = make_policy(config(policy), OBSERVATION, action)
     acts.load_state(made(policy, action, seed=seed).acting_state())
     return acts
-
-
-@each_kind
-def test_numpy_and_torch_agree(kind: str) -> None:
-    policy, action = KINDS[kind]
-    algorithm, acts = made(policy, action), acting(kind)
-    expected, worth = (answered(algorithm.portable(), method, SEEN) for method in ("act", "value"))
-    np.testing.assert_allclose(
-        acts.act(SEEN, LEAST, np.random.default_rng(0), deterministic=True), expected, atol=1e-5, rtol=1e-5
-    )
-    np.testing.assert_allclose(acts.value(SEEN), worth, atol=1e-5, rtol=1e-5)
 
 
 @each_kind
@@ -119,19 +105,9 @@ def test_actions_are_random_at_first(steps: int | None, shares: dict[int, float]
     assert declaration(learns_nothing).exploration_at(0) == {RANDOM: 0.0}
 
 
-@each_kind
-def test_a_state_of_another_network_is_refused_and_the_old_weights_stay(kind: str) -> None:
-    acts, (policy, action) = acting(kind), KINDS[kind]
-    before = acts.value(SEEN)
-    with pytest.raises(StateMismatchError, match=r"policy: .*actor\.0\.weight has shape \(1, 3, 24\)"):
-        acts.load_state(made(policy.model_copy(update={"hidden": (24, 8)}), action).acting_state())
-    np.testing.assert_array_equal(acts.value(SEEN), before)
-
-
 HALF = ActionSpec(None, 0, "float32", (2,), (-1.0, None), (1.0, 3.0))
 POINT = ActionSpec(None, 0, "float32", (1,), (2.0,), (2.0,))
 DIALS = ActionSpec(None, 0, "int64", (2,), counts=(2, 3))
-IMAGES = ObservationSpec((4, 36, 36), "uint8", 0.0, 255.0)
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,11 @@ import torch
 
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
-from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.sac.learning import DiscreteSac, Sac
 from remuda.policy.algorithms.td3.learning import Td3
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
 from remuda.policy.base import LearnResult
-from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec
 from remuda.tests.policy.algorithms.twin_critics import cases
 from remuda.tests.policy.algorithms.twin_critics.cases import COUNTED, PUSH, UNCLIPPED, Policy, batch, made, values
@@ -345,82 +343,6 @@ def test_each_part_is_clipped_by_its_own_norm(kind: str) -> None:
 
 
 # --- determinism and state
-
-
-@each_kind
-def test_same_seed_and_batches_give_identical_bits(kind: str) -> None:
-    runs: list[bytes] = []
-    for _ in range(2):
-        torch.rand(3)  # what the rest of the process draws has no influence
-        algorithm, rng = learner(kind, seed=7), np.random.default_rng(0)
-        for _ in range(10):
-            algorithm.learn(batch(rng, KINDS[kind][1]))
-        runs.append(weights(algorithm))
-    assert runs[0] == runs[1]
-    assert weights(learner(kind, seed=7)) != weights(learner(kind, seed=8))
-
-
-@each_kind
-def test_a_restored_algorithm_goes_on_bit_for_bit(kind: str) -> None:
-    rng = np.random.default_rng(0)
-    batches = [batch(rng, KINDS[kind][1]) for _ in range(11)]
-    through, first, second = (learner(kind, seed=1) for _ in range(3))
-    second.load_weights(learner(kind, seed=2).state())
-    for rows in batches:
-        through.learn(rows)
-    for rows in batches[:5]:  # TD3's actor is half way to its turn
-        first.learn(rows)
-    second.load_state(copy.deepcopy(first.state()))
-    for rows in batches[5:]:
-        second.learn(rows)
-    assert weights(second) == weights(through)
-
-
-def test_making_an_algorithm_leaves_torchs_own_generator_alone() -> None:
-    before = torch.get_rng_state()
-    learner("sac", seed=3)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_every_key_that_does_not_fit_is_named_and_nothing_is_changed() -> None:
-    algorithm = learner("sac")
-    state = algorithm.state()
-    model = dict(cast("Mapping[str, torch.Tensor]", state["model"]))
-    del model["log_temperature"]
-    optimizers = dict(cast("Mapping[str, object]", state["optimizer"]))
-    del optimizers["actor"]
-    state |= {"model": model, "optimizer": optimizers, "schedules": {}}
-    other = learner("sac", seed=5)
-    before = weights(other)
-    with pytest.raises(StateMismatchError) as caught:
-        other.load_state(state)
-    message = str(caught.value)
-    for expected in ("model: missing log_temperature", "actor: optimizer: missing", "schedules: missing updates"):
-        assert expected in message
-    assert weights(other) == before
-
-
-@each_kind
-def test_initial_weights_come_without_counters_and_reach_the_targets(kind: str) -> None:
-    trained, fresh = learner(kind, seed=1), learner(kind, seed=2)
-    for _ in range(2):
-        trained.learn(batch(np.random.default_rng(0), KINDS[kind][1]))
-    fresh.load_weights(trained.state())
-    assert weights(fresh) == weights(trained)
-    state = cast("Mapping[str, Mapping[str, torch.Tensor]]", fresh.state())
-    assert fresh.state()["schedules"] == {"updates": 0}
-    name = "critics.0.weight" if kind == "td3" else "0.weight"
-    assert torch.equal(state["target_model"][name], state["model"]["critics.0.weight"])
-
-
-@each_kind
-def test_metrics_are_those_declared_and_read_only_columns_are_taken(kind: str) -> None:
-    policy, action = KINDS[kind]
-    algorithm, rows = made(policy, action), batch(np.random.default_rng(0), action)
-    for column in rows.values():
-        column.flags.writeable = False  # as the frames of a message are
-    names = {name for _ in range(2) for name in algorithm.learn(rows).metrics}
-    assert names == set(declaration(cases.config(policy)).monitored)
 
 
 # --- it learns

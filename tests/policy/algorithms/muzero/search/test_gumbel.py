@@ -17,7 +17,6 @@ from remuda.policy.algorithms.muzero.search.rules import (
     SearchSettings,
     completed_q,
     exponential,
-    transformed,
     visits_wanted,
 )
 from remuda.policy.algorithms.muzero.search.search import search
@@ -55,16 +54,6 @@ def test_half_of_the_actions_drop_out_each_round(considered: int, simulations: i
     assert visits_wanted(considered, simulations).tolist() == wanted
 
 
-def test_sixteen_actions_share_two_hundred_simulations() -> None:
-    """Four rounds of about 50: 16 actions 3 times, 8 another 6 times, 4 another 12, and 2 what is left."""
-    wanted = visits_wanted(16, 200)
-    assert len(wanted) == 200
-    assert [(wanted == made).sum() for made in range(3)] == [16] * 3
-    assert [(wanted == made).sum() for made in range(3, 9)] == [8] * 6
-    assert [(wanted == made).sum() for made in range(9, 21)] == [4] * 12
-    assert [(wanted == made).sum() for made in range(21, 49)] == [2] * 28
-
-
 def test_values_of_actions_that_were_not_tried_are_filled_in() -> None:
     made, prior = np.array([[2, 0, 1]], np.int32), floats(0.5, 0.3, 0.2)[None]
     completed = completed_q(made, doubles(1.0, 0.0, 3.0), prior, np.array([0.5]))
@@ -74,23 +63,11 @@ def test_values_of_actions_that_were_not_tried_are_filled_in() -> None:
     assert none.tolist() == [[0.5, 0.5, 0.5]]
 
 
-def test_values_count_the_more_the_more_simulations_there_were() -> None:
-    told = GumbelSettings(c_visit=50, c_scale=0.1)
-    low, scale = np.array([1.0]), np.array([0.5])
-    sigma = transformed(doubles(1.0, 2.0, 3.0), np.array([[2, 0, 7]], np.int32), low, scale, told)
-    np.testing.assert_allclose(sigma, [[0.0, 57 * 0.1 * 0.5, 57 * 0.1]], rtol=1e-12)
-
-
 @given(st.lists(st.floats(-800, 0), min_size=1, max_size=50))
 def test_the_exponential_is_right_to_the_last_digits(powers: list[float]) -> None:
     found, expected = exponential(np.array(powers)), np.exp(powers)
     expected[np.array(powers) < -700] = 0
     np.testing.assert_allclose(found, expected, rtol=4e-16, atol=0)
-
-
-def test_the_exponential_at_its_ends() -> None:
-    ends = exponential(np.array([0.0, -0.0, -5e-324, -np.inf, -701.0]))
-    assert ends.tolist() == [1.0, 1.0, 1.0, 0.0, 0.0]
 
 
 @both
@@ -285,22 +262,6 @@ def test_the_improved_policy_earns_more_than_the_network_s(actions: int, c_scale
     found = search(model, np.arange(roots), told, tree=new_tree(roots, actions, told))
     assert (found.visits == 1).all()
     assert ((found.policy * reward).sum(axis=1) >= (prior * reward).sum(axis=1) - 1e-6).all()
-
-
-def test_without_noise_a_search_ends_the_same_every_time() -> None:
-    told = SearchSettings(8, gumbel=GumbelSettings())
-    tree, states = new_tree(4, 6, told), np.arange(4)
-    first = search(RandomModel(6), states, told, tree=tree)
-    again = search(RandomModel(6), states, told, tree=tree, noise=np.zeros((4, 6), np.float32))
-    np.testing.assert_array_equal(first.policy, again.policy)
-    np.testing.assert_array_equal(first.action, again.action)
-
-
-@both
-def test_an_outcome_needs_a_search(new_tree: NewTree) -> None:
-    for told in (SearchSettings(2), SearchSettings(2, gumbel=GumbelSettings())):
-        with pytest.raises(RuntimeError, match="outcome comes after reset"):
-            new_tree(1, 2, told).outcome()
 
 
 def test_settings_that_make_no_search_are_refused() -> None:

@@ -78,28 +78,6 @@ def test_a_root_is_searched_as_if_it_were_alone(
         np.testing.assert_array_equal(found.action, together.action[one])
 
 
-def test_the_best_arm_is_found_although_the_prior_is_against_it() -> None:
-    """One state, whose only good action has the lowest prior."""
-    prior = np.array([[0.5, 0.3, 0.15, 0.05]], np.float32)
-    model = TableModel(np.zeros((1, 4), np.int64), np.array([[0, 0.2, 0.4, 1]], np.float32), prior=prior)
-    told = SearchSettings(simulations=200, discount=0.5)
-    found = search(model, np.zeros(1, np.int64), told, tree=new_tree(1, 4, told))
-    assert found.visits.argmax() == 3
-    assert found.policy[0, 3] > 0.5
-
-
-def test_a_reward_at_the_end_of_a_chain_is_found() -> None:
-    """Action 1 leads on, action 0 back to the start; only the step to the last of ten states pays."""
-    states = 10
-    leads_to = np.stack([np.zeros(states, np.int64), np.minimum(np.arange(states) + 1, states - 1)], axis=1)
-    reward = np.zeros((states, 2), np.float32)
-    reward[states - 2, 1] = 1.0
-    told = SearchSettings(simulations=400, discount=0.99)
-    found = search(TableModel(leads_to, reward), np.array([4, 6, 8]), told, tree=new_tree(3, 2, told))
-    assert found.visits.argmax(axis=1).tolist() == [1, 1, 1]
-    assert found.value[2] > found.value[1] > found.value[0]
-
-
 @settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 2**32), actions=st.integers(2, 5))
 def test_with_a_perfect_model_the_optimal_action_has_the_most_visits(seed: int, actions: int) -> None:
@@ -169,12 +147,6 @@ def test_temperature_sharpens_or_flattens_the_shares(temperature: float) -> None
     counts = visits([0, 2, 6, 12])
     weights = counts[0] ** (1 / temperature)
     np.testing.assert_allclose(shares(counts, temperature), weights / weights.sum(), atol=0.012)
-
-
-def test_a_temperature_near_zero_is_one_of_zero() -> None:
-    for temperature in (1e-3, 1e-300, 5e-324):
-        chosen = choose(visits([49, 50, 0], [1, 0, 0]), temperature, np.random.default_rng(0))
-        assert chosen.tolist() == [1, 0]
 
 
 @settings(deadline=None)

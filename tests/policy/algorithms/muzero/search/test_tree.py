@@ -271,10 +271,3 @@ def test_settings_that_make_no_search_are_refused() -> None:
             SearchSettings(simulations=1, discount=discount)
     with pytest.raises(ValueError, match="pb_c_base"):
         SearchSettings(simulations=1, pb_c_base=0)
-
-
-def test_exploration_grows_with_the_simulations_of_a_node() -> None:
-    factor = SearchSettings(simulations=100, pb_c_base=99.0, pb_c_init=1.25).exploration()
-    assert factor[0] == 0
-    assert factor[1] == pytest.approx(np.log(101 / 99) + 1.25)
-    assert factor[100] == pytest.approx((np.log(200 / 99) + 1.25) * 10)

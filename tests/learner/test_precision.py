@@ -1,8 +1,5 @@
 """How the precision of updates is chosen: as told, as was decided before, by timing, or by what the machine has."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Iterator

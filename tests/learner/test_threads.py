@@ -1,8 +1,5 @@
 """Which updates use several threads, and that they do."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from dataclasses import replace

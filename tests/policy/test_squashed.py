@@ -1,8 +1,5 @@
 """The density of normal numbers brought to -1 … 1 by tanh: it adds up to 1, and stays finite."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import math

@@ -1,8 +1,5 @@
 """What is promised of distributions: acting and learning agree, probabilities are right, samples follow them."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

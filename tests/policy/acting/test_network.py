@@ -1,8 +1,5 @@
 """What is promised of a network as it acts: numpy and torch agree, a choice is told once, new weights count at once."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import subprocess

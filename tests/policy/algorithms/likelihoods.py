@@ -1,8 +1,5 @@
 """Log probabilities and entropies by the textbook, for autograd to differentiate."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import math

@@ -1,8 +1,5 @@
 """What is promised of the updates of PPO and IMPALA: the gradient of the loss of the paper."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from typing import Literal, cast

@@ -158,7 +158,7 @@ def test_an_update_equals_the_textbook_in_plain_torch(dueling: bool, double: boo
     rng = np.random.default_rng(0)
     for _ in range(5):
         rows = batch(rng) | {"weights": rng.random(16).astype(np.float32)}
-        t = {name: torch.from_numpy(column) for name, column in rows.items()}  # pyright: ignore[reportUnknownMemberType]
+        t = {name: torch.from_numpy(column) for name, column in rows.items()}
         with torch.no_grad():
             best = (online if double else target)(t["next_obs"]).argmax(1)
             y = t["reward"] + t["discount"] * target(t["next_obs"])[torch.arange(16), best]
@@ -167,7 +167,7 @@ def test_an_update_equals_the_textbook_in_plain_torch(dueling: bool, double: boo
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(online.parameters(), 0.1)
-        optimizer.step()  # pyright: ignore[reportUnknownMemberType]
+        optimizer.step()
         result = algorithm.learn(rows)
         assert float(result.metrics["total_loss"]) == pytest.approx(float(loss.detach()), rel=1e-5)
     for name, parameter in online.named_parameters():

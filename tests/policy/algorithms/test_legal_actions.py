@@ -1,8 +1,5 @@
 """What is promised of action masks by every algorithm for counted actions: no illegal one is chosen or learned."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 from typing import Any

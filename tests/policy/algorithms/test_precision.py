@@ -1,8 +1,5 @@
 """What is promised of updates in bfloat16: nearly the gradient of float32; weights, files and models stay float32."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import copy

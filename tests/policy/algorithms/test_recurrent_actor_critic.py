@@ -80,8 +80,8 @@ def test_values_of_collectors_are_those_of_the_learner(kind: Any) -> None:
         loop.iterate()
     rows, algorithm = loop.collect(), loop.algorithm
     assert isinstance(algorithm, Ppo)
-    segments = copy.deepcopy(algorithm)._prepare(rows)  # pyright: ignore[reportPrivateUsage]
-    learned = segments.per_slot(algorithm._values(segments.observations))  # pyright: ignore[reportPrivateUsage]
+    segments = copy.deepcopy(algorithm)._prepare(rows)
+    learned = segments.per_slot(algorithm._values(segments.observations))
     state = rows["state"].copy()
     for slot in range(8):
         if slot:

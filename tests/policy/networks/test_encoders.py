@@ -1,8 +1,5 @@
 """What is promised of encoders: features for each observation, gradients to every parameter, numpy as torch."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import math

@@ -1,8 +1,5 @@
 """A network's parameters as one vector: parts of it, and vectors that follow others."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import pytest

@@ -1,8 +1,5 @@
 """What is promised of images: convolutions fit or are refused, are learned through, and act as they were learned."""
 
-# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import subprocess

@@ -1,7 +1,5 @@
 """Optimizers on a flat vector: torch's numbers, hand calculations, and a state that continues exactly."""
 
-# pyright: reportUnknownMemberType=false, reportPrivateImportUsage=false
-
 from __future__ import annotations
 
 import subprocess

@@ -1,8 +1,5 @@
 """What is promised of networks that read several parts: acting, learning and exported models read the same numbers."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import numpy as np

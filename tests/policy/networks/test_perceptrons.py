@@ -1,8 +1,5 @@
 """What is promised of perceptrons as one node of autograd's graph: outputs and gradients of torch's modules."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import copy

@@ -1,8 +1,5 @@
 """What is promised of products in bfloat16: close to float32, only where they are large, and nothing else changes."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import itertools
@@ -199,7 +196,7 @@ def test_a_processor_copies_only_what_onednn_does_not_round(
     has: Hardware, found: Lowering, monkeypatch: pytest.MonkeyPatch, *, rounds: bool
 ) -> None:
     monkeypatch.setattr("remuda.policy.networks.precision.onednn_rounds", lambda: rounds)
-    monkeypatch.setattr("remuda.policy.networks.precision.hardware", lambda device: has)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr("remuda.policy.networks.precision.hardware", lambda device: has)
     assert lowering(CPU) is found
     assert lowering(torch.device("cuda")) is Lowering.COPIED
 

@@ -1,8 +1,5 @@
 """Perceptrons of one shape as one: torch's own numbers forward, autograd's backward."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import copy

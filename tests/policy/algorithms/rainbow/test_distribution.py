@@ -1,8 +1,5 @@
 """What is promised of distributions of returns: targets and losses by hand, and what holds for all of them."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,8 +1,5 @@
 """What is promised of noisy layers: the noise has the size that theory says, and is drawn from what is given."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,8 +1,5 @@
 """What is promised of Rainbow: its update against plain torch, both sides alike, its state; and that it learns."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import copy

@@ -1,8 +1,5 @@
 """Small algorithms and batches of SAC and TD3, and their losses as a textbook writes them, for autograd."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import copy

@@ -1,8 +1,5 @@
 """What is promised of acting with SAC and TD3: numpy equals torch, exploration is as declared, misfits are said."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Callable

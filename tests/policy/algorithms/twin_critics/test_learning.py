@@ -1,8 +1,5 @@
 """What is promised of SAC's and TD3's updates: a textbook's numbers by autograd, targets by hand, states that go on."""
 
-# torch's annotations are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import copy
@@ -187,7 +184,7 @@ def test_an_update_of_td3_equals_the_textbook_in_plain_torch() -> None:
 
 def losses(algorithm: TwinCriticLearner, action: ActionSpec) -> dict[str, Callable[[], torch.Tensor]]:
     """Those of each part, of the same rows and noise in float64."""
-    given = algorithm._rows(batch(np.random.default_rng(0), action))  # pyright: ignore[reportPrivateUsage]
+    given = algorithm._rows(batch(np.random.default_rng(0), action))
     columns = {name: column for name, column in vars(given).items() if torch.is_tensor(column)}
     doubled = {name: column.double() for name, column in columns.items() if column.is_floating_point()}
     rows, noise = dataclasses.replace(given, **doubled), cases.noise(0, 2).double()
@@ -218,7 +215,7 @@ def test_a_loss_gives_its_part_the_gradient_of_finite_differences_and_others_non
         algorithm = learner(kind)
     finally:
         torch.set_default_dtype(torch.float32)
-    parameters = algorithm._parameters  # pyright: ignore[reportPrivateUsage]
+    parameters = algorithm._parameters
     for name, loss in losses(algorithm, KINDS[kind][1]).items():
         parameters.backward(loss())
         part = parameters.part(name)

@@ -117,24 +117,14 @@ class LearnerOutputs:
         return record
 
     def report(
-        self,
-        metrics: Mapping[str, float],
-        *,
-        train_iter: int,
-        env_step: int,
-        settings: Values,
-        world_size: int = 1,
+        self, metrics: Mapping[str, float], *, train_iter: int, env_step: int, settings: Values, world_size: int = 1
     ) -> None:
         """Log the algorithm's metrics since the last report, the number of ranks, the collectors' exploration, and
         changed settings."""
         variables = {**metrics, **declaration(self.config).exploration_at(env_step)}
         self.logbook.emit(
             LearnReport(
-                train_iter=train_iter,
-                env_step=env_step,
-                variables=variables,
-                settings=settings,
-                world_size=world_size,
+                train_iter=train_iter, env_step=env_step, variables=variables, settings=settings, world_size=world_size
             )
         )
 

@@ -202,11 +202,7 @@ def without_deprecation() -> Generator[None]:
 
 
 def _info(
-    portable: Portable,
-    algorithm: Algorithm,
-    config: ExperimentConfig,
-    counters: Counters,
-    example: torch.Tensor,
+    portable: Portable, algorithm: Algorithm, config: ExperimentConfig, counters: Counters, example: torch.Tensor
 ) -> ModelInfo:
     inputs = _inputs(portable, example)
     state = [tensor_of(STATE, inputs[1])] if portable.state_size else []

@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from remuda.policy.returns import (
-    Outcome,
-    divergence,
-    generalized_advantages,
-    vtrace,
-)
+from remuda.policy.returns import Outcome, divergence, generalized_advantages, vtrace
 from remuda.tests.policy.algorithms.segments import episodes_of, outcome
 
 Floats = NDArray[np.float32]

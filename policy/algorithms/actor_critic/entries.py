@@ -99,10 +99,7 @@ PPO_MONITORED = (*MONITORED, "stop_iter")
 
 
 def make_actor_critic_policy(
-    config: PpoConfig | ImpalaConfig,
-    observation: ObservationSpec,
-    action: ActionSpec,
-    inference: Inference = PLAIN,
+    config: PpoConfig | ImpalaConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
 ) -> Policy:
     """Raises UnsupportedSpaceError."""
     if config.recurrent is None:
@@ -203,10 +200,7 @@ class ActorCriticPolicy(Policy):
             indices = distribution.sample(rng)
             return self._action.to_environment(indices), {"log_prob": distribution.log_prob(indices)}
         drawn = distribution.drawn_by(self._noise.draw((len(observations), self._action.outputs), rng))
-        recorded = {
-            "log_prob": distribution.log_prob(drawn),
-            "action": drawn.reshape(len(drawn), *self._action.shape),
-        }
+        recorded = {"log_prob": distribution.log_prob(drawn), "action": drawn.reshape(len(drawn), *self._action.shape)}
         return self._action.to_environment(drawn), recorded
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:

@@ -109,11 +109,7 @@ class NetworkMuZeroPolicy(Policy):
     uses_legal_actions = True
 
     def __init__(
-        self,
-        config: MuZeroConfig,
-        observation: ObservationSpec,
-        action: ActionSpec,
-        inference: Inference = PLAIN,
+        self, config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
     ) -> None:
         """Raises UnsupportedSpaceError, DeviceError if the device does not exist, and UserCodeError for the encoder."""
         self._observation, self._action = observation, action
@@ -176,11 +172,7 @@ class MuZeroPolicy(NetworkMuZeroPolicy):
     """
 
     def __init__(
-        self,
-        config: MuZeroConfig,
-        observation: ObservationSpec,
-        action: ActionSpec,
-        inference: Inference = PLAIN,
+        self, config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
     ) -> None:
         super().__init__(config, observation, action, inference)
         self._config, self._settings = config, search_settings(config)
@@ -306,11 +298,7 @@ class MuZeroReanalyzer(Reanalyzer):
     """
 
     def __init__(
-        self,
-        config: MuZeroConfig,
-        observation: ObservationSpec,
-        action: ActionSpec,
-        inference: Inference = PLAIN,
+        self, config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
     ) -> None:
         self._policy = MuZeroPolicy(config, observation, action, inference)
 

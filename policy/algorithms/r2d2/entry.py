@@ -43,10 +43,7 @@ def head_config(config: R2d2Config) -> DqnConfig:
 
 
 def make_r2d2_policy(
-    config: R2d2Config,
-    observation: ObservationSpec,
-    action: ActionSpec,
-    inference: Inference = PLAIN,
+    config: R2d2Config, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
 ) -> RecurrentPolicy:
     """Raises UnsupportedSpaceError."""
     number_of_actions(config, action)

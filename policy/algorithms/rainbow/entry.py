@@ -69,11 +69,7 @@ class RainbowPolicy(QPolicy):
     """Acts on the weights of a RainbowNetwork, or of a network of the user's."""
 
     def __init__(
-        self,
-        config: RainbowConfig,
-        observation: ObservationSpec,
-        action: ActionSpec,
-        inference: Inference = PLAIN,
+        self, config: RainbowConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
     ) -> None:
         """Raises UnsupportedSpaceError."""
         super().__init__(config, observation, action)

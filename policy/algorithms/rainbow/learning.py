@@ -41,14 +41,7 @@ class Rainbow(QLearner[nn.Module]):
             online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
         target = copy.deepcopy(online)
         generator = torch.Generator(config.learner.device).manual_seed(seed)
-        super().__init__(
-            config,
-            observation,
-            action,
-            online=online,
-            target=target,
-            generator=generator,
-        )
+        super().__init__(config, observation, action, online=online, target=target, generator=generator)
         self.products = Products(self._device).reach(online) if config.policy.lowers_products else None
         self._distribution = return_distribution(config.policy, self._device)
         self._noise: Noise = self._draw if config.policy.noisy else None

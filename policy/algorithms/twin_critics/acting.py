@@ -205,12 +205,7 @@ def declared(
             "grad_norm",
             "actor_grad_norm",
         ),
-        loss_columns={
-            **Q_VALUE_COLUMNS,
-            "LossPi": "policy_loss",
-            "LossQ": "critic_loss",
-            **columns,
-        },
+        loss_columns={**Q_VALUE_COLUMNS, "LossPi": "policy_loss", "LossQ": "critic_loss", **columns},
         with_statistics=("critic_loss", "policy_loss", "q_value", "td_error", "grad_norm"),
         exploration={**exploration, **random_at_first(config, settings)},
         learns_from_parts=settings.learns_from_parts,

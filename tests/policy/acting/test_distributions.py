@@ -129,10 +129,7 @@ def test_masked_distributions_are_those_of_torch_over_the_legal_actions(
         expected.append((log_prob.item(), entropy.item()))
     learning = torch_distributions.Categorical(tensors.masked(logits, torch.tensor(legal))).of(torch.tensor(indices))
     ours = distributions.Categorical(distributions.masked(outputs.astype(np.float32), legal))
-    for log_probs, entropies in (
-        (part.detach() for part in learning),
-        (ours.log_prob(indices), ours.entropy()),
-    ):
+    for log_probs, entropies in ((part.detach() for part in learning), (ours.log_prob(indices), ours.entropy())):
         np.testing.assert_allclose(np.stack((log_probs, entropies), axis=1), expected, atol=1e-5)
     gradient = gradient_of(learning, by_log_prob, by_entropy, logits)
     torch.testing.assert_close(gradient, torch.autograd.grad(loss, logits)[0])

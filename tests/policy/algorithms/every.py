@@ -86,10 +86,7 @@ CASES: dict[str, Case] = {
     "impala": Case(segments.experiment(ImpalaConfig(hidden=(8,), horizon_steps=9), LEARNER), _some_segments),
     "muzero": Case(muzero.config(learner=LEARNER), muzero.batch, muzero.OBSERVATION, muzero.ACTION),
     "muzero, searched again": Case(
-        muzero.config(muzero.changed(reanalyze_ratio=0.5), LEARNER),
-        muzero.batch,
-        muzero.OBSERVATION,
-        muzero.ACTION,
+        muzero.config(muzero.changed(reanalyze_ratio=0.5), LEARNER), muzero.batch, muzero.OBSERVATION, muzero.ACTION
     ),
     "sac": _twin_critics(SacConfig(hidden=(8,), target_entropy=-1.0), twin_critics.PUSH, "policy.temperature", AIMS[1]),
     "sac, counted actions": _twin_critics(SacConfig(hidden=(8,)), twin_critics.COUNTED, "policy.temperature", AIMS[0]),

@@ -154,14 +154,7 @@ class Collecting:
         self._reset = done
         self.env_steps += int(valid.sum())
         extra: Arrays = {"action": actions, **recorded}
-        return {
-            "obs": seen,
-            "reward": reward,
-            "terminated": terminated,
-            "done": done,
-            "valid": valid,
-            **extra,
-        }
+        return {"obs": seen, "reward": reward, "terminated": terminated, "done": done, "valid": valid, **extra}
 
 
 def episodes_of(happened: Outcome, segment: int) -> list[list[int]]:

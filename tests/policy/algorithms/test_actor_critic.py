@@ -154,11 +154,7 @@ def test_values_are_in_the_environments_own_rewards() -> None:
 
 
 def test_acting_imports_no_torch() -> None:
-    acting = (
-        "remuda.policy.algorithms",
-        "remuda.policy.algorithms.actor_critic.entries",
-        "remuda.policy.returns",
-    )
+    acting = ("remuda.policy.algorithms", "remuda.policy.algorithms.actor_critic.entries", "remuda.policy.returns")
     assert "torch" not in imported_by(f"import {', '.join(acting)}")
 
 

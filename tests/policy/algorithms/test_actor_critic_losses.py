@@ -76,12 +76,7 @@ def losses(algorithm: ActorCritic, rows: Batch, policy: OnPolicy, old_values: to
         policy_loss = -(torch.tensor(trace.advantages[valid]) * log_prob).mean()
         value_loss = (chosen - torch.tensor(trace.targets[valid])).square().mean()
     total = policy_loss + policy.value_coefficient * value_loss - policy.entropy_coefficient * entropy.mean()
-    return {
-        "total_loss": total,
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "entropy": entropy.mean(),
-    }
+    return {"total_loss": total, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy.mean()}
 
 
 def mean_gradient(algorithm: ActorCritic) -> torch.Tensor:

@@ -57,12 +57,7 @@ def far_away() -> Made:
 
 
 def fresh(
-    policy: Any,
-    seen: np.ndarray,
-    observation: ObservationSpec,
-    action: ActionSpec,
-    *,
-    source_dir: Path | None = None,
+    policy: Any, seen: np.ndarray, observation: ObservationSpec, action: ActionSpec, *, source_dir: Path | None = None
 ) -> Made:
     """With weights that nobody trained; some of those of the start would be 0."""
     folder = None if source_dir is None else str(source_dir)

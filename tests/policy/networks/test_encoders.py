@@ -20,14 +20,7 @@ from remuda.environments.packed_part import PackedPart
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.networks import encoders
 from remuda.policy.networks.compiled import compiled
-from remuda.policy.networks.encoders import (
-    by_parts,
-    impala_resnet,
-    nature_cnn,
-    perceptron,
-    simba,
-    transformer,
-)
+from remuda.policy.networks.encoders import by_parts, impala_resnet, nature_cnn, perceptron, simba, transformer
 from remuda.policy.networks.layouts import Pixels
 from remuda.policy.networks.program import ReadPixels, Steps
 from remuda.policy.networks.reading import Names, steps_of

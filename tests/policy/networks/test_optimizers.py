@@ -196,10 +196,7 @@ def test_settings_and_learning_rate_stay_those_of_the_config_and_counts_go_on(mi
             {"step": 1, "exp_avg": torch.zeros(4), "exp_avg_sq": torch.zeros(3)},
             "optimizer: exp_avg has shape (4,), needed is (3,)",
         ),
-        (
-            {"step": 1, "exp_avg": torch.zeros(3), "exp_avg_sq": torch.zeros(3), "more": 1},
-            "optimizer: unexpected more",
-        ),
+        ({"step": 1, "exp_avg": torch.zeros(3), "exp_avg_sq": torch.zeros(3), "more": 1}, "optimizer: unexpected more"),
         (
             {"name": "rmsprop", "step": 1, "square_avg": torch.zeros(3)},
             "optimizer: the state is of rmsprop, and learner.optimizer is adam: set that to rmsprop, or take the "

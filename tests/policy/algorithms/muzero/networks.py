@@ -62,11 +62,7 @@ def perceptrons(projection: Projection) -> MuZeroNetwork:
 def settings(projection: Projection, **others: Any) -> MuZeroConfig:
     units, bottleneck = projection or (1, 1)
     return MuZeroConfig(
-        head_hidden=7,
-        support_size=(ATOMS - 1) // 2,
-        projection_units=units,
-        projection_bottleneck=bottleneck,
-        **others,
+        head_hidden=7, support_size=(ATOMS - 1) // 2, projection_units=units, projection_bottleneck=bottleneck, **others
     )
 
 

@@ -11,13 +11,7 @@ import torch
 from torch import nn
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.algorithms.muzero.models import (
-    ConvolutionNetwork,
-    Residual,
-    Step,
-    halvings,
-    latent_size,
-)
+from remuda.policy.algorithms.muzero.models import ConvolutionNetwork, Residual, Step, halvings, latent_size
 from remuda.policy.algorithms.muzero.networks import BatchNorm, FrozenNetwork, MuZeroNetwork, Support
 from remuda.policy.networks.layouts import Pixels
 

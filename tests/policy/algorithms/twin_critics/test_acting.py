@@ -113,12 +113,7 @@ DIALS = ActionSpec(None, 0, "int64", (2,), counts=(2, 3))
         (SacConfig(), OBSERVATION, HALF, r"Box\(2,\) is not supported by sac, since some number has no finite bounds"),
         (Td3Config(), OBSERVATION, POINT, r"Box\(1,\) is not supported by td3"),
         (Td3Config(), OBSERVATION, COUNTED, r"Discrete\(4\) is not supported by td3; supported: Box"),
-        (
-            SacConfig(),
-            OBSERVATION,
-            DIALS,
-            r"MultiDiscrete.* is not supported by sac; supported: Box, Discrete",
-        ),
+        (SacConfig(), OBSERVATION, DIALS, r"MultiDiscrete.* is not supported by sac; supported: Box, Discrete"),
     ],
 )
 def test_spaces_that_do_not_fit_are_refused(

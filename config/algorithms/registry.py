@@ -31,10 +31,10 @@ BUILT_IN: Mapping[str, BuiltIn] = MappingProxyType(
         "ppo": BuiltIn(PpoConfig, f"{_FOLDER}.actor_critic.entries:PpoEntry"),
         "impala": BuiltIn(ImpalaConfig, f"{_FOLDER}.actor_critic.entries:ImpalaEntry"),
         "muzero": BuiltIn(MuZeroConfig, f"{_FOLDER}.muzero.entry:MuZeroEntry"),
-        "pqn": BuiltIn(PqnConfig, f"{_FOLDER}.pqn.entry:PqnEntry"),
+        "pqn": BuiltIn(PqnConfig, f"{_FOLDER}.dqn.entry:PqnEntry"),
         "r2d2": BuiltIn(R2d2Config, f"{_FOLDER}.r2d2.entry:R2d2Entry"),
-        "sac": BuiltIn(SacConfig, f"{_FOLDER}.sac.entry:SacEntry"),
-        "td3": BuiltIn(Td3Config, f"{_FOLDER}.td3.entry:Td3Entry"),
+        "sac": BuiltIn(SacConfig, f"{_FOLDER}.twin_critics.entries:SacEntry"),
+        "td3": BuiltIn(Td3Config, f"{_FOLDER}.twin_critics.entries:Td3Entry"),
     }
 )
 """Built-in algorithms by `policy.type`; all other types are custom."""

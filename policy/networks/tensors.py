@@ -1,4 +1,4 @@
-"""Conversions between arrays and torch, and settings of torch."""
+"""Conversions between arrays and torch, settings of torch, and rescaling of values."""
 
 from __future__ import annotations
 
@@ -98,3 +98,22 @@ def denormals_are_zero() -> Generator[None]:
         yield
     finally:
         torch.set_flush_denormal(False)
+
+
+EPSILON = 1e-3
+"""Slope for large numbers, which makes the scaling invertible."""
+
+
+def scaled(numbers: torch.Tensor) -> torch.Tensor:
+    """h(x) = sign(x)(sqrt(|x| + 1) - 1) + EPSILON x, as in R2D2 and MuZero."""
+    size = numbers.abs()
+    root_less_one = size / ((size + 1.0).sqrt() + 1.0)  # sqrt(size + 1) - 1, which would lose the digits of small ones
+    return numbers.sign() * root_less_one + EPSILON * numbers
+
+
+def unscaled(numbers: torch.Tensor) -> torch.Tensor:
+    """The inverse of `scaled`."""
+    size = numbers.abs()
+    inner = size + 1.0 + EPSILON
+    root = 2.0 * inner / ((1.0 + 4.0 * EPSILON * inner).sqrt() + 1.0)  # (sqrt(1 + 4 E inner) - 1) / (2 E), likewise
+    return numbers.sign() * (root * root - 1.0)

@@ -1,1 +1,1 @@
-"""Deep Q-learning: the update rule, the acting side, the entry."""
+"""Deep Q-learning, and PQN: update rules, acting side, entries."""

@@ -1,4 +1,4 @@
-"""Q-learning without torch: declaration and acting side of algorithms with action values, and the entry of DQN."""
+"""Q-learning without torch: declaration and acting side of algorithms with action values; entries of DQN and PQN."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.q_learning import ActionValueConfig, DqnConfig, PqnConfig
-from remuda.config.declaration import Declaration, RowShape, Steps
+from remuda.config.declaration import Declaration, RowShape, Segments, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
 from remuda.policy.acting.distributions import EpsilonGreedy, masked
@@ -164,4 +164,18 @@ class DqnEntry(BuiltInEntry[DqnConfig]):
         return declared(config, settings, rows)
 
     def make_policy(self, setup: Setup[DqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        return DqnPolicy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
+
+
+class PqnEntry(BuiltInEntry[PqnConfig]):
+    """See AlgorithmEntry."""
+
+    settings = PqnConfig
+    learner = "remuda.policy.algorithms.dqn.pqn:Pqn"
+
+    def declaration(self, config: ExperimentConfig, settings: PqnConfig) -> Declaration:
+        rows = Segments(horizon_steps=settings.horizon_steps, discount=settings.discount)
+        return declared(config, settings, rows, reuse="once")
+
+    def make_policy(self, setup: Setup[PqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         return DqnPolicy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))

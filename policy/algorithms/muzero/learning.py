@@ -23,8 +23,7 @@ from remuda.policy.network_learner import TargetLearner
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.optimizers import Optimizer, make_optimizer
 from remuda.policy.networks.portable import Portable
-from remuda.policy.networks.rescaling import scaled
-from remuda.policy.networks.tensors import to_tensor, weights_from
+from remuda.policy.networks.tensors import scaled, to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 ROUNDED = 64

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.policy.networks.rescaling import scaled, unscaled
+from remuda.policy.networks.tensors import scaled, unscaled
 from remuda.policy.networks.trunks import is_tracing
 
 

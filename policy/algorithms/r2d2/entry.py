@@ -34,7 +34,7 @@ def layout(config: R2d2Config, observation: ObservationSpec) -> RecurrentLayout:
 
 
 LEAST_SLOPE = 1e-3
-"""Same as EPSILON in remuda.policy.networks.rescaling, which needs torch."""
+"""Same as EPSILON in remuda.policy.networks.tensors, which needs torch."""
 
 
 def head_config(config: R2d2Config) -> DqnConfig:
@@ -65,7 +65,7 @@ class RescaledDqnPolicy(DqnPolicy):
 
 
 def unscaled(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Same as remuda.policy.networks.rescaling.unscaled, without torch."""
+    """Same as remuda.policy.networks.tensors.unscaled, without torch."""
     size = np.abs(numbers, dtype=np.float64)
     inner = size + 1.0 + LEAST_SLOPE
     root = 2.0 * inner / (np.sqrt(1.0 + 4.0 * LEAST_SLOPE * inner) + 1.0)

@@ -17,8 +17,7 @@ from remuda.policy.networks.custom import reads
 from remuda.policy.networks.layouts import begins_of
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
-from remuda.policy.networks.rescaling import scaled, unscaled
-from remuda.policy.networks.tensors import legal_in, masked, to_tensor, weights_from
+from remuda.policy.networks.tensors import legal_in, masked, scaled, to_tensor, unscaled, weights_from
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.returns import Outcome, n_step_returns
 from remuda.policy.spaces import ActionSpec, ObservationSpec

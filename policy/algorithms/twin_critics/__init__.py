@@ -1,1 +1,1 @@
-"""Common parts of SAC and TD3: an actor and two critics, learned from replayed steps."""
+"""SAC and TD3: an actor and two critics, learned from replayed steps."""

@@ -11,7 +11,7 @@ from torch import nn
 
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.acting import TwinCriticLayout, numbers_of
+from remuda.policy.algorithms.twin_critics.entries import TwinCriticLayout, numbers_of
 from remuda.policy.algorithms.twin_critics.networks import make_network
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.network_learner import TargetLearner

@@ -10,7 +10,7 @@ from torch import nn
 
 from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
-from remuda.policy.algorithms.twin_critics.acting import NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
+from remuda.policy.algorithms.twin_critics.entries import NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
 from remuda.policy.networks.custom import ActorAndCritic, reads, require_separate
 from remuda.policy.networks.layouts import PartsLayout
 from remuda.policy.networks.portable import Portable

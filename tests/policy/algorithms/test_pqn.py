@@ -10,7 +10,7 @@ import torch
 
 from remuda.config.algorithms.q_learning import PqnConfig
 from remuda.config.learning import LearnerConfig
-from remuda.policy.algorithms.pqn.learning import Pqn, Steps
+from remuda.policy.algorithms.dqn.pqn import Pqn, Steps
 from remuda.policy.spaces import ObservationSpec
 from remuda.tests.policy.algorithms import segments
 

@@ -95,7 +95,7 @@ def test_a_minibatch_is_whole_segments_and_an_epoch_every_step_once() -> None:
     rows = loop.collect()
     algorithm: Any = loop.algorithm
     segments = algorithm._prepare(rows)
-    steps, _ = algorithm._valued(segments)
+    steps, _ = algorithm._with_advantages(segments)
     tagged = steps._replace(log_prob=torch.arange(len(steps.log_prob)))
     policy, values = algorithm._evaluate(steps.observations)
     minibatches = list(algorithm._minibatches(tagged, segments, np.random.default_rng(0)))

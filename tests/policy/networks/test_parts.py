@@ -17,7 +17,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.packing import PackObservations, packed_space
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import make_algorithm, make_policy
-from remuda.policy.algorithms.twin_critics.acting import numbers_of
+from remuda.policy.algorithms.twin_critics.entries import numbers_of
 from remuda.policy.files.model_artifact import traced_policy
 from remuda.policy.networks.compiled import compiled
 from remuda.policy.networks.layouts import PartsLayout, features_of, flat, input_layout, vector_of

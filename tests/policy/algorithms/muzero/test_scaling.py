@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.policy.algorithms.muzero.networks import Support
-from remuda.policy.networks.rescaling import scaled, unscaled
+from remuda.policy.networks.tensors import scaled, unscaled
 from remuda.tests.policy.algorithms.muzero.cases import two_hot
 
 NUMBERS = st.floats(-60_000.0, 60_000.0)

@@ -13,7 +13,7 @@ from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.r2d2.entry import make_r2d2_policy
 from remuda.policy.algorithms.r2d2.learning import R2d2
-from remuda.policy.networks.rescaling import scaled, unscaled
+from remuda.policy.networks.tensors import scaled, unscaled
 from remuda.tests.policy.algorithms.r2d2.cases import ACTION, OBSERVATION, batch, r2d2, settings
 
 KINDS = ("lstm", "gru")

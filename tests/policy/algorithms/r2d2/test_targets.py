@@ -10,7 +10,7 @@ import torch
 
 from remuda.policy.algorithms.r2d2 import entry
 from remuda.policy.algorithms.r2d2.learning import sequence_priorities
-from remuda.policy.networks.rescaling import scaled, unscaled
+from remuda.policy.networks.tensors import scaled, unscaled
 
 
 def test_priorities_mix_the_largest_and_the_mean() -> None:

@@ -11,7 +11,7 @@ from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
-from remuda.policy.algorithms.twin_critics.acting import RANDOM
+from remuda.policy.algorithms.twin_critics.entries import RANDOM
 from remuda.policy.base import Policy as ActingPolicy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.twin_critics.cases import COUNTED, OBSERVATION, PUSH, Policy, config, made

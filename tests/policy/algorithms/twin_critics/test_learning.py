@@ -14,10 +14,10 @@ import torch
 
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
-from remuda.policy.algorithms.sac.learning import DiscreteSac, Sac
-from remuda.policy.algorithms.td3.learning import Td3
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
+from remuda.policy.algorithms.twin_critics.sac import DiscreteSac, Sac
+from remuda.policy.algorithms.twin_critics.td3 import Td3
 from remuda.policy.base import LearnResult
 from remuda.policy.spaces import ActionSpec
 from remuda.tests.policy.algorithms.twin_critics import cases

@@ -1,24 +1,26 @@
-"""The acting side of SAC and TD3: layout of the network, actions, values and declaration."""
+"""SAC and TD3 without torch: layout of the network, acting side, declarations and entries."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms.encoded import EncodedConfig
-from remuda.config.algorithms.twin_critics import TwinCriticConfig
+from remuda.config.algorithms.twin_critics import SacConfig, Td3Config, TwinCriticConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
 from remuda.policy.acting.distributions import Categorical, best, drawn_evenly, explored, masked
-from remuda.policy.acting.network import PLAIN, Inference, made_by
+from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
 from remuda.policy.algorithms.dqn.entry import Q_VALUE_COLUMNS
-from remuda.policy.base import Arrays, Policy
+from remuda.policy.base import Algorithm, Arrays, Policy, imported
+from remuda.policy.entry import AlgorithmEntry, BuiltInEntry, Setup
 from remuda.policy.networks.layouts import PartsLayout, flat, has_images, input_layout
 from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
@@ -211,3 +213,83 @@ def declared(
         learns_from_parts=settings.learns_from_parts,
         lowers_products=settings.lowers_products,
     )
+
+
+def make_sac_policy(
+    config: SacConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
+) -> TwinCriticPolicy:
+    """Make a policy that draws numbers from a normal distribution, brought within the bounds by tanh, or actions of a
+    Discrete space by their probabilities. Raises UnsupportedSpaceError."""
+    layout = sac_layout(config, action)
+    name: OutputName = "logits" if action.n is not None else "squashed_gaussian"
+    return TwinCriticPolicy(config, layout, observation, action, name, inference)
+
+
+def sac_layout(config: SacConfig, action: ActionSpec) -> TwinCriticLayout:
+    """The network's layers. Raises UnsupportedSpaceError."""
+    outputs, learned = action.outputs, config.temperature is None
+    if action.n is not None:
+        return TwinCriticLayout(config.hidden, outputs, 0, outputs, learned)
+    action.bounded(by="sac", supported="Box, Discrete")
+    return TwinCriticLayout(config.hidden, 2 * outputs, outputs, 1, learned)
+
+
+def target_entropy(config: SacConfig, action: ActionSpec) -> float:
+    """Target entropy of a learned temperature, in nats."""
+    if config.target_entropy is not None:
+        return config.target_entropy
+    return -float(action.outputs) if action.n is None else config.target_entropy_share * math.log(action.n)
+
+
+class SacEntry(AlgorithmEntry[SacConfig]):
+    """See AlgorithmEntry."""
+
+    settings = SacConfig
+
+    def declaration(self, config: ExperimentConfig, settings: SacConfig) -> Declaration:
+        """Declare random actions at first; afterwards the policy draws its actions."""
+        return declared(
+            config,
+            settings,
+            further=("temperature", "entropy"),
+            columns={"Entropy": "entropy", "Temperature": "temperature"},
+        )
+
+    def make_policy(self, setup: Setup[SacConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        return make_sac_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
+
+    def make_algorithm(self, setup: Setup[SacConfig], seed: int) -> Algorithm:
+        kind = "Sac" if setup.action.n is None else "DiscreteSac"
+        made = imported(f"remuda.policy.algorithms.twin_critics.sac:{kind}")
+        return cast("Algorithm", made(setup.config, setup.observation, setup.action, seed))
+
+
+NOISE = "noise"
+"""Name of the exploration of Policy.act: the standard deviation of the noise on actions in -1 … 1."""
+
+
+def make_td3_policy(
+    config: Td3Config, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
+) -> TwinCriticPolicy:
+    """Make a policy that takes tanh of the actor's outputs. Raises UnsupportedSpaceError."""
+    return TwinCriticPolicy(config, td3_layout(config, action), observation, action, "unit_action", inference)
+
+
+def td3_layout(config: Td3Config, action: ActionSpec) -> TwinCriticLayout:
+    """The network's layers. Raises UnsupportedSpaceError."""
+    action.bounded(by="td3")
+    return TwinCriticLayout(config.hidden, action.outputs, action.outputs, 1, has_temperature=False)
+
+
+class Td3Entry(BuiltInEntry[Td3Config]):
+    """See AlgorithmEntry."""
+
+    settings = Td3Config
+    learner = "remuda.policy.algorithms.twin_critics.td3:Td3"
+
+    def declaration(self, config: ExperimentConfig, settings: Td3Config) -> Declaration:
+        """Random actions at first; then the actor's, with noise."""
+        return declared(config, settings, exploration={NOISE: ((0, settings.exploration_noise),)})
+
+    def make_policy(self, setup: Setup[Td3Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        return make_td3_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))

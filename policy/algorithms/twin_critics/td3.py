@@ -6,7 +6,7 @@ import torch
 
 from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.td3.entry import td3_layout
+from remuda.policy.algorithms.twin_critics.entries import td3_layout
 from remuda.policy.algorithms.twin_critics.learning import ACTOR, CRITICS, TwinCriticLearner, critics_loss, squared
 from remuda.policy.algorithms.twin_critics.networks import PortableTwinCritics, values_of
 from remuda.policy.base import Arrays, LearnResult, Loss

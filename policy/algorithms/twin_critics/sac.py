@@ -6,7 +6,7 @@ import torch
 
 from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.sac.entry import sac_layout, target_entropy
+from remuda.policy.algorithms.twin_critics.entries import sac_layout, target_entropy
 from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,

@@ -1,1 +1,0 @@
-"""PQN: update rule and entry. Network and acting side are those of DQN."""

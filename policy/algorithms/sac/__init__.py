@@ -1,1 +1,0 @@
-"""Soft actor-critic: the update rules for numbers and for counted actions, the acting side, the entry."""

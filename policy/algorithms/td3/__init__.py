@@ -1,1 +1,0 @@
-"""Twin delayed deep deterministic policy gradient: the update rule, the acting side, the entry."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from pydantic_core import ErrorDetails
 
@@ -15,9 +15,10 @@ from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.custom import ask_class, settings_of
 from remuda.config.document import Document, Loc, dotted
 from remuda.config.errors import ConfigError, shortened
+from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.readers import Override
 from remuda.config.schema import ExperimentConfig
-from remuda.config.section import Section, may_change, schedules_of
+from remuda.config.section import Section, may_change, only_for, schedules_of
 from remuda.config.suggest import as_written, nearest_setting, section_at
 
 _LONGEST_VALUE = 60
@@ -130,16 +131,6 @@ def _shown(value: object) -> str:
 
 
 _PRIORITIES = ("buffer.priority_exponent", "buffer.importance_exponent", "buffer.importance_anneal_iters")
-_REPLAY = (
-    "learner.batch_size",
-    "learner.prefetch_batches",
-    "learner.publish_interval_iters",
-    "buffer.capacity",
-    "buffer.min_rows",
-    "buffer.prioritized",
-    "buffer.samples_per_insert",
-    *_PRIORITIES,
-)
 
 
 def unused_settings(config: ExperimentConfig) -> list[str]:
@@ -173,11 +164,20 @@ def _of_all(config: ExperimentConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield unused settings of any algorithm, by the reason."""
     policy = config.policy
     if policy.segment_steps is not None:
-        yield f"{policy.type} has no replay, and learns from learner.segments_per_update segments at once", _REPLAY
+        yield (
+            f"{policy.type} has no replay, and learns from learner.segments_per_update segments at once",
+            _only_for("replay"),
+        )
         return
-    yield f"{policy.type} learns from a replay", ("learner.segments_per_update", "buffer.max_policy_lag")
+    yield f"{policy.type} learns from a replay", _only_for("once")
     if not config.buffer.prioritized:
         yield "buffer.prioritized is false", _PRIORITIES
+
+
+def _only_for(reuse: Literal["replay", "once"]) -> tuple[str, ...]:
+    """Return the settings outside `policy` that only algorithms with this use of rows read."""
+    sections: dict[str, type[Section]] = {"learner": LearnerConfig, "buffer": BufferConfig}
+    return tuple(f"{section}.{name}" for section, kind in sections.items() for name in only_for(kind, reuse))
 
 
 def _as_json(value: object) -> str:

@@ -20,8 +20,11 @@ from remuda.config.numbers import (
     or_auto,
 )
 from remuda.config.optimizers import USUAL_OPTIMIZER, OptimizerName, require_settings
-from remuda.config.section import MayChange, ScheduledSection, Section
+from remuda.config.section import MayChange, OnlyFor, ScheduledSection, Section
 
+Segments = Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(no_bool)]
+SamplesPerInsert = Annotated[float, Field(ge=1e-6, le=1e6), BeforeValidator(no_bool)]
+PolicyLag = Annotated[int, Field(ge=0, le=10_000), BeforeValidator(no_bool)]
 Precision = Literal["float32", "bfloat16"]
 """Number format of the products of an update."""
 
@@ -29,7 +32,7 @@ Precision = Literal["float32", "bfloat16"]
 class LearnerConfig(ScheduledSection):
     """Updating and publishing the policy."""
 
-    batch_size: Annotated[int, Field(gt=0, le=LARGEST_REQUEST), BeforeValidator(no_bool)] = 64
+    batch_size: Annotated[int, Field(gt=0, le=LARGEST_REQUEST), BeforeValidator(no_bool), OnlyFor("replay")] = 64
     """Replay only: rows per gradient update. On-policy algorithms have `segments_per_update`."""
     learning_rate: Annotated[PositiveFloat, MayChange(NonNegativeFloat)] = 1e-3
     """Step size of the optimizer."""
@@ -47,16 +50,16 @@ class LearnerConfig(ScheduledSection):
     false, `momentum` 0, `weight_decay` 0. Algorithms may have different defaults for their usual optimizer."""
     max_grad_norm: Annotated[PositiveFloat | None, MayChange()] = 10.0
     """Largest norm of a gradient; larger gradients are scaled down. Null never scales."""
-    publish_interval_iters: Positive = 10
+    publish_interval_iters: Annotated[Positive, OnlyFor("replay")] = 10
     """Least number of gradient updates between two versions of the policy file. In parallel mode publishing takes about
     1 % of the learner's time at most, so large networks are published less often. On-policy algorithms publish after
     every batch."""
-    segments_per_update: Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(no_bool)] | None = None
+    segments_per_update: Annotated[Segments | None, OnlyFor("once")] = None
     """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) in a batch. IMPALA makes
     one gradient update per batch, PPO several. Null is one segment from every environment of `collector.count`
     collectors, also in serial mode, where one collector makes all segments. If `collector.count` or `env.num_envs` is
     `auto`, null is computed from their defaults."""
-    prefetch_batches: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 16
+    prefetch_batches: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool), OnlyFor("replay")] = 16
     """Replay only: batches per request. The next request is under way while the learner trains on these."""
     threads: Annotated[int, Field(gt=0, le=64), BeforeValidator(no_bool), or_auto(64)] | None = None
     """CPU threads of an update, in one rank. Null is one thread; for large updates null is more, on cores that the rest
@@ -113,23 +116,23 @@ class BufferConfig(Section):
     """Contents of the replay index, and sampling of rows. On-policy algorithms use every row once, in order, and read
     only `max_policy_lag` and `quota_bytes`."""
 
-    capacity: Annotated[int, Field(gt=0, le=LARGEST_CAPACITY), BeforeValidator(no_bool)] = 100_000
+    capacity: Annotated[int, Field(gt=0, le=LARGEST_CAPACITY), BeforeValidator(no_bool), OnlyFor("replay")] = 100_000
     """Number of rows kept; the oldest rows are evicted first. Memory grows with the rows: about 50 bytes per row in the
     coordinator, and the content of the rows in the learner."""
-    min_rows: Positive = 1_000
+    min_rows: Annotated[Positive, OnlyFor("replay")] = 1_000
     """Rows collected before the first update."""
-    prioritized: bool = True
+    prioritized: Annotated[bool, OnlyFor("replay")] = True
     """Sample rows in proportion to their priorities (Schaul et al. 2016) instead of uniformly."""
-    priority_exponent: Fraction = 0.6
+    priority_exponent: Annotated[Fraction, OnlyFor("replay")] = 0.6
     """alpha of prioritized replay: 0 is uniform, 1 fully proportional."""
-    importance_exponent: Fraction = 0.4
+    importance_exponent: Annotated[Fraction, OnlyFor("replay")] = 0.4
     """beta of prioritized replay at the start: the part of the sampling bias corrected by the weights."""
-    importance_anneal_iters: Positive = 20_000
+    importance_anneal_iters: Annotated[Positive, OnlyFor("replay")] = 20_000
     """Gradient updates over which beta rises linearly to 1."""
-    samples_per_insert: Annotated[float, Field(ge=1e-6, le=1e6), BeforeValidator(no_bool)] | None = 8.0
+    samples_per_insert: Annotated[SamplesPerInsert | None, OnlyFor("replay")] = 8.0
     """Average number of samples per row. Collectors wait for a slower learner, and the learner waits for slower
     collectors; at stop.max_env_steps the run ends after the learner has caught up. With null neither side waits."""
-    max_policy_lag: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(no_bool)] | None = 0
+    max_policy_lag: Annotated[PolicyLag | None, OnlyFor("once")] = 0
     """On-policy algorithms only: largest number of learned batches between the policy that collected a row and the
     policy that learns from the row. Older rows are dropped and counted. 0 is strictly on-policy; null drops nothing."""
     quota_bytes: Positive = 8 << 30

@@ -6,9 +6,10 @@ import ast
 import inspect
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, Literal, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -165,6 +166,18 @@ def _checked(points: Schedule) -> Schedule:
     if any(cast("object", value) is None for _, value in points):
         raise ValueError("should have numbers at all its points, not null")
     return rising(points)
+
+
+@dataclass(frozen=True)
+class OnlyFor:
+    """Marks a setting that only algorithms with this use of rows read (Declaration.reuse); see remuda.config.explain."""
+
+    reuse: Literal["replay", "once"]
+
+
+def only_for(kind: type[Section], reuse: Literal["replay", "once"]) -> tuple[str, ...]:
+    """Return the names of a section's settings with this mark."""
+    return tuple(name for name, field in kind.model_fields.items() if OnlyFor(reuse) in field.metadata)
 
 
 class ScheduledSection(Section):

@@ -5,38 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from remuda.client.sweeps.record import RunRecord, SweepBook
 from remuda.client.sweeps.space import Search
-from remuda.client.sweeps.study import Trial, TrialEnd
 from remuda.client.sweeps.sweep import POLL_S, Executor, Task
 from remuda.config.errors import ConfigError
 
+if TYPE_CHECKING:  # it imports optuna
+    from remuda.client.sweeps.study import Study, Trial
+
 GIVEN_UP = "given up: other trials were better"
-
-
-class Trials(Protocol):
-    """The part of Study that a search needs."""
-
-    @property
-    def trials(self) -> list[Trial]:
-        """All trials."""
-        ...
-
-    def ask(self) -> Trial:
-        """The next."""
-        ...
-
-    def report(self, number: int, step: int, value: float) -> bool:
-        """See Study."""
-        ...
-
-    def tell(self, number: int, end: TrialEnd, value: float | None = None) -> None:
-        """See Study."""
-        ...
 
 
 @dataclass
@@ -55,7 +36,7 @@ class SearchLoop:
     def __init__(
         self,
         search: Search,
-        trials: Trials,
+        study: Study,
         executor: Executor,
         book: SweepBook,
         *,
@@ -67,14 +48,14 @@ class SearchLoop:
         """`tasks_of` plans the runs of a trial, and returns their records and the remaining tasks. If `tasks_of` raises
         ConfigError for contradicting settings, the trial counts as failed, under the name of `name_of`."""
         self._name_of = name_of
-        self._search, self._trials, self._executor, self._book = search, trials, executor, book
+        self._search, self._study, self._executor, self._book = search, study, executor, book
         self._tasks_of, self._every, self._on_change = tasks_of, report_every_env_steps, on_change
         self._open: list[_OpenTrial] = []
 
     def run(self, *, ending: Callable[[], bool], sleep: Callable[[float], None] = time.sleep) -> None:
         """Return when all trials are over, or, once `ending`, when all started runs are: the trials under way go on
         with the next search in the folder."""
-        left = [trial for trial in self._trials.trials if trial.state == "running"]
+        left = [trial for trial in self._study.trials if trial.state == "running"]
         stopping = False
         while True:
             if ending() and not stopping:
@@ -91,7 +72,7 @@ class SearchLoop:
     def _next(self, left: list[Trial]) -> Trial | None:
         if left:
             return left.pop(0)
-        return self._trials.ask() if len(self._trials.trials) < self._search.trials else None
+        return self._study.ask() if len(self._study.trials) < self._search.trials else None
 
     def _begin(self, trial: Trial) -> None:
         try:
@@ -105,7 +86,7 @@ class SearchLoop:
         self._note(list(self._executor.begin(todo)))
 
     def _fail(self, trial: Trial, why: str) -> None:
-        self._trials.tell(trial.number, "failed")
+        self._study.tell(trial.number, "failed")
         name = self._name_of(trial)
         record = RunRecord(
             name=name,
@@ -154,18 +135,18 @@ class SearchLoop:
         if step <= trial.reported_step or len(returns) < len(records):
             return
         trial.reported_step = step
-        worse = self._trials.report(trial.number, step, sum(returns) / len(returns))
+        worse = self._study.report(trial.number, step, sum(returns) / len(returns))
         if worse and not all(record.over for record in records):
             trial.given_up = True
             self._executor.stop_runs([record.name for record in records if not record.over])
 
     def _finish(self, trial: _OpenTrial, records: Sequence[RunRecord]) -> None:
         if trial.given_up:
-            self._trials.tell(trial.number, "pruned")
+            self._study.tell(trial.number, "pruned")
             return
         value = objective(records, self._search.objective)
         failed = value is None or any(record.state == "failed" for record in records)
-        self._trials.tell(trial.number, "failed" if failed else "complete", value)
+        self._study.tell(trial.number, "failed" if failed else "complete", value)
 
     def _goes_on(self, trial: _OpenTrial) -> bool:
         return any(record.state in ("queued", "running") for record in trial.runs.values())

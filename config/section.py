@@ -170,7 +170,7 @@ def _checked(points: Schedule) -> Schedule:
 
 @dataclass(frozen=True)
 class OnlyFor:
-    """Marks a setting that only algorithms with this use of rows read (Declaration.reuse); see remuda.config.explain."""
+    """Marks a setting that only algorithms with this use of rows read: see Declaration.reuse."""
 
     reuse: Literal["replay", "once"]
 

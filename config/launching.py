@@ -157,9 +157,9 @@ class LaunchConfig(Section):
     """Starting the coordinator and the workers by `remuda launch`. These settings do not change the learning."""
 
     on: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=200)] = LOCAL
-    """The launcher: `local` (this machine), `slurm`, `ray`, `kubernetes`, your own as `module:Class`, looked up in the
-    folder of the config file first, or the name of one in an installed package (entry point group `remuda.launchers`).
-    The option --on sets this."""
+    """The launcher: `local` (this machine), a section below, for example `slurm`, your own as `module:Class`, looked up
+    in the folder of the config file first, or a launcher of an installed package by name (entry point group
+    `remuda.launchers`). The option --on sets this."""
     slurm: SlurmConfig = SlurmConfig()
     """For `on: slurm`."""
     ray: RayConfig = RayConfig()

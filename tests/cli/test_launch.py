@@ -101,10 +101,7 @@ def test_what_herds_do_not_do_is_refused_before_anything_is_built(
         (("--on", "moon"), "launch.on: should be one of local"),
         (("--set", "launch.on=moon"), "launch.on: should be one of local"),
         (("--dry-run", "--on", "moon"), "launch.on: should be one of local"),
-        (("--on", "to the moon"), "launch.on"),
-        (("--resume", "--force"), "--resume"),
         (("--resume",), "mine"),
-        (("--run-dir", "a", "--run-id", "b"), "--run-id"),
     ],
 )
 def test_wrong_options(terminal: Terminal, folder: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -172,12 +169,6 @@ def test_a_dry_run_shows_the_launcher_that_the_config_names(terminal: Terminal, 
     assert (ended.code, ended.out, ended.err) == (0, "mine with 2 collectors\n", "")
 
 
-def test_a_missing_config(terminal: Terminal, folder: Path) -> None:
-    ended = terminal.remuda("launch", "nowhere.yaml")
-    assert ended.code == 2
-    assert "nowhere.yaml" in ended.err
-
-
 def test_a_taken_run_folder_is_named_with_the_ways_out(terminal: Terminal, folder: Path) -> None:
     (folder / "runs" / "mine").mkdir(parents=True)
     (folder / "runs" / "mine" / "notes.txt").write_text("mine")
@@ -187,12 +178,6 @@ def test_a_taken_run_folder_is_named_with_the_ways_out(terminal: Terminal, folde
     assert str(folder / "runs" / "mine") in ended.err
     assert "rename" in ended.err
     assert listing(folder) == before
-
-
-def test_help_shows_an_example(terminal: Terminal) -> None:
-    ended = terminal.remuda("launch", "--help")
-    assert ended.code == 0
-    assert "remuda launch examples/cartpole_dqn.yaml --collectors 2" in ended.out
 
 
 def test_the_end_says_how_it_ended_and_what_to_type_next(

@@ -15,7 +15,6 @@ from remuda.cli.errors import InputError
 from remuda.cli.options import (
     ResolvedRun,
     RunOptions,
-    resolve_on_exists,
     resolve_run_dir,
     with_run_options,
 )
@@ -73,12 +72,6 @@ class TestShared:
         starter.start()
         assert not starter.own
 
-    def test_the_config_is_required(self, starter: Starter, terminal: Terminal) -> None:
-        ended = terminal.remuda("--seed", 3)
-        assert ended.code == 2
-        assert "CONFIG" in ended.err
-        assert starter.asked is None
-
     def test_what_a_verb_adds_beats_what_was_set(self, tmp_path: Path) -> None:
         options = RunOptions(config=write(tmp_path, SMALL), sets=["name=one", "seed=4"])
         config = options.resolved("name=two").loaded.config
@@ -98,10 +91,6 @@ class TestRunFolder:
         assert starter.start().run_dir == Path("/elsewhere/small")
         assert starter.start("--runs-dir", "/data").run_dir == Path("/data/small"), "the option beats it"
         assert starter.start("--run-dir", "/data/x").run_dir == Path("/data/x")
-
-    def test_nothing_is_made_on_disk(self, starter: Starter, tmp_path: Path) -> None:
-        starter.start()
-        assert [entry.name for entry in tmp_path.iterdir()] == ["c.yaml"]
 
     def test_named_twice_is_refused(self, starter: Starter) -> None:
         assert "--run-dir" in starter.refused("--run-dir", "a", "--run-id", "b").err
@@ -132,13 +121,6 @@ class TestOnExists:
     )
     def test_contradictions_are_refused(self, starter: Starter, options: list[str]) -> None:
         assert "give only one of --resume, --force and --on-exists" in starter.refused(*options).err
-
-    def test_all_three_are_named(self) -> None:
-        with pytest.raises(InputError, match="force and rename and resume"):
-            resolve_on_exists("rename", resume=True, force=True)
-
-    def test_other_words_are_refused(self, starter: Starter) -> None:
-        assert "'--on-exists'" in starter.refused("--on-exists", "overwrite").err
 
 
 class TestConfig:

@@ -210,7 +210,7 @@ def test_launch_a_herd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_users_script(tmp_path: Path) -> None:
     """The one that the type checkers read; it has no `if __name__` that processes would need."""
     (tmp_path / "pole.json").write_text(json.dumps(CARTPOLE))
-    script = ROOT / "tests" / "api" / "user_script.py"
+    script = ROOT / "tests" / "client" / "user_script.py"
     done = subprocess.run(
         [sys.executable, str(script), "pole.json", "run"],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""What a user's script may say; mypy and pyright check it strictly, and a test runs it.
+"""A user's script: mypy checks its types strictly, and a test runs it.
 
 python user_script.py CONFIG RUN_DIR
 """

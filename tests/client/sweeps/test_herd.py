@@ -185,19 +185,3 @@ def test_a_coordinator_that_is_killed_and_started_again_is_waited_for(own: Herd,
     assert stopped.env_step > seen[0].env_step
     assert len(coordinators) == 3
     own.shut_down()
-
-
-def test_asked_to_stop_they_end_those_that_wait_too_and_are_gone_on_with(own: Herd, tmp_path: Path) -> None:
-    own.workers(collectors=0, evaluators=1, learners=1)
-    own.wait_members(6)
-    parameters = {**ENDLESS, "collector.count": [1]}
-    first, second, third = swept(
-        own, tmp_path, parameters, seeds=3, ending=lambda records: trains(records[0]) and trains(records[1])
-    )
-    assert [(one.state, one.reason) for one in (first, second)] == [("stopped", "stopped")] * 2, "two at a time"
-    assert (third.state, third.env_step) == ("stopped", 0)
-    goal = {"stop.max_env_steps": [first.env_step + 50], "collector.count": [1]}
-    (finished,) = swept(own, tmp_path, goal)
-    assert finished.state == "finished"
-    assert finished.env_step >= first.env_step + 50
-    own.shut_down()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,6 @@ from remuda.client.sweeps.sweep import Task, carry_out, tasks
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.client.sweeps.grids import SHORT, write_grid
 from remuda.tests.patience import until
-from remuda.tests.runner.runs import GAVE_WAY
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked")]
 
@@ -63,17 +61,6 @@ def test_some_at_a_time_to_their_ends(tmp_path: Path) -> None:
     assert not list((tmp_path / "sweep" / "log").glob("*.json"))
 
 
-def test_what_fails_is_told_and_stops_no_other(tmp_path: Path) -> None:
-    fails = {"values": [{"fails_at": 30}, {"fails_at": None}], "shorthand": "f"}
-    some = todo(tmp_path, {"env.kwargs": fails, "env.restarts_per_hour": [0]})
-    latest, _ = swept(tmp_path, some, jobs=1)
-    failed, fine = latest.values()
-    assert failed.state == "failed"
-    assert re.fullmatch(GAVE_WAY, failed.reason or "")
-    assert failed.env_step > 0
-    assert fine.state == "finished"
-
-
 def test_a_run_that_cannot_even_begin_says_why(tmp_path: Path) -> None:
     (task,) = todo(tmp_path, {"learner.device": ["cuda:99"]})
     (record,) = swept(tmp_path, [task])[0].values()
@@ -116,38 +103,18 @@ def running(tmp_path: Path) -> Generator[tuple[LocalRuns, psutil.Process]]:
         yield executor, child
 
 
-def test_killed_it_is_gone_at_once_and_named(running: tuple[LocalRuns, psutil.Process]) -> None:
+def test_progress_is_seen_while_it_runs_and_a_kill_at_once(running: tuple[LocalRuns, psutil.Process]) -> None:
     executor, child = running
-    child.kill()
-    news: list[RunRecord] = []
-
-    def over() -> bool:
-        news.extend(executor.poll())
-        return any(record.over for record in news)
-
-    until(over, "the end is seen")
-    assert news[-1].state == "failed"
-    assert "ended by signal 9" in (news[-1].reason or "")
-
-
-def test_progress_is_seen_while_it_runs(running: tuple[LocalRuns, psutil.Process]) -> None:
-    executor, _ = running
     seen: list[RunRecord] = []
 
-    def progressed() -> bool:
+    def comes(state: Callable[[RunRecord], bool]) -> bool:
         seen.extend(executor.poll())
-        return any(record.env_step > 100 and record.best_return is not None for record in seen)
+        return any(map(state, seen))
 
-    until(progressed, "its steps and its best return are seen")
+    until(lambda: comes(lambda one: one.env_step > 100 and one.best_return is not None), "its steps and best return")
     assert {record.state for record in seen} == {"running"}
     assert [record.env_step for record in seen] == sorted(record.env_step for record in seen)
-
-
-def test_leaving_leaves_no_process(tmp_path: Path) -> None:
-    (task,) = todo(tmp_path, {"stop.max_env_steps": [100_000_000]})
-    before = set(psutil.Process().children())
-    with LocalRuns(tmp_path / "sweep", jobs=1) as executor:
-        executor.begin([task])
-        executor.poll()
-        assert len(set(psutil.Process().children()) - before) == 1
-    assert set(psutil.Process().children()) <= before
+    child.kill()
+    until(lambda: comes(lambda one: one.over), "the end is seen")
+    assert seen[-1].state == "failed"
+    assert "ended by signal 9" in (seen[-1].reason or "")

@@ -93,11 +93,6 @@ def test_every_step_is_told_and_every_change_of_state_is_on_disk(tmp_path: Path)
     assert {record.state for record in again.values()} == {"finished"}
 
 
-def test_a_failed_run_stops_no_other(tmp_path: Path) -> None:
-    book, _ = carried_out(tmp_path, Ends(["finished", "failed", "failed", "finished"]))
-    assert [record.state for record in book.runs.values()] == ["finished", "failed", "failed", "finished"]
-
-
 def test_when_asked_to_end_those_under_way_end_and_no_other_begins(tmp_path: Path) -> None:
     executor = Ends(["finished"] * 4)
     book, seen = carried_out(tmp_path, executor, stop_after=4 + 3)
@@ -112,12 +107,6 @@ def test_asked_to_end_while_runs_are_handed_over(tmp_path: Path) -> None:
     assert executor.stopped
     assert [record.state for record in seen] == ["waiting"] * 2
     assert len(executor.left) == 2
-
-
-def test_nothing_to_do(tmp_path: Path) -> None:
-    book = SweepBook(tmp_path, name="hills", mode="serial")
-    carry_out([], Ends([]), book, ending=lambda: False, on_change=lambda news: None)
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- the second start
@@ -137,13 +126,6 @@ def test_what_is_finished_is_left_alone_and_what_was_interrupted_goes_on(tmp_pat
     assert records[0] == done
     assert [record.state for record in records[1:]] == ["waiting"] * 3
     assert records[1].env_step == 60, "what was reached stays known"
-
-
-def test_force_starts_all_over(tmp_path: Path) -> None:
-    run = planned(tmp_path)[0]
-    done = really_run(run)
-    (record,), (task,) = tasks([run], {run.name: done}, "serial", force=True)
-    assert (task.on_exists, record.state, record.env_step) == ("force", "waiting", 0)
 
 
 def test_a_finished_run_goes_on_when_it_is_to_be_longer(tmp_path: Path) -> None:
